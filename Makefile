@@ -1,0 +1,41 @@
+# hugeleaf: every command that a developer needs. `make help` lists them.
+SHELL := /bin/bash
+CARGO ?= cargo
+# Seconds that each fuzz target runs, and how many run at a time (0: one a processor).
+SECONDS_EACH ?= 600
+JOBS ?= 0
+
+.DEFAULT_GOAL := help
+.PHONY: help compiler build try test lint fmt bench soak fuzz
+
+help:           ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+compiler:
+	@scripts/need-compiler.sh
+
+build: compiler ## the program, optimised: target/release/hugeleaf
+	$(CARGO) build --release --locked --package hugeleaf-cli
+
+try: build      ## build it and run the main job on an embedded database: about four minutes
+	target/release/hugeleaf try
+
+test: compiler  ## format, lints, documents and all tests
+	scripts/test.sh
+
+lint: compiler  ## lints and documents only
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+fmt:            ## format all code
+	$(CARGO) fmt --all
+
+bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
+	scripts/bench.sh
+
+soak: compiler  ## the tests with large numbers, then every fuzz target
+	scripts/soak.sh $(SECONDS_EACH) $(JOBS)
+
+fuzz: compiler  ## build and run every fuzz target (needs nightly and cargo-fuzz)
+	scripts/fuzz-build.sh
+	scripts/fuzz-all.sh $(SECONDS_EACH) $(JOBS)

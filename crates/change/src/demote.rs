@@ -1,0 +1,238 @@
+//! Moves memory back to base pages: `MADV_COLD` over one base page inside a huge page splits it.
+//! No data moves and nothing is written out.
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::eligible::{self, Rules};
+use crate::error::ChangeError;
+use crate::mover::unreached;
+use crate::options::{DemoteOptions, Percent, ranges_of};
+use crate::outcome::{Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::sink::{DryRun, Real, Sink};
+use crate::work::{Course, Means, Skipped, State, Work};
+use crate::{pacer, privilege, readback, work};
+
+/// How often a huge page is tried that stayed whole though the kernel reported success: somebody
+/// held a reference to it for a moment.
+const PASSES: u32 = 3;
+
+/// Splits huge pages of running processes into base pages, and reads back what came of it. Returns
+/// early, with what was done so far, once `stop` is set; `progress` is called between calls.
+///
+/// Base pages that hold nothing but zeros come back as the shared zero page where the kernel does
+/// that (Linux 6.12, tried): the process is then smaller than before, and such blocks are not
+/// wholly resident any more.
+///
+/// What several processes map cannot be split this way (the kernel skips it and reports success),
+/// nor can what is locked in memory, program text and hugetlb.
+///
+/// # Errors
+/// [`ChangeError`]: a precondition is missing, and nothing was changed.
+pub fn demote(
+    kernel: &dyn Kernel,
+    root: &Root,
+    host: &Host,
+    pids: &[Pid],
+    options: &DemoteOptions,
+    progress: &mut dyn FnMut(&Progress),
+    stop: &AtomicBool,
+) -> Result<Outcome, ChangeError> {
+    let huge = work::huge_page_of(kernel, host)?;
+    let means = Means {
+        kernel,
+        root,
+        host,
+        stop,
+    };
+    let sink: Box<dyn Sink> = match options.dry_run {
+        true => Box::new(DryRun),
+        false => Box::new(Real(kernel)),
+    };
+    // Splitting needs next to no memory, so there is no floor to keep.
+    let mut course = Course::new(means, sink, progress, options.budget, Bytes::ZERO);
+    course.report(Stage::Planning, None);
+    let (mut works, skipped) = plan_all(&means, pids, options, huge)?;
+    course.total = works.iter().map(|w| w.plan.asked()).sum();
+    if !options.dry_run {
+        for work in &mut works {
+            split_all(&mut course, work, options);
+        }
+    }
+    Ok(finish(course, works, skipped, huge, options))
+}
+
+fn plan_all(
+    means: &Means<'_>,
+    pids: &[Pid],
+    options: &DemoteOptions,
+    huge: PageSize,
+) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
+    let probe = (!options.dry_run).then_some(Advice::Cold);
+    let (open, skipped) = work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+    let rules = Rules {
+        huge,
+        base: means.kernel.base_page(),
+        min_resident: Percent::ALL,
+        only: open
+            .iter()
+            .map(|(_, process)| ranges_of(options.only.as_deref(), process.pid))
+            .collect(),
+    };
+    let each = open
+        .into_iter()
+        .enumerate()
+        .map(|(index, (identity, before))| {
+            let plan = eligible::plan_split(index, &before, &rules);
+            Work::new(identity, before, plan)
+        });
+    Ok((each.collect(), skipped))
+}
+
+fn finish(
+    mut course: Course<'_>,
+    mut works: Vec<Work>,
+    skipped: Vec<Skipped>,
+    huge: PageSize,
+    options: &DemoteOptions,
+) -> Outcome {
+    course.report(Stage::ReadingBack, None);
+    let unreached = unreached(course.stopped_by);
+    let each = works.iter_mut();
+    let processes = match options.dry_run {
+        true => each.map(|w| readback::planned(w)).collect(),
+        false => each
+            .map(|w| readback::outcome(&course.means, w, false, unreached))
+            .collect(),
+    };
+    Outcome {
+        processes,
+        skipped,
+        interrupted: course.stopped_by == Some(StoppedBy::Signal),
+        stopped_by: course.stopped_by,
+        dry_run: options.dry_run,
+        estimated_seconds: None,
+        seconds: course.elapsed().as_secs_f64(),
+        moving_seconds: course.moving.as_secs_f64(),
+        held_back_seconds: course.held_back.as_secs_f64(),
+        huge_page: huge,
+    }
+}
+
+fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions) {
+    let base = course.means.kernel.base_page();
+    let mut todo: Vec<usize> = (0..work.states.len()).collect();
+    for pass in 0..PASSES {
+        course.stage = if pass == 0 {
+            Stage::Moving
+        } else {
+            Stage::Retrying
+        };
+        pass_over(
+            course,
+            work,
+            &todo,
+            pacer::splits_a_call(options.budget),
+            base,
+        );
+        if course.stopped_by.is_some() || work.lost.is_some() {
+            return;
+        }
+        // What several processes map stays whole for as long as they do: no use in asking again.
+        let Some(now) = readback::look(&course.means, work) else {
+            return;
+        };
+        todo.retain(|i| {
+            now[*i] == readback::Now::Huge
+                && work.plan.blocks[*i].exclusive
+                && !matches!(work.states[*i], State::Failed(_))
+        });
+        if todo.is_empty() {
+            return;
+        }
+    }
+}
+
+/// One base page of each block of `todo`, `most` to a call. A call stops at the first range that
+/// fails and says how far it got.
+fn pass_over(
+    course: &mut Course<'_>,
+    work: &mut Work,
+    todo: &[usize],
+    most: usize,
+    base: PageSize,
+) {
+    let mut at = 0;
+    let mut len = most;
+    while at < todo.len() {
+        if work.states[todo[at]] == State::Failed(Reason::Denied) || !course.may_go_on(work) {
+            return;
+        }
+        let chunk = &todo[at..todo.len().min(at + len)];
+        let pages: Vec<Range> = chunk
+            .iter()
+            .filter_map(|i| {
+                let start = work.plan.blocks[*i].range.start();
+                Range::new(start, start + base.bytes().get()).ok()
+            })
+            .collect();
+        let answer = course.call(work, &pages, Advice::Cold);
+        let through = match &answer {
+            Ok(done) => usize::try_from(base.pages_for(*done).get())
+                .unwrap_or(0)
+                .min(chunk.len()),
+            Err(_) => 0,
+        };
+        for i in &chunk[..through] {
+            note(course, work, *i, State::Called);
+        }
+        at += through;
+        len = most;
+        match answer {
+            // The first of a list failed: it alone says why.
+            _ if through == 0 && chunk.len() > 1 => len = 1,
+            Err(e) => {
+                let state = refused(course, work, chunk[0], &e);
+                note(course, work, chunk[0], state);
+                at += 1;
+            }
+            // Nothing done and no error: never loop on a kernel that says nothing.
+            Ok(_) if through == 0 => at += 1,
+            Ok(_) => {}
+        }
+        course.report(course.stage, Some(work.identity.pid()));
+    }
+}
+
+fn note(course: &mut Course<'_>, work: &mut Work, block: usize, state: State) {
+    if work.states[block] == State::Todo {
+        course.done += work.plan.blocks[block].range.len();
+    }
+    work.states[block] = state;
+}
+
+/// What an error on one block means (mm/madvise.c).
+fn refused(course: &Course<'_>, work: &mut Work, block: usize, error: &SysError) -> State {
+    match error.errno {
+        Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
+        Errno::BUSY => State::Again(Reason::Busy),
+        Errno::NOMEM => State::Failed(Reason::Unmapped),
+        Errno::INVAL if work.plan.blocks[block].locked => State::Failed(Reason::Locked),
+        Errno::INVAL => State::Failed(Reason::Refused),
+        Errno::SRCH => {
+            course.is_same(work);
+            State::Failed(Reason::ProcessEnded)
+        }
+        errno if privilege::is_denied(errno) => {
+            course.is_same(work);
+            for state in work.states.iter_mut().filter(|s| **s == State::Todo) {
+                *state = State::Failed(Reason::Denied);
+            }
+            State::Failed(Reason::Denied)
+        }
+        errno => State::Failed(Reason::Other(errno)),
+    }
+}

@@ -1,0 +1,586 @@
+//! Which blocks of a process may be moved, and why the others may not. Pure: from what was read to
+//! a plan.
+//!
+//! A block is an aligned stretch of the huge page's size. Promotion must not grow anybody, so by
+//! default a block is taken only where all of it is in memory, and where that memory is the
+//! process's own alone or shared memory proper. Shared memory is looked at through all processes
+//! of the plan together: what one of them has not touched, another may have, and the block is
+//! moved once and then only mapped into the others.
+
+use std::collections::HashMap;
+
+use hugeleaf_host::{Advised, Held, Process, Role, Segment};
+use hugeleaf_sys::{PageRun, PageState};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+
+use crate::options::Percent;
+use crate::outcome::{Part, Reason};
+
+/// What sort of memory a block is, as far as the kernel's rules differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Private anonymous memory.
+    Private,
+    /// Shared memory.
+    Shared,
+    /// A file that is only read: program text, most of all.
+    File,
+}
+
+/// Device and inode, with whether it is a SysV segment: those number their inodes by themselves,
+/// on the same device as other shared memory.
+pub type ObjectId = (u32, u32, u64, bool);
+
+/// One block to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Where; as long as a huge page, and aligned to it.
+    pub range: Range,
+    /// The role of its segment.
+    pub role: Role,
+    /// Its sort.
+    pub kind: Kind,
+    /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
+    pub object: ObjectId,
+    /// Whether another process of the plan moves it, so that it only has to be mapped here.
+    pub attach: bool,
+    /// How much of it is not in memory and would be filled up.
+    pub missing: Bytes,
+    /// Whether its segment is locked in memory.
+    pub locked: bool,
+    /// Whether no other process maps any of it, as far as the page map tells.
+    pub exclusive: bool,
+}
+
+/// What to move of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// In order of address.
+    pub blocks: Vec<Block>,
+    /// Where it should be already.
+    pub already: Bytes,
+    /// What is left out, and why.
+    pub left_out: Vec<Part>,
+    /// Whether the page map could not tell which blocks are huge (Linux before 6.7).
+    pub huge_unknown: bool,
+    /// How much of `blocks` is where it should be already, by smaps; not 0 only where
+    /// `huge_unknown`.
+    pub overlap: Bytes,
+}
+
+impl Plan {
+    /// How much there is to move.
+    pub fn asked(&self) -> Bytes {
+        let blocks: Bytes = self.blocks.iter().map(|b| b.range.len()).sum();
+        blocks - self.overlap
+    }
+
+    fn leave_out(&mut self, reason: Reason, bytes: Bytes) {
+        Part::add(&mut self.left_out, reason, bytes);
+    }
+}
+
+/// What may be taken.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The size of a huge page.
+    pub huge: PageSize,
+    /// The size of a base page.
+    pub base: PageSize,
+    /// How much of a block must be resident.
+    pub min_resident: Percent,
+    /// Ranges to keep to, one list a process in the order of the processes; `None` for no limit.
+    pub only: Vec<Option<Vec<Range>>>,
+}
+
+impl Rules {
+    fn allows(&self, process: usize, block: Range) -> bool {
+        match self.only.get(process) {
+            Some(Some(ranges)) => ranges.iter().any(|r| r.intersect(block) == Some(block)),
+            _ => true,
+        }
+    }
+
+    fn resident_enough(&self, resident: Bytes) -> bool {
+        let needed = u128::from(self.huge.bytes().get()) * u128::from(self.min_resident.get());
+        u128::from(resident.get()) * 100 >= needed
+    }
+}
+
+/// What to move of each of the processes, in their order.
+pub fn plan(processes: &[&Process], rules: &Rules) -> Vec<Plan> {
+    let shared = SharedBlocks::of(processes, rules);
+    let each = processes.iter().enumerate();
+    each.map(|(index, process)| plan_process(index, process, rules, &shared))
+        .collect()
+}
+
+fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedBlocks) -> Plan {
+    let mut plan = Plan::default();
+    let disabled = process.thp_disabled.get() == Some(true);
+    for segment in &process.segments {
+        let base_bytes = Held::on_base(&segment.by_page_size);
+        let kind = match kind_of(segment, rules.huge) {
+            Ok(kind) => kind,
+            Err(None) => continue,
+            Err(Some(reason)) => {
+                plan.leave_out(reason, base_bytes);
+                continue;
+            }
+        };
+        if disabled {
+            plan.leave_out(Reason::ThpDisabled, base_bytes);
+            continue;
+        }
+        let Some(pages) = segment.pages.known().filter(|p| p.exclusive_known) else {
+            plan.leave_out(Reason::ExclusiveUnknown, base_bytes);
+            continue;
+        };
+        if !pages.huge_known {
+            plan.huge_unknown = true;
+            plan.already += thp_bytes(segment);
+            plan.overlap += thp_bytes(segment);
+        }
+        plan_segment(&mut plan, index, segment, kind, &pages.runs, rules, shared);
+    }
+    plan
+}
+
+/// The sort of a segment's memory, or why none of it is for promotion (`None`: it is no part of
+/// the program's memory, or on large pages by nature).
+fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
+    let flag = |name| segment.flags.has(name);
+    if segment.role == Role::Vdso || segment.asked.hugetlb.is_some() || flag("ht") {
+        return Err(None);
+    }
+    if matches!(segment.role, Role::Stack | Role::ThreadStack) {
+        return Err(Some(Reason::Stack));
+    }
+    if segment.asked.advised == Advised::NoHuge || flag("nh") {
+        return Err(Some(Reason::NoHuge));
+    }
+    if flag("io") || flag("pf") || flag("mm") {
+        return Err(Some(Reason::Special));
+    }
+    if flag("um") || flag("uw") || flag("ui") {
+        return Err(Some(Reason::UserFault));
+    }
+    if flag("mg") || !segment.merged.is_zero() {
+        return Err(Some(Reason::Merged));
+    }
+    let kind = match (segment.role, segment.shared, segment.object.2 == 0) {
+        (Role::Shm, true, _) => Kind::Shared,
+        (_, false, true) => Kind::Private,
+        (_, false, false) if segment.permissions[1] => return Err(Some(Reason::PrivateFile)),
+        (_, true, _) if segment.permissions[1] => return Err(Some(Reason::WritableFile)),
+        _ => Kind::File,
+    };
+    if kind != Kind::Private && !segment.is_aligned_to(huge) {
+        let fits = segment.range.aligned_inside(huge).is_some();
+        return Err(Some(if fits {
+            Reason::Misaligned
+        } else {
+            Reason::TooSmall
+        }));
+    }
+    Ok(kind)
+}
+
+fn plan_segment(
+    plan: &mut Plan,
+    index: usize,
+    segment: &Segment,
+    kind: Kind,
+    runs: &[PageRun],
+    rules: &Rules,
+    shared: &SharedBlocks,
+) {
+    let mut walk = Walk::new(runs);
+    let Some(inside) = segment.range.aligned_inside(rules.huge) else {
+        plan.leave_out(Reason::TooSmall, walk.tally(segment.range).on_base());
+        return;
+    };
+    if let Ok(head) = Range::new(segment.range.start(), inside.start()) {
+        plan.leave_out(Reason::TooSmall, walk.tally(head).on_base());
+    }
+    for range in inside.chunks(rules.huge) {
+        let tally = walk.tally(range);
+        // A page that the kernel moves at this moment (compaction) reads as swapped; smaps knows
+        // better. It is looked at again right before the call.
+        let tally = match segment.swapped.is_zero() {
+            true => tally.with_moving_as_present(),
+            false => tally,
+        };
+        plan.already += tally.huge;
+        if !tally.huge.is_zero() || tally.is_empty() || !rules.allows(index, range) {
+            continue;
+        }
+        let block = Block {
+            range,
+            role: segment.role,
+            kind,
+            object: object_of(segment),
+            attach: false,
+            missing: rules.huge.bytes() - tally.present,
+            locked: !segment.locked.is_zero() || segment.flags.has("lo"),
+            exclusive: tally.exclusive == tally.present,
+        };
+        let offset = offset_of(segment, range);
+        match judge(
+            block,
+            &tally,
+            rules,
+            shared.get(block.object, offset),
+            index,
+        ) {
+            Ok(block) => plan.blocks.push(block),
+            Err(reason) => plan.leave_out(reason, tally.on_base()),
+        }
+    }
+    if let Ok(tail) = Range::new(inside.end(), segment.range.end()) {
+        plan.leave_out(Reason::TooSmall, walk.tally(tail).on_base());
+    }
+}
+
+/// Whether a block that has something in it and is not huge may be taken.
+fn judge(
+    block: Block,
+    tally: &Tally,
+    rules: &Rules,
+    union: Option<&Union>,
+    process: usize,
+) -> Result<Block, Reason> {
+    if let (Kind::Shared, Some(union)) = (block.kind, union) {
+        // Memory that has a huge page in another process needs no copy: it is only mapped here.
+        let attach = union.huge || union.first != process;
+        let missing = if union.huge {
+            Bytes::ZERO
+        } else {
+            union.missing(rules)
+        };
+        return match rules.resident_enough(rules.huge.bytes() - missing) {
+            true => Ok(Block {
+                attach,
+                missing: if attach { Bytes::ZERO } else { missing },
+                ..block
+            }),
+            false => Err(Reason::NotResident),
+        };
+    }
+    if block.kind == Kind::Private && !tally.file.is_zero() {
+        return Err(Reason::PrivateFile);
+    }
+    if block.kind == Kind::Private && !block.exclusive {
+        return Err(Reason::SharedCopyOnWrite);
+    }
+    if rules.resident_enough(tally.present) {
+        Ok(block)
+    } else if !tally.swapped.is_zero() {
+        Err(Reason::Swapped)
+    } else {
+        Err(Reason::NotResident)
+    }
+}
+
+/// Looks again at a block of private memory with a fresh page map of it, right before the call:
+/// since the plan was made the process may have forked, or have given memory back, and either
+/// would make the call a growth.
+///
+/// # Errors
+/// Why it may not be taken any more; `None`: it is on a huge page by now.
+pub fn judge_again(
+    block: &Block,
+    runs: &[PageRun],
+    rules: &Rules,
+) -> Result<Block, Option<Reason>> {
+    let tally = Walk::new(runs).tally(block.range);
+    if !tally.huge.is_zero() {
+        return Err(None);
+    }
+    if tally.is_empty() {
+        return Err(Some(Reason::Unmapped));
+    }
+    let block = Block {
+        missing: rules.huge.bytes() - tally.present,
+        exclusive: tally.exclusive == tally.present,
+        ..*block
+    };
+    judge(block, &tally, rules, None, 0).map_err(Some)
+}
+
+/// The huge pages of a process that may be split. `already` is what is on base pages.
+pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
+    let mut plan = Plan::default();
+    for segment in &process.segments {
+        plan.already += Held::on_base(&segment.by_page_size);
+        let pool: Bytes = held_on(segment, PageKind::Hugetlb);
+        plan.leave_out(Reason::Hugetlb, pool);
+        let thp = thp_bytes(segment);
+        if thp.is_zero() || !pool.is_zero() {
+            continue;
+        }
+        let kind = match (segment.role, segment.shared, segment.object.2 == 0) {
+            (Role::Shm, true, _) => Kind::Shared,
+            (_, false, true) => Kind::Private,
+            _ => {
+                plan.leave_out(Reason::FileUnsupported, thp);
+                continue;
+            }
+        };
+        let (Some(pages), Some(inside)) = (
+            segment.pages.known(),
+            segment.range.aligned_inside(rules.huge),
+        ) else {
+            plan.leave_out(Reason::ExclusiveUnknown, thp);
+            continue;
+        };
+        plan.huge_unknown |= !pages.huge_known;
+        let mut unknown = Bytes::ZERO;
+        let mut walk = Walk::new(&pages.runs);
+        for range in inside.chunks(rules.huge) {
+            let tally = walk.tally(range);
+            let huge = !tally.huge.is_zero() || !pages.huge_known && !tally.is_empty();
+            if huge && rules.allows(index, range) {
+                unknown += range.len();
+                plan.blocks.push(Block {
+                    range,
+                    role: segment.role,
+                    kind,
+                    object: object_of(segment),
+                    attach: false,
+                    missing: Bytes::ZERO,
+                    locked: !segment.locked.is_zero() || segment.flags.has("lo"),
+                    exclusive: tally.exclusive == tally.present,
+                });
+            }
+        }
+        if !pages.huge_known {
+            plan.overlap += unknown - thp;
+        }
+    }
+    plan
+}
+
+/// How many of `todo` (indices into `blocks`, ascending) one call can take: neighbours of the same
+/// sort and object, at most `most` bytes; at least one of a list that is not empty.
+pub fn chunk_len(blocks: &[Block], todo: &[usize], most: Bytes) -> usize {
+    let Some(first) = todo.first().map(|i| &blocks[*i]) else {
+        return 0;
+    };
+    let mut end = first.range.end();
+    let mut bytes = first.range.len();
+    let mut len = 1;
+    for block in todo[1..].iter().map(|i| &blocks[*i]) {
+        bytes += block.range.len();
+        let alike = block.kind == first.kind
+            && block.object == first.object
+            && block.attach == first.attach;
+        if block.range.start() != end || !alike || bytes > most {
+            break;
+        }
+        end = block.range.end();
+        len += 1;
+    }
+    len
+}
+
+fn object_of(segment: &Segment) -> ObjectId {
+    let (major, minor, inode) = segment.object;
+    (major, minor, inode, segment.name.starts_with("/SYSV"))
+}
+
+/// Where a block of a segment lies in the object.
+fn offset_of(segment: &Segment, block: Range) -> u64 {
+    segment
+        .offset
+        .wrapping_add(block.start() - segment.range.start())
+}
+
+fn held_on(segment: &Segment, kind: PageKind) -> Bytes {
+    let held = segment.by_page_size.iter();
+    held.filter(|h| h.kind == kind).map(|h| h.bytes).sum()
+}
+
+/// What of a segment is on transparent huge pages, by smaps.
+pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
+    held_on(segment, PageKind::Thp)
+}
+
+/// What is in a stretch of memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Tally {
+    /// In memory, the zero page left out: that one costs nothing until it is filled up.
+    present: Bytes,
+    swapped: Bytes,
+    huge: Bytes,
+    exclusive: Bytes,
+    file: Bytes,
+}
+
+impl Tally {
+    fn on_base(&self) -> Bytes {
+        self.present - self.huge
+    }
+
+    fn with_moving_as_present(self) -> Tally {
+        Tally {
+            present: self.present + self.swapped,
+            exclusive: self.exclusive + self.swapped,
+            swapped: Bytes::ZERO,
+            ..self
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.present.is_zero() && self.swapped.is_zero()
+    }
+}
+
+/// Goes through runs once, block by block.
+struct Walk<'a> {
+    runs: &'a [PageRun],
+    at: usize,
+}
+
+impl<'a> Walk<'a> {
+    const fn new(runs: &'a [PageRun]) -> Walk<'a> {
+        Walk { runs, at: 0 }
+    }
+
+    /// Calls `each` on what lies in `range`; ranges must come in order of address.
+    fn each(&mut self, range: Range, mut each: impl FnMut(Range, PageState)) {
+        while let Some(run) = self.runs.get(self.at) {
+            if let Some(both) = run.range.intersect(range) {
+                each(both, run.state);
+            }
+            if run.range.end() > range.end() {
+                break;
+            }
+            self.at += 1;
+        }
+    }
+
+    fn tally(&mut self, range: Range) -> Tally {
+        let mut tally = Tally::default();
+        self.each(range, |part, state| {
+            let len = part.len();
+            if state.has(PageState::SWAPPED) {
+                tally.swapped += len;
+            }
+            if !is_resident(state) {
+                return;
+            }
+            tally.present += len;
+            for (fact, sum) in [
+                (PageState::HUGE, &mut tally.huge),
+                (PageState::EXCLUSIVE, &mut tally.exclusive),
+                (PageState::FILE, &mut tally.file),
+            ] {
+                if state.has(fact) {
+                    *sum += len;
+                }
+            }
+        });
+        tally
+    }
+}
+
+fn is_resident(state: PageState) -> bool {
+    state.has(PageState::PRESENT) && !state.has(PageState::ZERO)
+}
+
+/// A block of shared memory as all processes of the plan together have it.
+#[derive(Debug, Default)]
+struct Union {
+    /// The first process that has any of it: the one that moves it.
+    first: usize,
+    /// Whether one of them has it on a huge page.
+    huge: bool,
+    /// Whether one of them has all of it.
+    full: bool,
+    /// One bit a base page; not kept up once `full`.
+    pages: Vec<u64>,
+}
+
+impl Union {
+    fn missing(&self, rules: &Rules) -> Bytes {
+        if self.full {
+            return Bytes::ZERO;
+        }
+        let present: u64 = self
+            .pages
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum();
+        rules.huge.bytes() - hugeleaf_units::Pages(present).of(rules.base)
+    }
+
+    fn mark(&mut self, block: Range, part: Range, rules: &Rules) {
+        if part == block {
+            self.full = true;
+        }
+        if self.full {
+            return;
+        }
+        let words = rules.huge.holds(rules.base).div_ceil(64);
+        self.pages.resize(usize::try_from(words).unwrap_or(0), 0);
+        let page = rules.base.bytes().get();
+        let first = (part.start() - block.start()) / page;
+        let last = (part.end() - block.start()) / page;
+        for n in first..last {
+            let word = usize::try_from(n / 64).unwrap_or(usize::MAX);
+            if let Some(word) = self.pages.get_mut(word) {
+                *word |= 1 << (n % 64);
+            }
+        }
+    }
+}
+
+/// Blocks of shared memory by object and offset.
+struct SharedBlocks(HashMap<(ObjectId, u64), Union>);
+
+impl SharedBlocks {
+    fn of(processes: &[&Process], rules: &Rules) -> SharedBlocks {
+        let mut all = SharedBlocks(HashMap::new());
+        for (index, process) in processes.iter().enumerate() {
+            for segment in &process.segments {
+                if kind_of(segment, rules.huge) == Ok(Kind::Shared)
+                    && process.thp_disabled.get() != Some(true)
+                {
+                    all.add(index, segment, rules);
+                }
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, index: usize, segment: &Segment, rules: &Rules) {
+        let (Some(pages), Some(inside)) = (
+            segment.pages.known(),
+            segment.range.aligned_inside(rules.huge),
+        ) else {
+            return;
+        };
+        let mut walk = Walk::new(&pages.runs);
+        for block in inside.chunks(rules.huge) {
+            let key = (object_of(segment), offset_of(segment, block));
+            walk.each(block, |part, state| {
+                if is_resident(state) {
+                    let union = self.0.entry(key).or_insert_with(|| Union {
+                        first: index,
+                        ..Union::default()
+                    });
+                    union.huge |= state.has(PageState::HUGE);
+                    union.mark(block, part, rules);
+                }
+            });
+        }
+    }
+
+    fn get(&self, object: ObjectId, offset: u64) -> Option<&Union> {
+        self.0.get(&(object, offset))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! The plan on small processes made by hand: each reason, and what nearly is one.
+
+use super::*;
+use hugeleaf_host::{Asked, Fact, ProcessKind, VmFlags};
+use hugeleaf_sys::{PageMap, Pid};
+
+const M: u64 = 1 << 20;
+const START: u64 = 1 << 30;
+
+fn size(text: &str) -> PageSize {
+    text.parse().unwrap()
+}
+
+fn span(start: u64, len: u64) -> Range {
+    Range::new(start, start + len).unwrap()
+}
+
+fn rules() -> Rules {
+    Rules {
+        huge: size("2M"),
+        base: size("4K"),
+        min_resident: Percent::ALL,
+        only: Vec::new(),
+    }
+}
+
+fn present() -> PageState {
+    PageState::PRESENT
+}
+
+fn own() -> PageState {
+    present().with(PageState::EXCLUSIVE)
+}
+
+fn of_file() -> PageState {
+    present().with(PageState::FILE)
+}
+
+/// Private anonymous memory with these pages.
+fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
+    let mut by_page_size = Vec::new();
+    for (run, state) in runs.iter().filter(|(_, s)| is_resident(*s)) {
+        let (page, kind) = match state.has(PageState::HUGE) {
+            true => (size("2M"), PageKind::Thp),
+            false => (size("4K"), PageKind::Base),
+        };
+        Held::add(&mut by_page_size, page, kind, run.len());
+    }
+    let runs = runs.iter().map(|(range, state)| PageRun {
+        range: *range,
+        state: *state,
+    });
+    Segment {
+        range,
+        role: Role::Anon,
+        name: String::new(),
+        permissions: [true, true, false],
+        shared: false,
+        offset: 0,
+        object: (0, 0, 0),
+        asked: Asked::default(),
+        flags: VmFlags::default(),
+        thp_eligible: Fact::Absent,
+        resident: by_page_size.iter().map(|h: &Held| h.bytes).sum(),
+        pss: Bytes(0),
+        anonymous: Bytes(0),
+        shared_with_others: Bytes(0),
+        locked: Bytes(0),
+        swapped: Bytes(0),
+        merged: Bytes(0),
+        by_page_size,
+        pages: Fact::Known(PageMap {
+            runs: runs.collect(),
+            huge_known: true,
+            exclusive_known: true,
+        }),
+        file_system: None,
+    }
+}
+
+fn shm(range: Range, runs: &[(Range, PageState)]) -> Segment {
+    Segment {
+        role: Role::Shm,
+        shared: true,
+        name: "/dev/zero (deleted)".to_owned(),
+        object: (0, 1, 77),
+        ..anon(range, runs)
+    }
+}
+
+fn process(segments: Vec<Segment>) -> Process {
+    Process {
+        pid: Pid(100),
+        parent: Pid(1),
+        name: "server".to_owned(),
+        command_line: String::new(),
+        kind: ProcessKind::User,
+        uid: 0,
+        start_ticks: 1,
+        image: [0; 4],
+        pid_namespaces_below: 0,
+        cgroup: None,
+        unit: None,
+        threads: 1,
+        thp_disabled: Fact::Known(false),
+        resident: Bytes(0),
+        resident_anon: Bytes(0),
+        resident_file: Bytes(0),
+        resident_shmem: Bytes(0),
+        hugetlb: Bytes(0),
+        locked: Bytes(0),
+        pinned: Bytes(0),
+        swapped: Bytes(0),
+        page_tables: Bytes(0),
+        pss: Fact::Absent,
+        memlock: Fact::Absent,
+        groups: Vec::new(),
+        capabilities: 0,
+        by_page_size: Fact::Absent,
+        segments,
+        children: Vec::new(),
+    }
+}
+
+fn plan_of(segment: Segment, rules: &Rules) -> Plan {
+    plan(&[&process(vec![segment])], rules).remove(0)
+}
+
+#[track_caller]
+fn left_out(segment: Segment, reason: Reason) {
+    let plan = plan_of(segment, &rules());
+    assert_eq!(plan.asked(), Bytes::ZERO, "{plan:#?}");
+    let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
+    assert_eq!(reasons, [reason], "{plan:#?}");
+}
+
+#[test]
+fn whole_own_blocks_are_taken_and_the_ends_are_not() {
+    let all = span(START - M, 6 * M);
+    let plan = plan_of(anon(all, &[(all, own())]), &rules());
+    let blocks: Vec<Range> = plan.blocks.iter().map(|b| b.range).collect();
+    assert_eq!(blocks, [span(START, 2 * M), span(START + 2 * M, 2 * M)]);
+    let ends = Part {
+        reason: Reason::TooSmall,
+        bytes: Bytes(2 * M),
+    };
+    assert_eq!(plan.left_out, [ends]);
+}
+
+#[test]
+fn what_is_huge_is_already_there() {
+    let (one, two) = (span(START, 2 * M), span(START + 2 * M, 2 * M));
+    let runs = [(one, own().with(PageState::HUGE)), (two, own())];
+    let plan = plan_of(anon(span(START, 4 * M), &runs), &rules());
+    assert_eq!((plan.already, plan.asked()), (Bytes(2 * M), Bytes(2 * M)));
+}
+
+#[test]
+fn one_page_short_is_not_whole() {
+    let block = span(START, 2 * M);
+    let most = span(START, 2 * M - 4096);
+    let hole = span(most.end(), 4096);
+    left_out(anon(block, &[(most, own())]), Reason::NotResident);
+    let zero = own().with(PageState::ZERO);
+    left_out(
+        anon(block, &[(most, own()), (hole, zero)]),
+        Reason::NotResident,
+    );
+    let shared = anon(block, &[(most, own()), (hole, present())]);
+    left_out(shared, Reason::SharedCopyOnWrite);
+    let out = Segment {
+        swapped: Bytes(4096),
+        ..anon(block, &[(most, own()), (hole, PageState::SWAPPED)])
+    };
+    left_out(out, Reason::Swapped);
+    // Where smaps knows of no swap, the page is only on its way.
+    let moving = anon(block, &[(most, own()), (hole, PageState::SWAPPED)]);
+    assert_eq!(plan_of(moving, &rules()).asked(), Bytes(2 * M));
+}
+
+#[test]
+fn a_lower_share_takes_more_and_counts_what_is_missing() {
+    let block = span(START, 2 * M);
+    let nine_tenths = anon(block, &[(span(START, 1_888_256), own())]);
+    let rules = |percent| Rules {
+        min_resident: Percent::new(percent).unwrap(),
+        ..rules()
+    };
+    assert_eq!(
+        plan_of(nine_tenths.clone(), &rules(91)).asked(),
+        Bytes::ZERO
+    );
+    let plan = plan_of(nine_tenths, &rules(90));
+    assert_eq!(plan.blocks[0].missing, Bytes(2 * M - 1_888_256));
+}
+
+#[test]
+fn each_refusal_of_a_mapping_has_its_reason() {
+    let block = span(START, 2 * M);
+    let whole = || anon(block, &[(block, own())]);
+    for (flag, reason) in [
+        ("nh", Reason::NoHuge),
+        ("io", Reason::Special),
+        ("pf", Reason::Special),
+        ("mm", Reason::Special),
+        ("um", Reason::UserFault),
+        ("uw", Reason::UserFault),
+        ("ui", Reason::UserFault),
+        ("mg", Reason::Merged),
+    ] {
+        let letters = <[u8; 2]>::try_from(flag.as_bytes()).unwrap();
+        let flags = VmFlags(vec![letters]);
+        left_out(Segment { flags, ..whole() }, reason);
+    }
+    for role in [Role::Stack, Role::ThreadStack] {
+        left_out(Segment { role, ..whole() }, Reason::Stack);
+    }
+    let file = |write, shared| Segment {
+        permissions: [true, write, false],
+        object: (8, 1, 11),
+        role: Role::File,
+        shared,
+        ..anon(block, &[(block, of_file())])
+    };
+    left_out(file(true, false), Reason::PrivateFile);
+    left_out(file(true, true), Reason::WritableFile);
+    let text = plan_of(file(false, false), &rules());
+    assert_eq!(text.blocks[0].kind, Kind::File);
+    let mut disabled = process(vec![whole()]);
+    disabled.thp_disabled = Fact::Known(true);
+    let plan = plan(&[&disabled], &rules()).remove(0);
+    assert_eq!(plan.left_out[0].reason, Reason::ThpDisabled);
+    let pages = Fact::Absent;
+    left_out(Segment { pages, ..whole() }, Reason::ExclusiveUnknown);
+}
+
+#[test]
+fn hugetlb_and_the_vdso_are_no_matter_of_promotion() {
+    let block = span(START, 2 * M);
+    let mut pool = anon(block, &[(block, own().with(PageState::HUGE))]);
+    pool.asked.hugetlb = Some(size("2M"));
+    let vdso = Segment {
+        role: Role::Vdso,
+        ..anon(block, &[(block, present())])
+    };
+    for segment in [pool, vdso] {
+        let plan = plan_of(segment, &rules());
+        assert_eq!((plan.already, plan.left_out.len()), (Bytes::ZERO, 0));
+    }
+}
+
+#[test]
+fn shared_memory_must_agree_with_its_offset() {
+    let block = span(START, 2 * M);
+    let aligned = shm(block, &[(block, of_file())]);
+    assert_eq!(plan_of(aligned.clone(), &rules()).asked(), Bytes(2 * M));
+    let shifted = Segment {
+        offset: 4096,
+        ..aligned.clone()
+    };
+    left_out(shifted, Reason::Misaligned);
+    let also_aligned = Segment {
+        offset: 6 * M,
+        ..aligned
+    };
+    assert_eq!(plan_of(also_aligned, &rules()).asked(), Bytes(2 * M));
+}
+
+#[test]
+fn shared_memory_is_whole_when_all_processes_together_have_it() {
+    let block = span(START, 2 * M);
+    let half = |from| shm(block, &[(span(START + from, M), of_file())]);
+    let (one, two) = (process(vec![half(0)]), process(vec![half(M)]));
+    assert_eq!(plan(&[&one], &rules())[0].asked(), Bytes::ZERO);
+    let plans = plan(&[&one, &two], &rules());
+    let blocks: Vec<&Block> = plans.iter().flat_map(|p| &p.blocks).collect();
+    assert_eq!(blocks.len(), 2);
+    assert!(!blocks[0].attach && blocks[1].attach);
+    assert!(blocks.iter().all(|b| b.missing.is_zero()));
+    // Another object at the same place is another matter: SysV numbers its own.
+    let mut sysv = half(M);
+    sysv.name = "/SYSV00000000 (deleted)".to_owned();
+    let three = process(vec![sysv]);
+    let plans = plan(&[&one, &three], &rules());
+    assert!(plans.iter().all(|p| p.blocks.is_empty()), "{plans:#?}");
+}
+
+#[test]
+fn what_is_huge_in_another_process_is_only_mapped() {
+    let block = span(START, 2 * M);
+    let huge = shm(block, &[(block, of_file().with(PageState::HUGE))]);
+    let touched = shm(block, &[(span(START, 4096), of_file())]);
+    let plans = plan(&[&process(vec![touched]), &process(vec![huge])], &rules());
+    assert!(plans[0].blocks[0].attach);
+    assert_eq!(plans[0].blocks[0].missing, Bytes::ZERO);
+    assert_eq!((plans[1].already, plans[1].blocks.len()), (Bytes(2 * M), 0));
+}
+
+#[test]
+fn chunks_are_neighbours_of_one_sort() {
+    let (low, high) = (span(START, 6 * M), span(START + 8 * M, 2 * M));
+    let process = process(vec![
+        anon(low, &[(low, own())]),
+        anon(high, &[(high, own())]),
+    ]);
+    let blocks = plan(&[&process], &rules()).remove(0).blocks;
+    let len = |todo: &[usize], most| chunk_len(&blocks, todo, Bytes(most));
+    assert_eq!(len(&[0, 1, 2, 3], 64 * M), 3);
+    assert_eq!(len(&[0, 1, 2, 3], 4 * M), 2);
+    assert_eq!(len(&[0, 1, 2, 3], 1), 1);
+    assert_eq!(len(&[0, 2], 64 * M), 1);
+    assert_eq!(len(&[], 64 * M), 0);
+}
+
+#[test]
+fn what_forked_or_shrank_since_is_not_taken() {
+    let block = span(START, 2 * M);
+    let planned = plan_of(anon(block, &[(block, own())]), &rules()).blocks[0];
+    let again = |runs: &[(Range, PageState)]| {
+        let runs: Vec<PageRun> = runs
+            .iter()
+            .map(|(range, state)| PageRun {
+                range: *range,
+                state: *state,
+            })
+            .collect();
+        judge_again(&planned, &runs, &rules())
+    };
+    assert_eq!(again(&[(block, own())]), Ok(planned));
+    assert_eq!(again(&[(block, own().with(PageState::HUGE))]), Err(None));
+    assert_eq!(
+        again(&[(block, present())]),
+        Err(Some(Reason::SharedCopyOnWrite))
+    );
+    assert_eq!(
+        again(&[(span(START, M), own())]),
+        Err(Some(Reason::NotResident))
+    );
+    assert_eq!(again(&[]), Err(Some(Reason::Unmapped)));
+    assert_eq!(again(&[(block, of_file())]), Err(Some(Reason::PrivateFile)));
+}
+
+#[test]
+fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
+    let (one, two) = (span(START, 2 * M), span(START + 2 * M, 2 * M));
+    let huge = own().with(PageState::HUGE);
+    let memory = anon(span(START, 4 * M), &[(one, huge), (two, own())]);
+    let text = Segment {
+        object: (8, 1, 11),
+        role: Role::Text,
+        permissions: [true, false, true],
+        ..anon(one, &[(one, of_file().with(PageState::HUGE))])
+    };
+    let mut pool = anon(one, &[(one, huge)]);
+    pool.by_page_size[0].kind = PageKind::Hugetlb;
+    let process = process(vec![memory, text, pool]);
+    let plan = plan_split(0, &process, &rules());
+    assert_eq!((plan.asked(), plan.already), (Bytes(2 * M), Bytes(2 * M)));
+    assert_eq!(plan.blocks[0].range, one);
+    let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
+    assert_eq!(reasons, [Reason::FileUnsupported, Reason::Hugetlb]);
+}

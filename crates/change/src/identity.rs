@@ -1,0 +1,86 @@
+//! Whether a process is still the one that was planned for.
+//!
+//! A pidfd never comes to mean another process, but it outlives execve(2), which replaces the
+//! memory behind the same id. An open page map does not: it holds the old address space, and reads
+//! as empty once that is gone (see kernel-notes.md). Where a vfork child keeps the old address
+//! space alive, the start time and the place of the program's code, stack and arguments tell.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use hugeleaf_host::{Process, Root};
+use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
+
+use crate::outcome::Ended;
+
+/// One process, told apart from every other for good.
+pub(crate) struct Identity {
+    pub(crate) fd: PidFd,
+    /// Its page map, opened after the pidfd and before anything was read.
+    pub(crate) pagemap: File,
+    start_ticks: u64,
+    image: [u64; 4],
+}
+
+/// Why nothing more may be done to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It is not the same any more.
+    Ended(Ended),
+    /// It cannot be told whether it is.
+    Unsure(Errno),
+}
+
+impl Identity {
+    /// The process behind `fd`, as it was read after `fd` and then `pagemap` were opened.
+    pub(crate) fn new(fd: PidFd, pagemap: File, process: &Process) -> Identity {
+        Identity {
+            fd,
+            pagemap,
+            start_ticks: process.start_ticks,
+            image: process.image,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.fd.pid()
+    }
+
+    /// Whether it is still the same.
+    pub(crate) fn check(&self, kernel: &dyn Kernel, root: &Root) -> Result<(), Lost> {
+        match kernel.has_exited(&self.fd) {
+            Ok(false) => {}
+            Ok(true) => return Err(Lost::Ended(Ended::Exited)),
+            Err(SysError {
+                errno: Errno::SRCH, ..
+            }) => return Err(Lost::Ended(Ended::Exited)),
+            Err(e) => return Err(Lost::Unsure(e.errno)),
+        }
+        match self.pagemap.read_at(&mut [0; 8], 0) {
+            Ok(8) => {}
+            Ok(_) => return Err(Lost::Ended(self.how_it_ended(kernel))),
+            Err(e) => {
+                let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+                return Err(Lost::Unsure(errno));
+            }
+        }
+        let Ok((start_ticks, image)) = hugeleaf_host::process::identity(root, self.pid()) else {
+            return Err(Lost::Ended(Ended::Exited));
+        };
+        if start_ticks != self.start_ticks {
+            return Err(Lost::Ended(Ended::Exited));
+        }
+        if image != self.image {
+            return Err(Lost::Ended(Ended::Replaced));
+        }
+        Ok(())
+    }
+
+    /// Its address space is gone: it exited, or it is there and runs another program.
+    fn how_it_ended(&self, kernel: &dyn Kernel) -> Ended {
+        match kernel.has_exited(&self.fd) {
+            Ok(false) => Ended::Replaced,
+            _ => Ended::Exited,
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The only writer: moves memory of running processes onto larger pages and back.
+//!
+//! The work goes in three steps, each in a module of its own. [`eligible`] looks at what was read
+//! of the processes and says which blocks may be moved and why the others may not: pure. [`pacer`]
+//! says how long to pause after a call of known length: pure. The mover makes the calls, through
+//! one [`Sink`], and reads back what came of them: a return value of the kernel is never believed.
+//!
+//! This crate must not judge why memory is where it is (`hugeleaf-verdict` does) and must not print.
+//! It touches a process only while a pidfd, the start time and the program's image say that it is
+//! still the one that was planned for.
+//!
+//! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
+//! [`ChangeError`].
+
+mod demote;
+pub mod eligible;
+mod error;
+mod identity;
+mod mover;
+mod options;
+mod outcome;
+pub mod pacer;
+pub mod pressure;
+mod privilege;
+mod readback;
+mod sink;
+mod work;
+
+pub use demote::demote;
+pub use error::ChangeError;
+pub use mover::promote;
+pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
+pub use outcome::{
+    Ended, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Stage, StoppedBy,
+};
+pub use sink::{DryRun, Real, Recorded, Recording, Sink};

@@ -1,0 +1,455 @@
+//! Moves memory onto huge pages: the loop over chunks, its passes, and what each error means.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError};
+use hugeleaf_units::{Bytes, PageSize, Pages, Range};
+
+use crate::eligible::{self, Block, Kind, ObjectId, Rules};
+use crate::error::ChangeError;
+use crate::options::{Percent, PromoteOptions, ranges_of};
+use crate::outcome::{Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::pacer::Step;
+use crate::sink::{DryRun, Real, Sink};
+use crate::work::{Course, Means, Skipped, State, Work};
+use crate::{pacer, pressure, privilege, readback, work};
+
+/// How long to wait before the second pass; doubled for each further one.
+const BACK_OFF: Duration = Duration::from_millis(20);
+/// How many calls in a row may find no contiguous memory before that is taken for an answer.
+const OUT_OF_MEMORY_CALLS: u32 = 3;
+
+/// Moves memory of running processes onto huge pages (`MADV_COLLAPSE`), and reads back what came
+/// of it. Returns early, with what was done so far, once `stop` is set; `progress` is called
+/// between calls.
+///
+/// # Errors
+/// [`ChangeError`]: a precondition is missing, and nothing was changed.
+pub fn promote(
+    kernel: &dyn Kernel,
+    root: &Root,
+    host: &Host,
+    pids: &[Pid],
+    options: &PromoteOptions,
+    progress: &mut dyn FnMut(&Progress),
+    stop: &AtomicBool,
+) -> Result<Outcome, ChangeError> {
+    let huge = work::huge_page_of(kernel, host)?;
+    if !kernel.knows_collapse() {
+        return Err(ChangeError::NoCollapse);
+    }
+    let means = Means {
+        kernel,
+        root,
+        host,
+        stop,
+    };
+    let floor = options
+        .keep_available
+        .unwrap_or_else(|| pressure::floor_of(host, huge));
+    let sink: Box<dyn Sink> = match options.dry_run {
+        true => Box::new(DryRun),
+        false => Box::new(Real(kernel)),
+    };
+    let mut course = Course::new(means, sink, progress, options.budget, floor);
+    course.report(Stage::Planning, None);
+    let (mut works, skipped) = plan_all(&means, pids, options, huge)?;
+    course.total = works.iter().map(|w| w.plan.asked()).sum();
+    if !options.dry_run {
+        let mut mover = Mover {
+            course: &mut course,
+            rules: rules(&means, &[], options, huge),
+            step: Step::default(),
+            unsupported: HashSet::new(),
+            out_of_memory: 0,
+            ahead: None,
+        };
+        mover.all(&mut works, options);
+    }
+    Ok(finish(course, works, skipped, huge, options))
+}
+
+fn plan_all(
+    means: &Means<'_>,
+    pids: &[Pid],
+    options: &PromoteOptions,
+    huge: PageSize,
+) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
+    let probe = (!options.dry_run).then_some(Advice::Collapse);
+    let (open, skipped) = work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+    let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
+    let rules = rules(means, &pids, options, huge);
+    let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
+    let plans = eligible::plan(&processes, &rules);
+    let works = open.into_iter().zip(plans);
+    let works = works.map(|((identity, before), plan)| Work::new(identity, before, plan));
+    Ok((works.collect(), skipped))
+}
+
+fn rules(means: &Means<'_>, pids: &[Pid], options: &PromoteOptions, huge: PageSize) -> Rules {
+    let only = options.only.as_deref();
+    Rules {
+        huge,
+        base: means.kernel.base_page(),
+        min_resident: options.min_resident,
+        only: pids.iter().map(|pid| ranges_of(only, *pid)).collect(),
+    }
+}
+
+fn finish(
+    mut course: Course<'_>,
+    mut works: Vec<Work>,
+    skipped: Vec<Skipped>,
+    huge: PageSize,
+    options: &PromoteOptions,
+) -> Outcome {
+    course.report(Stage::ReadingBack, None);
+    let asked: Bytes = works.iter().map(|w| w.plan.asked()).sum();
+    let each = works.iter_mut();
+    let processes = match options.dry_run {
+        true => each.map(|w| readback::planned(w)).collect(),
+        false => {
+            let unreached = unreached(course.stopped_by);
+            each.map(|w| readback::outcome(&course.means, w, true, unreached))
+                .collect()
+        }
+    };
+    Outcome {
+        processes,
+        skipped,
+        interrupted: course.stopped_by == Some(StoppedBy::Signal),
+        stopped_by: course.stopped_by,
+        dry_run: options.dry_run,
+        estimated_seconds: options
+            .dry_run
+            .then(|| pacer::estimate_seconds(asked, options.budget)),
+        seconds: course.elapsed().as_secs_f64(),
+        moving_seconds: course.moving.as_secs_f64(),
+        held_back_seconds: course.held_back.as_secs_f64(),
+        huge_page: huge,
+    }
+}
+
+/// Why blocks were not tried.
+pub(crate) const fn unreached(stopped_by: Option<StoppedBy>) -> Reason {
+    match stopped_by {
+        Some(StoppedBy::Pressure) => Reason::Pressure,
+        Some(StoppedBy::NoContiguousMemory) => Reason::NoContiguousMemory,
+        Some(StoppedBy::Signal) => Reason::Interrupted,
+        None => Reason::NotSeen,
+    }
+}
+
+struct Mover<'c, 'a> {
+    course: &'c mut Course<'a>,
+    rules: Rules,
+    step: Step,
+    /// Files that this kernel refused: not tried again.
+    unsupported: HashSet<ObjectId>,
+    /// Calls in a row that found no contiguous memory.
+    out_of_memory: u32,
+    /// The pages of the chunk that comes next, where they were looked at during the last call.
+    ahead: Option<(Range, Result<PageMap, SysError>)>,
+}
+
+/// From the first to the last block of a chunk of private memory; `None` of any other.
+fn private_range(blocks: &[Block], chunk: &[usize]) -> Option<Range> {
+    let (first, last) = (&blocks[*chunk.first()?], &blocks[*chunk.last()?]);
+    let range = Range::new(first.range.start(), last.range.end()).ok()?;
+    (first.kind == Kind::Private).then_some(range)
+}
+
+impl Mover<'_, '_> {
+    /// All processes, pass by pass: first what has to be copied, then what only has to be mapped
+    /// where another process shares it, then again what was busy.
+    fn all(&mut self, works: &mut [Work], options: &PromoteOptions) {
+        let most = pacer::bytes_a_call(options.budget, self.rules.huge);
+        for attach in [false, true] {
+            let most = if attach {
+                pacer::attached_a_call(self.rules.huge).max(most)
+            } else {
+                most
+            };
+            for work in works.iter_mut() {
+                let todo = indices(work, |i, w| {
+                    w.states[i] == State::Todo && w.plan.blocks[i].attach == attach
+                });
+                self.course.stage = Stage::Moving;
+                self.pass(work, &todo, most);
+            }
+        }
+        for pass in 1..options.passes.max(1) {
+            for work in works.iter_mut() {
+                self.again(work, pass);
+            }
+        }
+    }
+
+    /// Tries again, one by one, what did not succeed and may yet.
+    fn again(&mut self, work: &mut Work, pass: u32) {
+        if self.course.stopped_by.is_some() || work.lost.is_some() {
+            return;
+        }
+        let again = indices(work, |i, w| is_open(w.states[i]));
+        if again.is_empty() {
+            return;
+        }
+        // A call over many blocks says little about each: ask the page map first.
+        if let Some(now) = readback::look(&self.course.means, work) {
+            for i in &again {
+                if now[*i] == readback::Now::Huge {
+                    work.states[*i] = State::Called;
+                }
+            }
+        }
+        let again = indices(work, |i, w| is_open(w.states[i]));
+        let busy = again.iter().any(|i| work.states[*i] != State::Unknown);
+        if busy {
+            let wait = BACK_OFF.saturating_mul(1 << (pass - 1).min(6));
+            self.course.hold_back(work, wait);
+        }
+        self.course.stage = Stage::Retrying;
+        self.pass(work, &again, self.rules.huge.bytes());
+    }
+
+    /// Goes through the blocks of `todo` in calls of at most `most` bytes.
+    fn pass(&mut self, work: &mut Work, todo: &[usize], most: Bytes) {
+        let mut at = 0;
+        while at < todo.len() {
+            // What is tried for the first time under a budget goes in steps that learn.
+            let first = work.states[todo[at]] == State::Todo;
+            let most = match first && most == self.rules.huge.bytes() {
+                true => Pages(self.step.pages()).of(self.rules.huge),
+                false => most,
+            };
+            let len = eligible::chunk_len(&work.plan.blocks, &todo[at..], most);
+            let chunk = &todo[at..at + len];
+            at += len;
+            if first {
+                let blocks = chunk.iter().map(|i| work.plan.blocks[*i].range.len());
+                self.course.done += blocks.sum();
+            }
+            if self.is_unsupported(work, chunk) {
+                continue;
+            }
+            if !self.course.may_go_on(work) {
+                return;
+            }
+            let parts = self.still_eligible(work, chunk);
+            if most > self.rules.huge.bytes() && self.course.budget == Percent::ALL {
+                let next = eligible::chunk_len(&work.plan.blocks, &todo[at..], most);
+                self.looking_ahead(work, &parts, &todo[at..at + next]);
+            } else {
+                self.parts(work, &parts);
+            }
+            self.course
+                .report(self.course.stage, Some(work.identity.pid()));
+        }
+    }
+
+    fn parts(&mut self, work: &mut Work, parts: &[&[usize]]) {
+        for (n, part) in parts.iter().enumerate() {
+            if n > 0 && !self.course.may_go_on(work) {
+                return;
+            }
+            self.chunk(work, part);
+        }
+    }
+
+    /// The same, while another thread looks at the pages of the next chunk: without a budget to
+    /// keep, that look would be a twentieth of the time. It is no older than one call then, and
+    /// what a process does during a call nobody sees anyhow.
+    fn looking_ahead(&mut self, work: &mut Work, parts: &[&[usize]], next: &[usize]) {
+        let kernel = self.course.means.kernel;
+        let range = private_range(&work.plan.blocks, next);
+        let pagemap = work.identity.pagemap.try_clone();
+        let (Some(range), Ok(pagemap)) = (range, pagemap) else {
+            return self.parts(work, parts);
+        };
+        std::thread::scope(|scope| {
+            let look = scope.spawn(|| kernel.page_map(&pagemap, range, ScanDetail::Exclusive));
+            self.parts(work, parts);
+            self.ahead = look.join().ok().map(|map| (range, map));
+        });
+    }
+
+    fn is_unsupported(&self, work: &mut Work, chunk: &[usize]) -> bool {
+        let object = work.plan.blocks[chunk[0]].object;
+        let unsupported = self.unsupported.contains(&object);
+        if unsupported {
+            mark(work, chunk, State::Failed(Reason::FileUnsupported));
+        }
+        unsupported
+    }
+
+    /// The parts of a chunk that may be taken as things are now.
+    fn still_eligible<'t>(&mut self, work: &mut Work, chunk: &'t [usize]) -> Vec<&'t [usize]> {
+        let Some(range) = private_range(&work.plan.blocks, chunk) else {
+            return vec![chunk];
+        };
+        let pagemap = &work.identity.pagemap;
+        let kernel = self.course.means.kernel;
+        let map = match self.ahead.take().filter(|(seen, _)| *seen == range) {
+            Some((_, map)) => map,
+            None => kernel.page_map(pagemap, range, ScanDetail::Exclusive),
+        };
+        let map = match map {
+            Ok(map) => map,
+            Err(e) => {
+                self.course.is_same(work);
+                mark(work, chunk, State::Failed(Reason::Other(e.errno)));
+                return Vec::new();
+            }
+        };
+        let mut held = HashSet::new();
+        for i in chunk {
+            let block = work.plan.blocks[*i];
+            match eligible::judge_again(&block, &map.runs, &self.rules) {
+                Ok(fresh) => work.plan.blocks[*i] = fresh,
+                Err(None) => work.states[*i] = State::Called,
+                // On its way elsewhere in memory, most likely: it will be back.
+                Err(Some(Reason::Swapped)) => {
+                    work.states[*i] = State::Again(Reason::Swapped);
+                    held.insert(*i);
+                }
+                Err(Some(reason)) => work.states[*i] = State::Failed(reason),
+            }
+        }
+        let open = |i: &usize| {
+            let state = work.states[*i];
+            (state == State::Todo || is_open(state)) && !held.contains(i)
+        };
+        let parts = chunk.chunk_by(|a, b| open(a) == open(b));
+        parts.filter(|part| open(&part[0])).collect()
+    }
+
+    /// One call.
+    fn chunk(&mut self, work: &mut Work, chunk: &[usize]) {
+        let blocks = &work.plan.blocks;
+        let (first, last) = (&blocks[chunk[0]], &blocks[chunk[chunk.len() - 1]]);
+        let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
+            return;
+        };
+        let before = self.course.moving;
+        let answer = self.course.call(work, &[range], Advice::Collapse);
+        if answer.is_ok() {
+            let pages = self.rules.huge.pages_for(range.len()).get();
+            self.step
+                .learn(pages, self.course.moving.saturating_sub(before));
+        }
+        match answer {
+            Ok(done) => {
+                self.out_of_memory = 0;
+                let through =
+                    usize::try_from(done.get() / self.rules.huge.bytes().get()).unwrap_or(0);
+                let (through, rest) = chunk.split_at(through.min(chunk.len()));
+                mark(work, through, State::Called);
+                mark(work, rest, State::Unknown);
+            }
+            // Which of the blocks it was is not said: the next pass asks for each.
+            Err(e) if chunk.len() > 1 && !ends_process(&e) => {
+                mark(work, chunk, State::Unknown);
+            }
+            Err(e) => self.refused(work, chunk, range, &e),
+        }
+    }
+
+    /// What an error on one block means (mm/khugepaged.c, madvise_collapse_errno).
+    fn refused(&mut self, work: &mut Work, chunk: &[usize], range: Range, error: &SysError) {
+        if error.errno != Errno::NOMEM {
+            self.out_of_memory = 0;
+        }
+        let state = match error.errno {
+            Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
+            Errno::BUSY => State::Again(Reason::CgroupLimit),
+            Errno::NOMEM => self.no_memory(work, range),
+            Errno::INVAL => self.invalid(work, chunk),
+            Errno::SRCH => {
+                self.course.is_same(work);
+                State::Failed(Reason::ProcessEnded)
+            }
+            errno if privilege::is_denied(errno) => {
+                // The right was there when the work began, so the program changed: an execve of
+                // a set-user-id file. Its memory is not ours to touch any more.
+                let rest = indices(work, |i, w| w.states[i] == State::Todo);
+                mark(work, &rest, State::Failed(Reason::Denied));
+                self.course.is_same(work);
+                State::Failed(Reason::Denied)
+            }
+            errno => State::Failed(Reason::Other(errno)),
+        };
+        mark(work, chunk, state);
+    }
+
+    /// ENOMEM stands for two things: nothing mapped there, and no contiguous memory.
+    fn no_memory(&mut self, work: &Work, range: Range) -> State {
+        if !is_mapped(self.course.means.root, work.identity.pid(), range) {
+            return State::Failed(Reason::Unmapped);
+        }
+        self.out_of_memory += 1;
+        if self.out_of_memory >= OUT_OF_MEMORY_CALLS {
+            self.course.stopped_by = Some(StoppedBy::NoContiguousMemory);
+        } else {
+            self.course.hold_back(work, BACK_OFF * 10);
+        }
+        State::Again(Reason::NoContiguousMemory)
+    }
+
+    fn invalid(&mut self, work: &Work, chunk: &[usize]) -> State {
+        let block = &work.plan.blocks[chunk[0]];
+        if block.kind == Kind::File {
+            self.unsupported.insert(block.object);
+            return State::Failed(Reason::FileUnsupported);
+        }
+        match is_mapped(self.course.means.root, work.identity.pid(), block.range) {
+            true => State::Failed(Reason::Refused),
+            false => State::Failed(Reason::Unmapped),
+        }
+    }
+}
+
+/// Whether another try may help.
+const fn is_open(state: State) -> bool {
+    matches!(state, State::Again(_) | State::Unknown)
+}
+
+/// Errors that are about the process, not about a block.
+fn ends_process(error: &SysError) -> bool {
+    error.errno == Errno::SRCH || privilege::is_denied(error.errno)
+}
+
+fn indices(work: &Work, wanted: impl Fn(usize, &Work) -> bool) -> Vec<usize> {
+    (0..work.states.len())
+        .filter(|i| wanted(*i, work))
+        .collect()
+}
+
+fn mark(work: &mut Work, which: &[usize], state: State) {
+    for i in which {
+        work.states[*i] = state;
+    }
+}
+
+/// Whether all of a range is mapped now; true where that cannot be read.
+fn is_mapped(root: &Root, pid: Pid, range: Range) -> bool {
+    let maps = root.read(format!("proc/{pid}/maps"));
+    let Some(text) = maps.known() else {
+        return true;
+    };
+    let mut at = range.start();
+    for line in text.lines() {
+        let bounds = line.split(' ').next().and_then(|word| word.split_once('-'));
+        let Some((start, end)) = bounds else { continue };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        else {
+            continue;
+        };
+        if start <= at && at < end {
+            at = end;
+        }
+    }
+    at >= range.end()
+}

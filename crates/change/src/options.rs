@@ -1,0 +1,139 @@
+//! What a caller may ask for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::{Bytes, Range};
+
+/// A whole percentage from 1 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Percent(u8);
+
+impl Percent {
+    /// All of it.
+    pub const ALL: Percent = Percent(100);
+
+    /// `percent` of a hundred.
+    ///
+    /// # Errors
+    /// [`BadPercent`] unless it is 1 to 100.
+    pub fn new(percent: u8) -> Result<Percent, BadPercent> {
+        if (1..=100).contains(&percent) {
+            Ok(Percent(percent))
+        } else {
+            Err(BadPercent(percent.to_string()))
+        }
+    }
+
+    /// 1 to 100.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+/// A text that is not a percentage from 1 to 100.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a percentage; write a whole number from 1% to 100%")]
+pub struct BadPercent(String);
+
+impl FromStr for Percent {
+    type Err = BadPercent;
+
+    /// Reads `10%` and `10`.
+    fn from_str(text: &str) -> Result<Percent, BadPercent> {
+        let bad = || BadPercent(text.to_owned());
+        let digits = text.trim();
+        let digits = digits.strip_suffix('%').unwrap_or(digits);
+        let percent: u8 = digits.parse().map_err(|_| bad())?;
+        Percent::new(percent).map_err(|_| bad())
+    }
+}
+
+/// How to promote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromoteOptions {
+    /// The part of the victim's time that calls may take: 100% never pauses.
+    pub budget: Percent,
+    /// How much of a huge page's block must be resident for it to be taken. Below 100% the block is
+    /// filled up, which is memory growth: [`crate::ProcessOutcome::grown`] says how much.
+    pub min_resident: Percent,
+    /// How often a block that the kernel called busy is tried, the first time included; at least 1.
+    pub passes: u32,
+    /// Stop when the host's available memory would fall below this; `None` for a floor told from
+    /// the host ([`crate::pressure::floor_of`]).
+    pub keep_available: Option<Bytes>,
+    /// Only blocks that lie inside these ranges; `None` for all that is eligible.
+    pub only: Option<Vec<(Pid, Vec<Range>)>>,
+    /// Plan, and touch nothing.
+    pub dry_run: bool,
+}
+
+impl Default for PromoteOptions {
+    /// A tenth of the victim's time, wholly resident blocks, five passes.
+    fn default() -> PromoteOptions {
+        PromoteOptions {
+            budget: Percent(10),
+            min_resident: Percent::ALL,
+            passes: 5,
+            keep_available: None,
+            only: None,
+            dry_run: false,
+        }
+    }
+}
+
+/// How to demote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemoteOptions {
+    /// The part of the victim's time that calls may take: 100% never pauses.
+    pub budget: Percent,
+    /// Only huge pages that lie inside these ranges, as in [`crate::ProcessOutcome::moved`] of a
+    /// promotion that is to be taken back; `None` for all of them.
+    pub only: Option<Vec<(Pid, Vec<Range>)>>,
+    /// Plan, and touch nothing.
+    pub dry_run: bool,
+}
+
+impl Default for DemoteOptions {
+    /// A tenth of the victim's time, all huge pages.
+    fn default() -> DemoteOptions {
+        DemoteOptions {
+            budget: Percent(10),
+            only: None,
+            dry_run: false,
+        }
+    }
+}
+
+/// The ranges named for a process: `None` where no restriction was given, an empty list where
+/// there is one and it does not name this process.
+pub(crate) fn ranges_of(only: Option<&[(Pid, Vec<Range>)]>, pid: Pid) -> Option<Vec<Range>> {
+    only.map(|list| {
+        let named = list.iter().filter(|(p, _)| *p == pid);
+        named.flat_map(|(_, ranges)| ranges.clone()).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages() {
+        for (text, percent) in [("10%", 10), ("10", 10), ("100%", 100), (" 1% ", 1)] {
+            assert_eq!(text.parse::<Percent>().unwrap().get(), percent, "{text}");
+        }
+        for text in ["", "%", "0%", "101%", "1.5%", "-1", "ten", "10%%"] {
+            let error = text.parse::<Percent>().unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+        assert_eq!(Percent(10).to_string(), "10%");
+    }
+}

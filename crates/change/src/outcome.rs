@@ -1,0 +1,295 @@
+//! What came of a change. Everything in here was read back from the page map or smaps.
+
+use std::time::Duration;
+
+use hugeleaf_host::Role;
+use hugeleaf_sys::{Errno, Pid};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::error::ChangeError;
+
+/// Why memory was not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    // Left out by the plan.
+    /// The rest of a mapping that holds no whole aligned block of the huge page's size.
+    TooSmall,
+    /// Parts of the block are not in memory: filling them up would grow the process.
+    NotResident,
+    /// Parts of the block are in swap.
+    Swapped,
+    /// Another process shares it copy-on-write (a forked child): collapsing would double it.
+    SharedCopyOnWrite,
+    /// The page map does not tell which pages are the process's own.
+    ExclusiveUnknown,
+    /// Address and offset disagree modulo the huge page's size.
+    Misaligned,
+    /// The mapping refuses huge pages (`nh`).
+    NoHuge,
+    /// A stack.
+    Stack,
+    /// Memory of a device or of the kernel (`io`, `pf`, `mm`).
+    Special,
+    /// hugetlb: on large pages already, and out of reach of both calls.
+    Hugetlb,
+    /// Registered with userfaultfd.
+    UserFault,
+    /// Handed to KSM.
+    Merged,
+    /// A private, writable mapping of a file, as the data of a program.
+    PrivateFile,
+    /// A file mapping that the program can write to.
+    WritableFile,
+    /// The process switched THP off for itself (prctl).
+    ThpDisabled,
+    // Refused by the kernel.
+    /// EAGAIN in every pass: pages are held elsewhere.
+    Busy,
+    /// EBUSY: the cgroup's memory limit has no room for the new page.
+    CgroupLimit,
+    /// ENOMEM on mapped memory: no contiguous block to be had.
+    NoContiguousMemory,
+    /// ENOMEM on memory that is not mapped any more.
+    Unmapped,
+    /// EINVAL on a file: this kernel cannot put it on huge pages.
+    FileUnsupported,
+    /// EINVAL on anything else.
+    Refused,
+    /// EPERM or EACCES after the first calls went through.
+    Denied,
+    /// Another errno.
+    Other(Errno),
+    /// The kernel reported success, and the page map says otherwise.
+    NotSeen,
+    // Demotion.
+    /// Several processes map it: the kernel skips it and reports success.
+    SharedByOthers,
+    /// Locked in memory (mlock): MADV_COLD is refused.
+    Locked,
+    // Ended early.
+    /// Not reached: Ctrl-C.
+    Interrupted,
+    /// Not reached: the host was short of memory.
+    Pressure,
+    /// Not reached: the process exited or became another program.
+    ProcessEnded,
+}
+
+impl Reason {
+    /// A stable name for JSON and scripts.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Reason::TooSmall => "too-small",
+            Reason::NotResident => "not-resident",
+            Reason::Swapped => "swapped",
+            Reason::SharedCopyOnWrite => "shared-copy-on-write",
+            Reason::ExclusiveUnknown => "exclusive-unknown",
+            Reason::Misaligned => "misaligned",
+            Reason::NoHuge => "no-huge",
+            Reason::Stack => "stack",
+            Reason::Special => "special",
+            Reason::Hugetlb => "hugetlb",
+            Reason::UserFault => "userfaultfd",
+            Reason::Merged => "ksm",
+            Reason::PrivateFile => "private-file",
+            Reason::WritableFile => "writable-file",
+            Reason::ThpDisabled => "thp-disabled",
+            Reason::Busy => "busy",
+            Reason::CgroupLimit => "cgroup-limit",
+            Reason::NoContiguousMemory => "no-contiguous-memory",
+            Reason::Unmapped => "unmapped",
+            Reason::FileUnsupported => "file-unsupported",
+            Reason::Refused => "refused",
+            Reason::Denied => "denied",
+            Reason::Other(_) => "other",
+            Reason::NotSeen => "not-seen",
+            Reason::SharedByOthers => "shared-by-others",
+            Reason::Locked => "locked",
+            Reason::Interrupted => "interrupted",
+            Reason::Pressure => "memory-pressure",
+            Reason::ProcessEnded => "process-ended",
+        }
+    }
+}
+
+/// Bytes with the reason why they were not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Why.
+    pub reason: Reason,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+impl Part {
+    /// Adds to a table that has each reason once, in the order in which they came up.
+    pub fn add(table: &mut Vec<Part>, reason: Reason, bytes: Bytes) {
+        if bytes.is_zero() {
+            return;
+        }
+        match table.iter_mut().find(|p| p.reason == reason) {
+            Some(part) => part.bytes += bytes,
+            None => table.push(Part { reason, bytes }),
+        }
+    }
+
+    /// All bytes of a table.
+    pub fn total(table: &[Part]) -> Bytes {
+        table.iter().map(|p| p.bytes).sum()
+    }
+}
+
+/// How a process ended while it was worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited, or its id now belongs to another process.
+    Exited,
+    /// It became another program (execve): its memory was replaced.
+    Replaced,
+}
+
+/// What was asked and got for one role of a process's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoleOutcome {
+    /// The role.
+    pub role: Role,
+    /// Asked of the kernel (or, in a dry run, what would be).
+    pub asked: Bytes,
+    /// Got, as read back.
+    pub done: Bytes,
+}
+
+/// What came of one process. `asked` = `done` + all of `failed`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessOutcome {
+    /// Its id.
+    pub pid: Pid,
+    /// Its name.
+    pub name: String,
+    /// Its systemd unit, where known.
+    pub unit: Option<String>,
+    /// What the plan set out to move.
+    pub asked: Bytes,
+    /// What was where it should be before (on huge pages; for a demotion on base pages).
+    pub already: Bytes,
+    /// What was moved, as read back.
+    pub done: Bytes,
+    /// What was asked and not moved.
+    pub failed: Vec<Part>,
+    /// What was not asked for, and why.
+    pub left_out: Vec<Part>,
+    /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
+    pub grown: Bytes,
+    /// Moved bytes that are locked in memory: a demotion cannot split them.
+    pub locked: Bytes,
+    /// The same by role.
+    pub by_role: Vec<RoleOutcome>,
+    /// The blocks that were moved, in order of address, neighbours joined.
+    pub moved: Vec<Range>,
+    /// Time spent on this process, pauses included.
+    pub seconds: f64,
+    /// The part of resident memory on pages larger than the base page, before.
+    pub coverage_before: Option<f64>,
+    /// The same after; `None` where the process is gone.
+    pub coverage_after: Option<f64>,
+    /// Its page tables before.
+    pub page_tables_before: Bytes,
+    /// Its page tables after; `None` where the process is gone.
+    pub page_tables_after: Option<Bytes>,
+    /// Resident size before, hugetlb included.
+    pub resident_before: Bytes,
+    /// Resident size after; `None` where the process is gone.
+    pub resident_after: Option<Bytes>,
+    /// How it ended midway, where it did.
+    pub ended: Option<Ended>,
+}
+
+/// Why all of it ended before the plan was through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoppedBy {
+    /// The stop flag (Ctrl-C).
+    Signal,
+    /// The host stayed short of memory.
+    Pressure,
+    /// The kernel found no contiguous memory.
+    NoContiguousMemory,
+}
+
+/// What came of a promotion or a demotion.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// One entry a process that was asked for and lived when the work began, in that order.
+    pub processes: Vec<ProcessOutcome>,
+    /// Processes that were asked for and could not be worked on, and why.
+    pub skipped: Vec<(Pid, ChangeError)>,
+    /// Whether the stop flag ended it early.
+    pub interrupted: bool,
+    /// What ended it early.
+    pub stopped_by: Option<StoppedBy>,
+    /// Whether nothing was touched: `asked` is then what would be, `done` is 0.
+    pub dry_run: bool,
+    /// For a dry run of a promotion: how long it is estimated to take, from the speed of
+    /// [`crate::pacer::ASSUMED_BYTES_A_SECOND`] and the budget.
+    pub estimated_seconds: Option<f64>,
+    /// Time from the first read to the last.
+    pub seconds: f64,
+    /// Of that, time in the calls that move memory.
+    pub moving_seconds: f64,
+    /// How long it held back for the host's sake, beyond the budget.
+    pub held_back_seconds: f64,
+    /// The size of page moved to or from.
+    pub huge_page: PageSize,
+}
+
+impl Outcome {
+    /// All that was asked, over all processes.
+    pub fn asked(&self) -> Bytes {
+        self.processes.iter().map(|p| p.asked).sum()
+    }
+
+    /// All that was moved.
+    pub fn done(&self) -> Bytes {
+        self.processes.iter().map(|p| p.done).sum()
+    }
+
+    /// Whether all was got that was asked for, and there was something to get.
+    pub fn is_complete(&self) -> bool {
+        let got = self
+            .processes
+            .iter()
+            .map(|p| p.done + p.already)
+            .sum::<Bytes>();
+        let ended = self.processes.iter().any(|p| p.ended.is_some());
+        !ended && self.stopped_by.is_none() && self.done() == self.asked() && !got.is_zero()
+    }
+}
+
+/// What the work is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Reading the processes.
+    Planning,
+    /// Moving.
+    Moving,
+    /// Trying again what was busy.
+    Retrying,
+    /// Holding back for the host's sake.
+    HoldingBack,
+    /// Reading back.
+    ReadingBack,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The stage.
+    pub stage: Stage,
+    /// The process in hand; `None` before the first.
+    pub pid: Option<Pid>,
+    /// Gone through so far, over all processes; by the kernel's word, not read back yet.
+    pub done: Bytes,
+    /// To go through, over all processes.
+    pub total: Bytes,
+    /// Since the start.
+    pub elapsed: Duration,
+}

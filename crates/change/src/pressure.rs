@@ -1,0 +1,190 @@
+//! Whether the host is short of memory, so that the work holds back: read below [`Root`], judged
+//! by pure functions.
+
+use std::time::Duration;
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_units::{Bytes, PageSize};
+
+/// The part of a time span that tasks of others may stall for memory before the work holds back.
+const STALL_SHARE: f64 = 0.1;
+
+/// What was read at one time. `None`: this host does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// When.
+    pub at: Duration,
+    /// Time this program had spent in calls that move memory by then.
+    pub own: Duration,
+    /// Time since boot in which some task stalled for memory (`/proc/pressure/memory`).
+    pub stalled: Option<Duration>,
+    /// `MemAvailable`.
+    pub available: Option<Bytes>,
+    /// Direct compactions since boot (`compact_stall` in `/proc/vmstat`).
+    pub compactions: Option<u64>,
+}
+
+/// What two samples say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Go on.
+    Fine,
+    /// The kernel had to compact memory to find huge pages: go slower.
+    Compacting,
+    /// Other tasks stall for memory: wait.
+    Stalling,
+    /// Less memory is available than is to be left: wait.
+    Low,
+}
+
+/// Reads a sample.
+pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
+    let text = |path: &str| root.read(path).known().cloned().unwrap_or_default();
+    Sample {
+        at,
+        own,
+        stalled: stalled_in(&text("proc/pressure/memory")),
+        available: number_after(&text("proc/meminfo"), "MemAvailable:").map(Bytes::from_kib),
+        compactions: number_after(&text("proc/vmstat"), "compact_stall"),
+    }
+}
+
+/// Judges what happened between two samples, where `floor` is to stay available.
+pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Weather {
+    if now.available.is_some_and(|available| available < floor) {
+        return Weather::Low;
+    }
+    // Time that this program spent in its own calls counts as stalled where they compact: what is
+    // more than that is others'.
+    let span = now.at.saturating_sub(before.at);
+    let own = now.own.saturating_sub(before.own);
+    if let (Some(was), Some(is)) = (before.stalled, now.stalled) {
+        let others = is.saturating_sub(was).saturating_sub(own);
+        if !span.is_zero() && others.as_secs_f64() / span.as_secs_f64() > STALL_SHARE {
+            return Weather::Stalling;
+        }
+    }
+    match (before.compactions, now.compactions) {
+        (Some(was), Some(is)) if is > was => Weather::Compacting,
+        _ => Weather::Fine,
+    }
+}
+
+/// How much memory stays available where nobody says: a fiftieth of the host's, at least twice
+/// what the kernel keeps for itself (`min_free_kbytes`), at least four huge pages; never more than
+/// an eighth of the host's.
+pub fn floor_of(host: &Host, huge: PageSize) -> Bytes {
+    let total = host.memory.total.get().unwrap_or_default().get();
+    let kept = host.limits.min_free.get().unwrap_or_default().get();
+    let wanted = (total / 50)
+        .max(kept.saturating_mul(2))
+        .max(huge.bytes().get() * 4);
+    Bytes(wanted.min((total / 8).max(huge.bytes().get())))
+}
+
+/// `total=` of the `some` line, in microseconds (Documentation/accounting/psi.rst).
+fn stalled_in(text: &str) -> Option<Duration> {
+    let line = text.lines().find(|l| l.starts_with("some "))?;
+    let total = line
+        .split_whitespace()
+        .find_map(|w| w.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
+}
+
+/// The number after a word that begins a line.
+fn number_after(text: &str, word: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(word))
+            .then(|| words.next()?.parse().ok())
+            .flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> Sample {
+        Sample {
+            at: SECOND * seconds,
+            available: Some(Bytes(100)),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn reads_what_the_kernel_writes() {
+        let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
+        assert_eq!(stalled_in(psi), Some(Duration::from_millis(1500)));
+        for text in ["", "some", "some total=", "some total=x", "full total=3"] {
+            assert_eq!(stalled_in(text), None, "{text}");
+        }
+        assert_eq!(
+            number_after("a 1\ncompact_stall 22\n", "compact_stall"),
+            Some(22)
+        );
+        assert_eq!(number_after("compact_stalls 22\n", "compact_stall"), None);
+        assert_eq!(number_after("MemAvailable:\n", "MemAvailable:"), None);
+    }
+
+    #[test]
+    fn low_memory_comes_first() {
+        assert_eq!(judge(&at(0), &at(1), Bytes(101)), Weather::Low);
+        assert_eq!(judge(&at(0), &at(1), Bytes(100)), Weather::Fine);
+        let untold = Sample {
+            available: None,
+            ..at(1)
+        };
+        assert_eq!(judge(&at(0), &untold, Bytes(101)), Weather::Fine);
+    }
+
+    #[test]
+    fn own_calls_are_no_stall_of_others() {
+        let before = Sample {
+            stalled: Some(SECOND),
+            ..at(0)
+        };
+        let stalled = Some(SECOND + SECOND / 5);
+        let own = Sample {
+            stalled,
+            own: SECOND / 5,
+            ..at(1)
+        };
+        let others = Sample { stalled, ..at(1) };
+        assert_eq!(judge(&before, &own, Bytes(0)), Weather::Fine);
+        assert_eq!(judge(&before, &others, Bytes(0)), Weather::Stalling);
+        // The same instant twice, and a counter that went back, say nothing.
+        assert_eq!(judge(&before, &before, Bytes(0)), Weather::Fine);
+        assert_eq!(
+            judge(
+                &others,
+                &Sample {
+                    at: SECOND * 2,
+                    ..before
+                },
+                Bytes(0)
+            ),
+            Weather::Fine
+        );
+    }
+
+    #[test]
+    fn compaction_is_noticed() {
+        let (one, two) = (
+            Sample {
+                compactions: Some(1),
+                ..at(0)
+            },
+            Sample {
+                compactions: Some(2),
+                ..at(1)
+            },
+        );
+        assert_eq!(judge(&one, &two, Bytes(0)), Weather::Compacting);
+        assert_eq!(judge(&two, &one, Bytes(0)), Weather::Fine);
+        assert_eq!(judge(&at(0), &two, Bytes(0)), Weather::Fine);
+    }
+}

@@ -1,0 +1,92 @@
+//! Which capability a refusal asks for.
+
+use hugeleaf_host::{ProcessError, Root};
+use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
+
+use crate::error::ChangeError;
+
+/// A capability by its name for setcap(8) and its bit in `CapEff` (linux/capability.h).
+type Capability = (&'static str, u32);
+
+const DAC_READ_SEARCH: Capability = ("cap_dac_read_search", 2);
+const SYS_PTRACE: Capability = ("cap_sys_ptrace", 19);
+const SYS_NICE: Capability = ("cap_sys_nice", 23);
+
+/// What acting on a process takes. Tried, not read: of the same user CAP_SYS_NICE alone; of another
+/// user also CAP_SYS_PTRACE for its memory and CAP_DAC_READ_SEARCH for `/proc/PID/pagemap`, which
+/// only its owner may open.
+const fn needed(same_user: bool) -> &'static [Capability] {
+    match same_user {
+        true => &[SYS_NICE],
+        false => &[SYS_NICE, SYS_PTRACE, DAC_READ_SEARCH],
+    }
+}
+
+/// Asks the kernel whether it would let this program act, with a call on no memory at all.
+///
+/// # Errors
+/// [`ChangeError::Denied`], or that the kernel has no process_madvise(2).
+pub(crate) fn probe(
+    kernel: &dyn Kernel,
+    root: &Root,
+    process: &PidFd,
+    uid: u32,
+    advice: hugeleaf_sys::Advice,
+) -> Result<(), ChangeError> {
+    match kernel.process_madvise(process, &[], advice) {
+        Err(error) if is_denied(error.errno) => Err(denied(root, process.pid(), uid, error)),
+        Err(error) if error.errno == Errno::NOSYS => Err(ChangeError::NoProcessMadvise),
+        // Anything else is about memory, and the calls that name some will tell.
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn is_denied(errno: Errno) -> bool {
+    errno == Errno::PERM || errno == Errno::ACCESS
+}
+
+/// The error of a call that was refused for want of a right.
+pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
+    let own_uid = hugeleaf_sys::effective_uid();
+    let held = own_capabilities(root);
+    // The kernel says which of the two it was: EACCES is the right to read by ptrace.
+    let same_user = own_uid == uid && error.errno != Errno::ACCESS;
+    let missing = needed(same_user)
+        .iter()
+        .filter(|(_, bit)| held >> bit & 1 == 0);
+    ChangeError::Denied {
+        pid,
+        uid,
+        own_uid,
+        error,
+        missing: missing.map(|(name, _)| *name).collect(),
+    }
+}
+
+/// The error of a process that could not be read.
+pub(crate) fn unread(root: &Root, error: ProcessError) -> ChangeError {
+    match error {
+        ProcessError::Denied {
+            pid, uid, error, ..
+        } => {
+            let file = match &error {
+                hugeleaf_host::ReadError::Io { path, .. }
+                | hugeleaf_host::ReadError::Parse { path, .. } => path.display().to_string(),
+            };
+            denied(root, pid, uid, SysError::new("open", file, Errno::ACCESS))
+        }
+        other => ChangeError::Process(other),
+    }
+}
+
+/// `CapEff` of this program; none where it cannot be read, so that all needed are named.
+fn own_capabilities(root: &Root) -> u64 {
+    let status = root.read("proc/self/status");
+    let line = status.known().and_then(|text| {
+        text.lines()
+            .find_map(|l| l.strip_prefix("CapEff:"))
+            .map(|hex| hex.trim().to_owned())
+    });
+    line.and_then(|hex| u64::from_str_radix(&hex, 16).ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,249 @@
+//! What really became of a process: read back from the page map and smaps, because the return
+//! values of the calls are no word on it.
+
+use std::fs::File;
+
+use hugeleaf_host::{Looking, Process};
+use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
+use hugeleaf_units::{Bytes, Range};
+
+use crate::eligible::{self, Block};
+use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::work::{Means, State, Work};
+
+/// What a block is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Now {
+    /// On a huge page.
+    Huge,
+    /// In memory on base pages.
+    Base,
+    /// Not in memory: unmapped, given back, or (shared memory) not mapped since it was split.
+    Nothing,
+}
+
+/// What the blocks of a process are now, in their order; `None` where the page map cannot tell
+/// (Linux before 6.7) or cannot be read.
+pub(crate) fn look(means: &Means<'_>, work: &Work) -> Option<Vec<Now>> {
+    let blocks = &work.plan.blocks;
+    let mut now = Vec::with_capacity(blocks.len());
+    let mut at = 0;
+    while at < blocks.len() {
+        let len = neighbours(&blocks[at..]);
+        let part = &blocks[at..at + len];
+        let range = Range::new(part[0].range.start(), part[len - 1].range.end()).ok()?;
+        let runs = huge_runs(means, &work.identity.pagemap, range).ok()??;
+        now.extend(states_of(part, &runs));
+        at += len;
+    }
+    Some(now)
+}
+
+/// Runs of like pages; `None` where HUGE cannot be told.
+fn huge_runs(
+    means: &Means<'_>,
+    pagemap: &File,
+    range: Range,
+) -> Result<Option<Vec<PageRun>>, SysError> {
+    let map = means.kernel.page_map(pagemap, range, ScanDetail::Sizes)?;
+    Ok(map.huge_known.then_some(map.runs))
+}
+
+/// How many blocks from the first on lie one after the other without a gap.
+fn neighbours(blocks: &[Block]) -> usize {
+    let pairs = blocks.windows(2);
+    1 + pairs
+        .take_while(|pair| pair[0].range.end() == pair[1].range.start())
+        .count()
+}
+
+fn states_of(blocks: &[Block], runs: &[PageRun]) -> Vec<Now> {
+    let mut at = 0;
+    let each = blocks.iter().map(|block| {
+        let mut now = Now::Nothing;
+        while let Some(run) = runs.get(at) {
+            if run.range.intersect(block.range).is_some() {
+                match run.state.has(PageState::HUGE) && !run.state.has(PageState::ZERO) {
+                    true => now = Now::Huge,
+                    false if now == Now::Nothing => now = Now::Base,
+                    false => {}
+                }
+            }
+            if run.range.end() > block.range.end() {
+                break;
+            }
+            at += 1;
+        }
+        now
+    });
+    each.collect()
+}
+
+/// What would be asked of one process, and nothing more.
+pub(crate) fn planned(work: &Work) -> ProcessOutcome {
+    empty_outcome(work, Some(&work.before))
+}
+
+/// What came of one process, promoted (`to_huge`) or demoted. `unreached` is the reason for blocks
+/// that were not tried.
+pub(crate) fn outcome(
+    means: &Means<'_>,
+    work: &mut Work,
+    to_huge: bool,
+    unreached: Reason,
+) -> ProcessOutcome {
+    if work.lost.is_none() {
+        work.lost = work.identity.check(means.kernel, means.root).err();
+    }
+    let (now, after) = match work.lost {
+        None => (look(means, work), read_after(means, work)),
+        Some(_) => (None, None),
+    };
+    // Read, and then checked again: what was read is known to be of the same program.
+    if work.lost.is_none() {
+        work.lost = work.identity.check(means.kernel, means.root).err();
+    }
+    let after = after.filter(|_| work.lost.is_none());
+    let mut outcome = empty_outcome(work, after.as_ref());
+    match (work.lost_reason(), now) {
+        (Some(reason), _) => Part::add(&mut outcome.failed, reason, outcome.asked),
+        (None, Some(now)) => tell_blocks(&mut outcome, work, &now, to_huge, unreached),
+        (None, None) => tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached),
+    }
+    outcome
+}
+
+fn read_after(means: &Means<'_>, work: &Work) -> Option<Process> {
+    // Segments are needed only where the page map cannot tell huge pages from others.
+    let looking = match work.plan.huge_unknown {
+        true => Looking::Segments,
+        false => Looking::Summary,
+    };
+    let pid = work.identity.pid();
+    hugeleaf_host::read_process(means.root, means.kernel, means.host, pid, looking).ok()
+}
+
+fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
+    let before = &work.before;
+    let mut outcome = ProcessOutcome {
+        pid: before.pid,
+        name: before.name.clone(),
+        unit: before.unit.clone(),
+        asked: work.plan.asked(),
+        already: work.plan.already,
+        done: Bytes::ZERO,
+        failed: Vec::new(),
+        left_out: work.plan.left_out.clone(),
+        grown: Bytes::ZERO,
+        locked: Bytes::ZERO,
+        by_role: Vec::new(),
+        moved: Vec::new(),
+        seconds: work.spent.as_secs_f64(),
+        coverage_before: before.coverage(),
+        coverage_after: after.and_then(Process::coverage),
+        page_tables_before: before.page_tables,
+        page_tables_after: after.map(|p| p.page_tables),
+        resident_before: before.resident,
+        resident_after: after.map(|p| p.resident),
+        ended: work.ended(),
+    };
+    for block in &work.plan.blocks {
+        role_of(&mut outcome, block).asked += block.range.len();
+    }
+    outcome
+}
+
+fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOutcome {
+    let roles = &mut outcome.by_role;
+    let at = roles
+        .iter()
+        .position(|r| r.role == block.role)
+        .unwrap_or_else(|| {
+            roles.push(RoleOutcome {
+                role: block.role,
+                asked: Bytes::ZERO,
+                done: Bytes::ZERO,
+            });
+            roles.len() - 1
+        });
+    &mut roles[at]
+}
+
+/// Counts each block by what it is now.
+fn tell_blocks(
+    outcome: &mut ProcessOutcome,
+    work: &Work,
+    now: &[Now],
+    to_huge: bool,
+    unreached: Reason,
+) {
+    for ((block, state), now) in work.plan.blocks.iter().zip(&work.states).zip(now) {
+        let len = block.range.len();
+        if (*now == Now::Huge) == to_huge && !(to_huge && *now == Now::Nothing) {
+            outcome.done += len;
+            role_of(outcome, block).done += len;
+            if to_huge {
+                outcome.grown += block.missing;
+            }
+            if block.locked {
+                outcome.locked += len;
+            }
+            push_joined(&mut outcome.moved, block.range);
+            continue;
+        }
+        let reason = match *state {
+            State::Todo | State::Unknown => unreached,
+            State::Again(reason) | State::Failed(reason) => reason,
+            State::Called if *now == Now::Nothing => Reason::Unmapped,
+            State::Called if !to_huge && !block.exclusive => Reason::SharedByOthers,
+            State::Called => Reason::NotSeen,
+        };
+        Part::add(&mut outcome.failed, reason, len);
+    }
+}
+
+/// Counts by smaps where the page map cannot tell: the totals are right, which blocks they were
+/// is not known.
+fn tell_totals(
+    outcome: &mut ProcessOutcome,
+    work: &Work,
+    after: Option<&Process>,
+    to_huge: bool,
+    unreached: Reason,
+) {
+    let thp =
+        |process: &Process| -> Bytes { process.segments.iter().map(eligible::thp_bytes).sum() };
+    let (was, is) = (thp(&work.before), after.map_or(Bytes::ZERO, thp));
+    let gained = if to_huge { is - was } else { was - is };
+    outcome.done = match after {
+        Some(_) => gained.min(outcome.asked),
+        None => Bytes::ZERO,
+    };
+    let mut rest = outcome.asked - outcome.done;
+    for (block, state) in work.plan.blocks.iter().zip(&work.states) {
+        let reason = match *state {
+            State::Todo | State::Unknown => unreached,
+            State::Again(reason) | State::Failed(reason) => reason,
+            State::Called => continue,
+        };
+        let part = block.range.len().min(rest);
+        rest = rest - part;
+        Part::add(&mut outcome.failed, reason, part);
+    }
+    Part::add(&mut outcome.failed, Reason::NotSeen, rest);
+    if outcome.done == outcome.asked && !outcome.done.is_zero() {
+        let ranges = work.plan.blocks.iter().map(|b| b.range);
+        ranges.for_each(|range| push_joined(&mut outcome.moved, range));
+    }
+}
+
+fn push_joined(ranges: &mut Vec<Range>, next: Range) {
+    if let Some(last) = ranges.last_mut()
+        && last.end() == next.start()
+        && let Ok(joined) = Range::new(last.start(), next.end())
+    {
+        *last = joined;
+        return;
+    }
+    ranges.push(next);
+}

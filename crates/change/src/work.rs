@@ -1,0 +1,344 @@
+//! What promotion and demotion have in common: the processes in hand, and the course of the work
+//! with its budget, its weather and its stop flag.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::eligible::Plan;
+use crate::error::ChangeError;
+use crate::identity::{Identity, Lost};
+use crate::options::Percent;
+use crate::outcome::{Ended, Progress, Reason, Stage, StoppedBy};
+use crate::pressure::{self, Sample, Weather};
+use crate::sink::Sink;
+use crate::{pacer, privilege};
+
+/// How far a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not tried.
+    Todo,
+    /// The kernel reported success.
+    Called,
+    /// One of several in a call that did not go through: which of them it was is not known.
+    Unknown,
+    /// To be tried again; the reason stands if it stays so.
+    Again(Reason),
+    /// The kernel refused for good.
+    Failed(Reason),
+}
+
+/// One process in hand.
+pub(crate) struct Work {
+    pub(crate) identity: Identity,
+    pub(crate) before: Process,
+    pub(crate) plan: Plan,
+    /// One a block of the plan.
+    pub(crate) states: Vec<State>,
+    pub(crate) lost: Option<Lost>,
+    pub(crate) spent: Duration,
+}
+
+impl Work {
+    pub(crate) fn new(identity: Identity, before: Process, plan: Plan) -> Work {
+        Work {
+            states: vec![State::Todo; plan.blocks.len()],
+            identity,
+            before,
+            plan,
+            lost: None,
+            spent: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        match self.lost {
+            Some(Lost::Ended(ended)) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// Why nothing more was done to it.
+    pub(crate) fn lost_reason(&self) -> Option<Reason> {
+        Some(match self.lost? {
+            Lost::Ended(_) => Reason::ProcessEnded,
+            Lost::Unsure(errno) => Reason::Other(errno),
+        })
+    }
+}
+
+/// A process that can be worked on.
+pub(crate) type Opened = (Identity, Process);
+/// A process that was asked for and cannot be worked on.
+pub(crate) type Skipped = (Pid, ChangeError);
+
+/// Opens and reads the processes: the pidfd first, so that what is read afterwards is known to
+/// belong to it.
+///
+/// # Errors
+/// The first process's error, where none of them can be worked on.
+pub(crate) fn open_all(
+    kernel: &dyn Kernel,
+    root: &Root,
+    host: &Host,
+    pids: &[Pid],
+    advice: Option<Advice>,
+) -> Result<(Vec<Opened>, Vec<Skipped>), ChangeError> {
+    let mut open = Vec::new();
+    let mut skipped = Vec::new();
+    for pid in pids {
+        match open_one(kernel, root, host, *pid, advice) {
+            Ok(one) => open.push(one),
+            // These hold for every process: going on is of no use.
+            Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
+            Err(e) => skipped.push((*pid, e)),
+        }
+    }
+    if open.is_empty() {
+        let first = skipped.into_iter().next();
+        return Err(first.map_or(ChangeError::NoTarget, |(_, error)| error));
+    }
+    Ok((open, skipped))
+}
+
+fn open_one(
+    kernel: &dyn Kernel,
+    root: &Root,
+    host: &Host,
+    pid: Pid,
+    advice: Option<Advice>,
+) -> Result<Opened, ChangeError> {
+    let gone = || {
+        ChangeError::Process(ProcessError::Gone {
+            pid,
+            hidden_possible: false,
+        })
+    };
+    let fd = match kernel.pidfd_open(pid) {
+        Ok(fd) => fd,
+        // Reading it gives the better error: it may be hidden, or have just ended.
+        Err(e) if e.errno == Errno::SRCH => {
+            let read = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Summary);
+            return Err(read.err().map_or_else(gone, |e| privilege::unread(root, e)));
+        }
+        Err(e) if e.errno == Errno::NOSYS => return Err(ChangeError::NoPidfd),
+        Err(e) => return Err(ChangeError::Sys(e)),
+    };
+    let path = root.path(format!("proc/{pid}/pagemap"));
+    let pagemap = File::open(&path);
+    // Reading it gives the better error where the page map could not be opened.
+    let process = hugeleaf_host::read_process(root, kernel, host, pid, Looking::Pages)
+        .map_err(|e| privilege::unread(root, e))?;
+    let pagemap = pagemap.map_err(|e| {
+        let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        let error = SysError::new("open", path.display().to_string(), errno);
+        match privilege::is_denied(errno) {
+            true => privilege::denied(root, pid, process.uid, error),
+            false => ChangeError::Sys(error),
+        }
+    })?;
+    if let Some(advice) = advice {
+        privilege::probe(kernel, root, &fd, process.uid, advice)?;
+    }
+    let identity = Identity::new(fd, pagemap, &process);
+    match identity.check(kernel, root) {
+        Ok(()) => Ok((identity, process)),
+        Err(Lost::Ended(_)) => Err(gone()),
+        Err(Lost::Unsure(errno)) => Err(ChangeError::Sys(SysError::new(
+            "poll",
+            format!("of pidfd {pid}"),
+            errno,
+        ))),
+    }
+}
+
+/// What there is to work with.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) root: &'a Root,
+    pub(crate) host: &'a Host,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// How often the host's weather is looked at.
+const WEATHER_EVERY: Duration = Duration::from_millis(100);
+/// How long to wait for fine weather before giving up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to hold back at a time.
+const HOLD_BACK: Duration = Duration::from_millis(200);
+
+/// The course of the work.
+pub(crate) struct Course<'a> {
+    pub(crate) means: Means<'a>,
+    sink: Box<dyn Sink + 'a>,
+    progress: &'a mut dyn FnMut(&Progress),
+    pub(crate) budget: Percent,
+    floor: Bytes,
+    last: Sample,
+    start: Duration,
+    /// Time in calls.
+    pub(crate) moving: Duration,
+    /// Time held back beyond the budget.
+    pub(crate) held_back: Duration,
+    pub(crate) stopped_by: Option<StoppedBy>,
+    pub(crate) done: Bytes,
+    pub(crate) total: Bytes,
+    pub(crate) stage: Stage,
+}
+
+impl<'a> Course<'a> {
+    pub(crate) fn new(
+        means: Means<'a>,
+        sink: Box<dyn Sink + 'a>,
+        progress: &'a mut dyn FnMut(&Progress),
+        budget: Percent,
+        floor: Bytes,
+    ) -> Course<'a> {
+        let start = means.kernel.now();
+        Course {
+            last: pressure::sample(means.root, start, Duration::ZERO),
+            means,
+            sink,
+            progress,
+            budget,
+            floor,
+            start,
+            moving: Duration::ZERO,
+            held_back: Duration::ZERO,
+            stopped_by: None,
+            done: Bytes::ZERO,
+            total: Bytes::ZERO,
+            stage: Stage::Planning,
+        }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.means.kernel.now().saturating_sub(self.start)
+    }
+
+    pub(crate) fn report(&mut self, stage: Stage, pid: Option<Pid>) {
+        self.stage = stage;
+        let progress = Progress {
+            stage,
+            pid,
+            done: self.done.min(self.total),
+            total: self.total,
+            elapsed: self.elapsed(),
+        };
+        (self.progress)(&progress);
+    }
+
+    /// Whether another call may be made: nobody asked to stop, the host has memory to spare, and
+    /// the process is still the same. Asked before every call.
+    pub(crate) fn may_go_on(&mut self, work: &mut Work) -> bool {
+        if self.stopped_by.is_none() && self.is_asked_to_stop() {
+            self.stopped_by = Some(StoppedBy::Signal);
+        }
+        if self.stopped_by.is_some() || work.lost.is_some() || !self.weather_allows(work) {
+            return false;
+        }
+        self.is_same(work)
+    }
+
+    pub(crate) fn is_asked_to_stop(&self) -> bool {
+        self.means.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the process is still the one that was planned for; notes it where not.
+    pub(crate) fn is_same(&self, work: &mut Work) -> bool {
+        if work.lost.is_none() {
+            work.lost = work
+                .identity
+                .check(self.means.kernel, self.means.root)
+                .err();
+        }
+        work.lost.is_none()
+    }
+
+    /// Waits for the host to have memory to spare; false where it did not come to that.
+    fn weather_allows(&mut self, work: &Work) -> bool {
+        let kernel = self.means.kernel;
+        if kernel.now().saturating_sub(self.last.at) < WEATHER_EVERY {
+            return true;
+        }
+        let began = kernel.now();
+        loop {
+            let now = pressure::sample(self.means.root, kernel.now(), self.moving);
+            let weather = pressure::judge(&self.last, &now, self.floor);
+            self.last = now;
+            match weather {
+                Weather::Fine => return true,
+                // The call's own length has the pause grow with it; this is for the others, who
+                // wait for the same lock.
+                Weather::Compacting => {
+                    if self.budget != Percent::ALL {
+                        self.hold_back(work, HOLD_BACK);
+                    }
+                    return !self.is_asked_to_stop();
+                }
+                Weather::Stalling | Weather::Low => {
+                    if kernel.now().saturating_sub(began) >= PATIENCE {
+                        self.stopped_by = Some(StoppedBy::Pressure);
+                        return false;
+                    }
+                    self.hold_back(work, HOLD_BACK);
+                }
+            }
+            if self.is_asked_to_stop() {
+                self.stopped_by = Some(StoppedBy::Signal);
+                return false;
+            }
+        }
+    }
+
+    /// Waits beyond what the budget asks for.
+    pub(crate) fn hold_back(&mut self, work: &Work, time: Duration) {
+        let before = self.means.kernel.now();
+        let stage = self.stage;
+        self.report(Stage::HoldingBack, Some(work.identity.pid()));
+        self.means.kernel.sleep(time);
+        self.stage = stage;
+        self.held_back += self.means.kernel.now().saturating_sub(before);
+    }
+
+    /// Makes one call, and pauses for as long as the budget asks.
+    pub(crate) fn call(
+        &mut self,
+        work: &mut Work,
+        ranges: &[Range],
+        advice: Advice,
+    ) -> Result<Bytes, SysError> {
+        let kernel = self.means.kernel;
+        let before = kernel.now();
+        let answer = self.sink.advise(&work.identity.fd, ranges, advice);
+        let took = kernel.now().saturating_sub(before);
+        self.moving += took;
+        let pause = pacer::pause_after(took, self.budget);
+        if !pause.is_zero() && !self.is_asked_to_stop() {
+            kernel.sleep(pause);
+        }
+        work.spent += kernel.now().saturating_sub(before);
+        answer
+    }
+}
+
+/// The size of a huge page on this host, where a kernel that has what is needed tells it.
+///
+/// # Errors
+/// Which of the preconditions is missing.
+pub(crate) fn huge_page_of(kernel: &dyn Kernel, host: &Host) -> Result<PageSize, ChangeError> {
+    if !kernel.knows_process_madvise() {
+        return Err(ChangeError::NoProcessMadvise);
+    }
+    match &host.pmd_page {
+        hugeleaf_host::Fact::Known(size) => Ok(*size),
+        hugeleaf_host::Fact::Absent => Err(ChangeError::NoThp),
+        hugeleaf_host::Fact::Unreadable(error) => Err(ChangeError::Unreadable(error.clone())),
+    }
+}

@@ -1,0 +1,144 @@
+//! Processes that end, become other programs, or change their memory midway; and Ctrl-C.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hugeleaf_change::{
+    ChangeError, Ended, Outcome, Progress, PromoteOptions, Reason, StoppedBy, promote,
+};
+use hugeleaf_host::ProcessError;
+use hugeleaf_sys::Pid;
+
+use crate::victim::Victim;
+use crate::{Bench, bytes_of, fast};
+
+/// Promotes a victim of eight blocks, one a call, and does something after the first.
+fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
+    let (mut victim, _) = bench.private_victim(8);
+    let pid = victim.pid();
+    let mut acted = false;
+    let mut progress = |p: &Progress| {
+        if !acted && !p.done.is_zero() {
+            acted = true;
+            act(&mut victim);
+        }
+    };
+    let options = PromoteOptions::default();
+    bench
+        .promote_with(&bench.kernel, &[pid], &options, &mut progress)
+        .unwrap()
+}
+
+#[test]
+fn an_exit_midway_ends_it_in_a_clear_line() {
+    let Some(bench) = Bench::new("an_exit_midway_ends_it_in_a_clear_line") else {
+        return;
+    };
+    let outcome = interfere(&bench, Victim::kill);
+    let p = &outcome.processes[0];
+    assert_eq!(p.ended, Some(Ended::Exited));
+    assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
+    assert_eq!((p.coverage_after, p.resident_after), (None, None));
+    assert!(!outcome.is_complete());
+}
+
+#[test]
+fn an_execve_midway_leaves_the_new_program_alone() {
+    let Some(bench) = Bench::new("an_execve_midway_leaves_the_new_program_alone") else {
+        return;
+    };
+    let outcome = interfere(&bench, |victim| {
+        victim.say("exec");
+        victim.await_name("sleep");
+    });
+    let p = &outcome.processes[0];
+    assert_eq!(p.ended, Some(Ended::Replaced), "{p:#?}");
+    assert_eq!(bytes_of(&p.failed, Reason::ProcessEnded), bench.pages(8));
+    assert_eq!(p.resident_after, None);
+}
+
+#[test]
+fn memory_unmapped_midway_is_skipped() {
+    let Some(bench) = Bench::new("memory_unmapped_midway_is_skipped") else {
+        return;
+    };
+    let outcome = interfere(&bench, |victim| {
+        victim.tell("unmap a");
+    });
+    let p = &outcome.processes[0];
+    assert_eq!(p.ended, None);
+    assert_eq!(
+        bytes_of(&p.failed, Reason::Unmapped),
+        bench.pages(8),
+        "{p:#?}"
+    );
+}
+
+#[test]
+fn a_stop_says_what_was_done_so_far() {
+    let Some(bench) = Bench::new("a_stop_says_what_was_done_so_far") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(16);
+    let stop = AtomicBool::new(false);
+    let outcome = promote(
+        &bench.kernel,
+        &bench.root,
+        &bench.host,
+        &[victim.pid()],
+        &PromoteOptions::default(),
+        &mut |p| stop.store(p.done >= bench.pages(3), Ordering::Relaxed),
+        &stop,
+    )
+    .unwrap();
+    assert!(outcome.interrupted && outcome.stopped_by == Some(StoppedBy::Signal));
+    let p = &outcome.processes[0];
+    assert!(
+        p.done >= bench.pages(3) && p.done < bench.pages(16),
+        "{p:#?}"
+    );
+    let rest_of_it = bench.pages(16) - p.done;
+    assert_eq!(bytes_of(&p.failed, Reason::Interrupted), rest_of_it);
+    // Going on is the same command again.
+    let rest = bench.promote(&[victim.pid()], &fast());
+    assert_eq!((rest.done(), rest.is_complete()), (rest_of_it, true));
+}
+
+#[test]
+fn nobody_kernel_threads_and_zombies_are_refused() {
+    let Some(bench) = Bench::new("nobody_kernel_threads_and_zombies_are_refused") else {
+        return;
+    };
+    let refused = |pids: &[Pid]| {
+        bench
+            .promote_with(&bench.kernel, pids, &fast(), &mut |_| {})
+            .unwrap_err()
+    };
+    assert_eq!(refused(&[]), ChangeError::NoTarget);
+    let (mut gone, _) = bench.private_victim(1);
+    gone.kill();
+    let error = refused(&[gone.pid()]);
+    assert!(
+        matches!(error, ChangeError::Process(ProcessError::Gone { .. })),
+        "{error:?}"
+    );
+    let kthreadd = std::fs::read_to_string("/proc/2/comm").unwrap_or_default();
+    if kthreadd.trim() == "kthreadd" {
+        let error = refused(&[Pid(2)]);
+        let is_kernel = matches!(
+            error,
+            ChangeError::Process(ProcessError::KernelThread { .. })
+        );
+        assert!(is_kernel, "{error:?}");
+    }
+    let mut zombie = std::process::Command::new("true").spawn().unwrap();
+    let path = format!("/proc/{}/stat", zombie.id());
+    while !std::fs::read_to_string(&path).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    let error = refused(&[Pid(zombie.id())]);
+    assert!(
+        matches!(error, ChangeError::Process(ProcessError::Zombie { .. })),
+        "{error:?}"
+    );
+    zombie.wait().unwrap();
+}

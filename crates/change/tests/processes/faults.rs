@@ -1,0 +1,468 @@
+//! Every call failing with every errno it can return: each has its reason, and nothing is believed.
+
+use std::fs::File;
+use std::time::Duration;
+
+use hugeleaf_change::{ChangeError, Outcome, Percent, PromoteOptions, Reason, StoppedBy};
+use hugeleaf_sys::{
+    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, PageRun, PageState, Pid, PidFd,
+    RealKernel, ScanDetail, SysError,
+};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::{Bench, bytes_of, fast, fast_demote};
+
+/// The first call asks for the right to act; those after it name memory.
+const PROBES: u64 = 1;
+
+fn failing(call: Call, errno: Errno, after: u64, times: u64) -> Faulty<RealKernel> {
+    let fault = Fault {
+        call,
+        after,
+        times,
+        errno,
+    };
+    Faulty::new(RealKernel::new(), vec![fault])
+}
+
+fn collapse_failing(bench: &Bench, errno: Errno, times: u64, options: &PromoteOptions) -> Outcome {
+    let (victim, _) = bench.private_victim(4);
+    let call = Call::ProcessMadvise(Advice::Collapse);
+    let kernel = failing(call, errno, PROBES, times);
+    bench
+        .promote_with(&kernel, &[victim.pid()], options, &mut |_| {})
+        .unwrap()
+}
+
+#[test]
+fn each_errno_of_collapse_has_its_reason() {
+    let Some(bench) = Bench::new("each_errno_of_collapse_has_its_reason") else {
+        return;
+    };
+    for (errno, reason) in [
+        (Errno::AGAIN, Reason::Busy),
+        (Errno::INTR, Reason::Busy),
+        (Errno::BUSY, Reason::CgroupLimit),
+        (Errno::NOMEM, Reason::NoContiguousMemory),
+        (Errno::INVAL, Reason::Refused),
+        (Errno::SRCH, Reason::ProcessEnded),
+        (Errno::PERM, Reason::Denied),
+        (Errno::ACCESS, Reason::Denied),
+        (Errno::FAULT, Reason::Other(Errno::FAULT)),
+        (Errno::BADF, Reason::Other(Errno::BADF)),
+        (Errno::NOSYS, Reason::Other(Errno::NOSYS)),
+    ] {
+        for options in [PromoteOptions::default(), fast()] {
+            let outcome = collapse_failing(&bench, errno, u64::MAX, &options);
+            let p = &outcome.processes[0];
+            assert_eq!(
+                bytes_of(&p.failed, reason),
+                bench.pages(4),
+                "{errno}: {p:#?}"
+            );
+            assert!(!outcome.is_complete());
+            let stopped = (errno == Errno::NOMEM).then_some(StoppedBy::NoContiguousMemory);
+            assert_eq!(outcome.stopped_by, stopped, "{errno}");
+        }
+    }
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    let Some(bench) = Bench::new("what_passes_is_tried_again") else {
+        return;
+    };
+    for errno in [Errno::AGAIN, Errno::BUSY, Errno::NOMEM, Errno::INTR] {
+        for options in [PromoteOptions::default(), fast()] {
+            let outcome = collapse_failing(&bench, errno, 2, &options);
+            assert!(outcome.is_complete(), "{errno}: {outcome:#?}");
+        }
+    }
+    // Bounded: one pass is one pass.
+    let once = PromoteOptions {
+        passes: 1,
+        ..PromoteOptions::default()
+    };
+    let outcome = collapse_failing(&bench, Errno::AGAIN, 2, &once);
+    assert_eq!(outcome.done(), bench.pages(2));
+}
+
+#[test]
+fn no_right_to_act_is_found_before_anything_is_done() {
+    let Some(bench) = Bench::new("no_right_to_act_is_found_before_anything_is_done") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(1);
+    for advice in [Advice::Collapse, Advice::Cold] {
+        for errno in [Errno::PERM, Errno::ACCESS] {
+            let kernel = failing(Call::ProcessMadvise(advice), errno, 0, u64::MAX);
+            let pids = [victim.pid()];
+            let error = match advice {
+                Advice::Collapse => bench.promote_with(&kernel, &pids, &fast(), &mut |_| {}),
+                _ => bench.demote_with(&kernel, &pids, &fast_demote()),
+            };
+            let error = error.unwrap_err();
+            assert!(matches!(error, ChangeError::Denied { .. }), "{error:?}");
+            assert!(error.to_string().contains("process_madvise"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn kernels_that_lack_a_call_are_named() {
+    let Some(bench) = Bench::new("kernels_that_lack_a_call_are_named") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(1);
+    let pids = [victim.pid()];
+    let refused = |kernel: &dyn Kernel| {
+        bench
+            .promote_with(kernel, &pids, &fast(), &mut |_| {})
+            .unwrap_err()
+    };
+    let mut old = Faulty::new(RealKernel::new(), Vec::new());
+    old.knows_collapse = false;
+    assert_eq!(refused(&old), ChangeError::NoCollapse);
+    // Splitting needs no MADV_COLLAPSE.
+    bench.demote_with(&old, &pids, &fast_demote()).unwrap();
+    old.knows_process_madvise = false;
+    assert_eq!(refused(&old), ChangeError::NoProcessMadvise);
+    let error = bench.demote_with(&old, &pids, &fast_demote()).unwrap_err();
+    assert_eq!(error, ChangeError::NoProcessMadvise);
+    let nosys = failing(Call::ProcessMadvise(Advice::Collapse), Errno::NOSYS, 0, 1);
+    assert_eq!(refused(&nosys), ChangeError::NoProcessMadvise);
+    let no_pidfd = failing(Call::PidfdOpen, Errno::NOSYS, 0, u64::MAX);
+    assert_eq!(refused(&no_pidfd), ChangeError::NoPidfd);
+    let mut host = bench.host.clone();
+    host.pmd_page = hugeleaf_host::Fact::Absent;
+    let bench = Bench { host, ..bench };
+    let no_thp = bench.promote_with(&bench.kernel, &pids, &fast(), &mut |_| {});
+    assert_eq!(no_thp.unwrap_err(), ChangeError::NoThp);
+}
+
+#[test]
+fn a_process_that_cannot_be_opened_is_an_error() {
+    let Some(bench) = Bench::new("a_process_that_cannot_be_opened_is_an_error") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(1);
+    for errno in [
+        Errno::INVAL,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NODEV,
+        Errno::NOMEM,
+    ] {
+        let kernel = failing(Call::PidfdOpen, errno, 0, u64::MAX);
+        let error = bench
+            .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+            .unwrap_err();
+        let ChangeError::Sys(error) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((error.call, error.errno), ("pidfd_open", errno));
+    }
+    let kernel = failing(Call::PidfdOpen, Errno::SRCH, 0, u64::MAX);
+    let error = bench
+        .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+        .unwrap_err();
+    assert!(matches!(error, ChangeError::Process(_)), "{error:?}");
+}
+
+#[test]
+fn whoever_cannot_be_told_to_live_is_not_touched() {
+    let Some(bench) = Bench::new("whoever_cannot_be_told_to_live_is_not_touched") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    for errno in [Errno::BADF, Errno::NOMEM, Errno::INVAL] {
+        let at_once = failing(Call::HasExited, errno, 0, u64::MAX);
+        let pids = [victim.pid()];
+        let error = bench.promote_with(&at_once, &pids, &fast(), &mut |_| {});
+        assert!(matches!(error, Err(ChangeError::Sys(_))), "{error:?}");
+        let later = failing(Call::HasExited, errno, 2, u64::MAX);
+        let options = PromoteOptions::default();
+        let outcome = bench
+            .promote_with(&later, &pids, &options, &mut |_| {})
+            .unwrap();
+        let p = &outcome.processes[0];
+        assert_eq!(bytes_of(&p.failed, Reason::Other(errno)), p.asked, "{p:#?}");
+        bench.demote(&pids, &fast_demote());
+    }
+}
+
+#[test]
+fn each_errno_of_cold_has_its_reason() {
+    let Some(bench) = Bench::new("each_errno_of_cold_has_its_reason") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    bench.promote(&[victim.pid()], &fast());
+    for (errno, reason) in [
+        (Errno::AGAIN, Reason::Busy),
+        (Errno::BUSY, Reason::Busy),
+        (Errno::INTR, Reason::Busy),
+        (Errno::NOMEM, Reason::Unmapped),
+        (Errno::INVAL, Reason::Refused),
+        (Errno::SRCH, Reason::ProcessEnded),
+        (Errno::PERM, Reason::Denied),
+        (Errno::FAULT, Reason::Other(Errno::FAULT)),
+    ] {
+        let call = Call::ProcessMadvise(Advice::Cold);
+        let kernel = failing(call, errno, PROBES, u64::MAX);
+        let outcome = bench
+            .demote_with(&kernel, &[victim.pid()], &fast_demote())
+            .unwrap();
+        let p = &outcome.processes[0];
+        assert_eq!(
+            bytes_of(&p.failed, reason),
+            bench.pages(4),
+            "{errno}: {p:#?}"
+        );
+    }
+    // One failure in a list does not keep the others from being split.
+    let call = Call::ProcessMadvise(Advice::Cold);
+    let kernel = failing(call, Errno::INVAL, PROBES, 2);
+    let outcome = bench
+        .demote_with(&kernel, &[victim.pid()], &fast_demote())
+        .unwrap();
+    assert_eq!(outcome.done(), bench.pages(3), "{outcome:#?}");
+}
+
+/// A kernel that answers otherwise than it acts.
+struct Odd<A, M> {
+    inner: RealKernel,
+    /// What process_madvise answers for ranges of this many bytes; `None` lets the call through.
+    advise: A,
+    /// Changes what the page map says.
+    map: M,
+}
+
+impl<A, M> Kernel for Odd<A, M>
+where
+    A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
+    M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
+{
+    fn base_page(&self) -> PageSize {
+        self.inner.base_page()
+    }
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        self.inner.pidfd_open(pid)
+    }
+    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
+        self.inner.has_exited(process)
+    }
+    fn process_madvise(
+        &self,
+        process: &PidFd,
+        ranges: &[Range],
+        advice: Advice,
+    ) -> Result<Bytes, SysError> {
+        match (self.advise)(ranges.iter().map(|r| r.len()).sum()) {
+            Some(answer) => answer.map_err(|e| SysError::new("process_madvise", "", e)),
+            None => self.inner.process_madvise(process, ranges, advice),
+        }
+    }
+    fn page_map(&self, file: &File, range: Range, detail: ScanDetail) -> Result<PageMap, SysError> {
+        let map = self.inner.page_map(file, range, detail)?;
+        (self.map)(map, range, detail).map_err(|e| SysError::new("read", "pagemap", e))
+    }
+    fn knows_collapse(&self) -> bool {
+        true
+    }
+    fn knows_process_madvise(&self) -> bool {
+        true
+    }
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+    fn sleep(&self, time: Duration) {
+        self.inner.sleep(time);
+    }
+}
+
+fn as_it_is(map: PageMap, _: Range, _: ScanDetail) -> Result<PageMap, Errno> {
+    Ok(map)
+}
+
+#[test]
+fn success_is_not_believed() {
+    let Some(bench) = Bench::new("success_is_not_believed") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    let kernel = Odd {
+        inner: RealKernel::new(),
+        advise: |bytes| Some(Ok(bytes)),
+        map: as_it_is,
+    };
+    let outcome = bench
+        .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+        .unwrap();
+    let p = &outcome.processes[0];
+    assert_eq!(
+        bytes_of(&p.failed, Reason::NotSeen),
+        bench.pages(4),
+        "{p:#?}"
+    );
+    bench.promote(&[victim.pid()], &fast());
+    let outcome = bench
+        .demote_with(&kernel, &[victim.pid()], &fast_demote())
+        .unwrap();
+    let p = &outcome.processes[0];
+    assert_eq!(
+        bytes_of(&p.failed, Reason::NotSeen),
+        bench.pages(4),
+        "{p:#?}"
+    );
+}
+
+#[test]
+fn a_call_that_stops_halfway_is_gone_on_with() {
+    let Some(bench) = Bench::new("a_call_that_stops_halfway_is_gone_on_with") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    let huge = bench.huge.bytes();
+    for halfway in [
+        Ok(huge),
+        Ok(Bytes::ZERO),
+        Err(Errno::AGAIN),
+        Err(Errno::INVAL),
+    ] {
+        let kernel = Odd {
+            inner: RealKernel::new(),
+            advise: |bytes: Bytes| (bytes > huge).then_some(halfway),
+            map: as_it_is,
+        };
+        let outcome = bench
+            .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+            .unwrap();
+        // A part that was reported done, and was not, is told as such.
+        let p = &outcome.processes[0];
+        let lied = if halfway == Ok(huge) {
+            huge
+        } else {
+            Bytes::ZERO
+        };
+        assert_eq!(bytes_of(&p.failed, Reason::NotSeen), lied, "{p:#?}");
+        assert_eq!(p.done, bench.pages(4) - lied);
+        bench.demote(&[victim.pid()], &fast_demote());
+    }
+}
+
+#[test]
+fn a_page_map_that_fails_before_a_call_holds_it_back() {
+    let Some(bench) = Bench::new("a_page_map_that_fails_before_a_call_holds_it_back") else {
+        return;
+    };
+    let (victim, range) = bench.private_victim(4);
+    let block = bench.huge.bytes();
+    let kernel = Odd {
+        inner: RealKernel::new(),
+        advise: |_| None,
+        map: |map, asked: Range, detail| {
+            let one = asked.len() == block && asked.intersect(range).is_some();
+            match one && detail == ScanDetail::Exclusive {
+                true => Err(Errno::NOMEM),
+                false => Ok(map),
+            }
+        },
+    };
+    let options = PromoteOptions::default();
+    let outcome = bench
+        .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
+        .unwrap();
+    let p = &outcome.processes[0];
+    let failed = bytes_of(&p.failed, Reason::Other(Errno::NOMEM));
+    assert_eq!(failed, bench.pages(4), "{p:#?}");
+}
+
+#[test]
+fn no_page_map_at_all_means_nothing_is_taken() {
+    let Some(bench) = Bench::new("no_page_map_at_all_means_nothing_is_taken") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    for errno in [Errno::PERM, Errno::NOMEM, Errno::SRCH, Errno::IO] {
+        let kernel = failing(Call::PageMap, errno, 0, u64::MAX);
+        if let Ok(outcome) = bench.promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {}) {
+            assert_eq!(outcome.asked(), Bytes::ZERO, "{errno}: {outcome:#?}");
+            assert!(!outcome.is_complete());
+        }
+    }
+}
+
+/// As a kernel before 6.7 answers: entries of pagemap, and no word on huge pages.
+fn without_huge(map: PageMap, _: Range, _: ScanDetail) -> Result<PageMap, Errno> {
+    let facts = [
+        PageState::PRESENT,
+        PageState::SWAPPED,
+        PageState::FILE,
+        PageState::EXCLUSIVE,
+    ];
+    let strip = |run: PageRun| PageRun {
+        state: facts
+            .iter()
+            .filter(|fact| run.state.has(**fact))
+            .fold(PageState::default(), |sum, fact| sum.with(*fact)),
+        ..run
+    };
+    Ok(PageMap {
+        runs: map.runs.into_iter().map(strip).collect(),
+        huge_known: false,
+        exclusive_known: true,
+    })
+}
+
+#[test]
+fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
+    let Some(bench) = Bench::new("kernels_that_tell_no_huge_pages_are_read_by_smaps") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    let kernel = Odd {
+        inner: RealKernel::new(),
+        advise: |_| None,
+        map: without_huge,
+    };
+    let promote = || {
+        bench
+            .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+            .unwrap()
+    };
+    let outcome = promote();
+    assert_eq!(outcome.done(), bench.pages(4), "{outcome:#?}");
+    assert!(outcome.is_complete());
+    let again = promote();
+    let p = &again.processes[0];
+    assert_eq!(
+        (p.asked, p.already),
+        (Bytes::ZERO, bench.pages(4)),
+        "{p:#?}"
+    );
+    let back = bench
+        .demote_with(&kernel, &[victim.pid()], &fast_demote())
+        .unwrap();
+    assert_eq!(back.done(), bench.pages(4), "{back:#?}");
+}
+
+#[test]
+fn a_host_short_of_memory_is_left_in_peace() {
+    let Some(bench) = Bench::new("a_host_short_of_memory_is_left_in_peace") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(64);
+    // A floor that no host has: the work holds back, and gives up in the end.
+    let options = PromoteOptions {
+        keep_available: Some(Bytes(u64::MAX)),
+        budget: Percent::new(1).unwrap(),
+        ..PromoteOptions::default()
+    };
+    let outcome = bench.promote(&[victim.pid()], &options);
+    assert_eq!(outcome.stopped_by, Some(StoppedBy::Pressure));
+    let p = &outcome.processes[0];
+    let left = bytes_of(&p.failed, Reason::Pressure);
+    assert!(left > bench.pages(50), "{p:#?}");
+    assert!(outcome.held_back_seconds > 0.0);
+}

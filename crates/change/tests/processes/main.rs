@@ -1,0 +1,151 @@
+//! Promotion and demotion of real processes by the real kernel, and by one that fails on order.
+//!
+//! Acting on another process takes CAP_SYS_NICE: without it these tests report "not run".
+
+// Not only tests: what they share unwraps too.
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+mod faults;
+mod moves;
+mod victim;
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::{
+    ChangeError, DemoteOptions, Outcome, Part, Percent, Progress, PromoteOptions, Reason, demote,
+    promote,
+};
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{Kernel, Pid, RealKernel};
+use hugeleaf_units::{Bytes, PageSize};
+
+use victim::Victim;
+
+/// The host under test.
+struct Bench {
+    kernel: RealKernel,
+    root: Root,
+    host: Host,
+    huge: PageSize,
+}
+
+impl Bench {
+    /// The host, where these tests can run at all; says by name where not.
+    fn new(test: &str) -> Option<Bench> {
+        let (kernel, root) = (RealKernel::new(), Root::live());
+        let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
+        let not_run = |why: &str| {
+            println!("not run: {why}: {test}");
+            None
+        };
+        let Some(huge) = host.pmd_page.get() else {
+            return not_run("needs transparent huge pages");
+        };
+        if huge.bytes() > Bytes::from_mib(32) {
+            return not_run("huge pages of this host are too large for a small test");
+        }
+        if !kernel.knows_collapse() || !kernel.knows_process_madvise() {
+            return not_run("needs process_madvise(MADV_COLLAPSE), Linux 6.1");
+        }
+        if hugeleaf_sys::effective_uid() != 0 {
+            return not_run("needs root");
+        }
+        let thp = host.thp.known().and_then(|t| t.enabled.known());
+        if thp.is_some_and(|enabled| enabled == "always") {
+            return not_run("needs transparent_hugepage/enabled at madvise or never");
+        }
+        Some(Bench {
+            kernel,
+            root,
+            host,
+            huge,
+        })
+    }
+
+    /// That many huge pages in bytes.
+    fn pages(&self, n: u64) -> Bytes {
+        hugeleaf_units::Pages(n).of(self.huge)
+    }
+
+    /// A process with that many huge pages' worth of private memory on base pages.
+    fn private_victim(&self, n: u64) -> (Victim, hugeleaf_units::Range) {
+        let mut victim = Victim::start();
+        let range = victim.map("a", "private", self.pages(n), self.huge);
+        victim.tell("touch a");
+        (victim, range)
+    }
+
+    fn promote(&self, pids: &[Pid], options: &PromoteOptions) -> Outcome {
+        self.promote_with(&self.kernel, pids, options, &mut |_| {})
+            .unwrap()
+    }
+
+    fn promote_with(
+        &self,
+        kernel: &dyn Kernel,
+        pids: &[Pid],
+        options: &PromoteOptions,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Outcome, ChangeError> {
+        let never = AtomicBool::new(false);
+        let outcome = promote(
+            kernel, &self.root, &self.host, pids, options, progress, &never,
+        )?;
+        check_sums(&outcome);
+        Ok(outcome)
+    }
+
+    fn demote(&self, pids: &[Pid], options: &DemoteOptions) -> Outcome {
+        self.demote_with(&self.kernel, pids, options).unwrap()
+    }
+
+    fn demote_with(
+        &self,
+        kernel: &dyn Kernel,
+        pids: &[Pid],
+        options: &DemoteOptions,
+    ) -> Result<Outcome, ChangeError> {
+        let never = AtomicBool::new(false);
+        let progress = &mut |_: &_| {};
+        let outcome = demote(
+            kernel, &self.root, &self.host, pids, options, progress, &never,
+        )?;
+        check_sums(&outcome);
+        Ok(outcome)
+    }
+}
+
+/// What was asked is either done or failed with a reason, in every outcome.
+#[track_caller]
+fn check_sums(outcome: &Outcome) {
+    for p in &outcome.processes {
+        if !outcome.dry_run {
+            assert_eq!(p.asked, p.done + Part::total(&p.failed), "{p:#?}");
+        }
+        let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
+        assert_eq!(moved, p.done, "{p:#?}");
+    }
+}
+
+/// Full speed.
+fn fast() -> PromoteOptions {
+    PromoteOptions {
+        budget: Percent::ALL,
+        ..PromoteOptions::default()
+    }
+}
+
+/// Full speed.
+fn fast_demote() -> DemoteOptions {
+    DemoteOptions {
+        budget: Percent::ALL,
+        ..DemoteOptions::default()
+    }
+}
+
+/// The bytes of a reason in a table.
+fn bytes_of(parts: &[Part], reason: Reason) -> Bytes {
+    let those = parts.iter().filter(|p| p.reason == reason);
+    those.map(|p| p.bytes).sum()
+}

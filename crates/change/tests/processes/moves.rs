@@ -1,0 +1,272 @@
+//! What is moved, what is left out, and that nobody grows.
+
+use hugeleaf_change::{DemoteOptions, Percent, PromoteOptions, Reason};
+use hugeleaf_units::Bytes;
+
+use crate::victim::Victim;
+use crate::{Bench, bytes_of, fast, fast_demote};
+
+#[test]
+fn private_memory_goes_there_and_back() {
+    let Some(bench) = Bench::new("private_memory_goes_there_and_back") else {
+        return;
+    };
+    let (victim, range) = bench.private_victim(16);
+    for options in [PromoteOptions::default(), fast()] {
+        let there = bench.promote(&[victim.pid()], &options);
+        let p = &there.processes[0];
+        assert!(there.is_complete(), "{there:#?}");
+        assert_eq!(p.done, bench.pages(16));
+        assert_eq!(p.moved, [range]);
+        assert!(p.coverage_after > p.coverage_before, "{p:#?}");
+        // Not a page more than before, but for what the process did by itself.
+        let grown = p.resident_after.unwrap() - p.resident_before;
+        assert!(grown < bench.huge.bytes(), "{p:#?}");
+        assert_eq!(p.grown, Bytes::ZERO);
+
+        let again = bench.promote(&[victim.pid()], &options);
+        assert!(again.is_complete(), "{again:#?}");
+        assert_eq!(again.processes[0].asked, Bytes::ZERO);
+        assert_eq!(again.processes[0].already, bench.pages(16));
+
+        let back = bench.demote(&[victim.pid()], &fast_demote());
+        let p = &back.processes[0];
+        assert!(back.is_complete(), "{back:#?}");
+        assert_eq!((p.asked, &p.moved), (bench.pages(16), &vec![range]));
+        assert!(p.coverage_after < p.coverage_before, "{p:#?}");
+    }
+}
+
+#[test]
+fn only_the_named_ranges_are_moved() {
+    let Some(bench) = Bench::new("only_the_named_ranges_are_moved") else {
+        return;
+    };
+    let (victim, range) = bench.private_victim(8);
+    let half = range.chunks(bench.huge).take(4).last().unwrap().end();
+    let first = hugeleaf_units::Range::new(range.start(), half).unwrap();
+    let only = Some(vec![(victim.pid(), vec![first])]);
+    let options = PromoteOptions {
+        only: only.clone(),
+        ..fast()
+    };
+    let outcome = bench.promote(&[victim.pid()], &options);
+    assert_eq!(outcome.processes[0].moved, [first]);
+    bench.promote(&[victim.pid()], &fast());
+    let options = DemoteOptions {
+        only,
+        ..fast_demote()
+    };
+    let back = bench.demote(&[victim.pid()], &options);
+    assert_eq!(back.processes[0].moved, [first]);
+    // A list that does not name the process allows nothing.
+    let options = DemoteOptions {
+        only: Some(Vec::new()),
+        ..fast_demote()
+    };
+    assert_eq!(bench.demote(&[victim.pid()], &options).asked(), Bytes::ZERO);
+}
+
+#[test]
+fn a_dry_run_touches_nothing() {
+    let Some(bench) = Bench::new("a_dry_run_touches_nothing") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    let options = PromoteOptions {
+        dry_run: true,
+        ..PromoteOptions::default()
+    };
+    let plan = bench.promote(&[victim.pid()], &options);
+    assert!(plan.dry_run && plan.estimated_seconds.unwrap() > 0.0);
+    assert_eq!(plan.asked(), bench.pages(4));
+    assert_eq!(plan.done(), Bytes::ZERO);
+    let after = bench.promote(&[victim.pid()], &options);
+    assert_eq!(after.processes[0].already, Bytes::ZERO, "{after:#?}");
+}
+
+#[test]
+fn shared_memory_is_moved_once_and_mapped_everywhere() {
+    let Some(bench) = Bench::new("shared_memory_is_moved_once_and_mapped_everywhere") else {
+        return;
+    };
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let path = file.path().to_str().unwrap();
+    let (mut one, mut two) = (Victim::start(), Victim::start());
+    for victim in [&mut one, &mut two] {
+        victim.map("a", path, bench.pages(8), bench.huge);
+        victim.tell("touch a");
+    }
+    let pids = [one.pid(), two.pid()];
+    let there = bench.promote(&pids, &fast());
+    assert!(there.is_complete(), "{there:#?}");
+    for p in &there.processes {
+        assert_eq!(p.done, bench.pages(8), "{p:#?}");
+        // Page tables of shared memory are given back, and it is mapped as it was before.
+        assert!(
+            p.page_tables_after.unwrap() < p.page_tables_before,
+            "{p:#?}"
+        );
+        let lost = p.resident_before - p.resident_after.unwrap();
+        assert!(lost < bench.huge.bytes(), "{p:#?}");
+    }
+    // The kernel does not split what two processes map, though it reports success.
+    let refused = bench.demote(&pids, &fast_demote());
+    assert_eq!(refused.done(), Bytes::ZERO);
+    for p in &refused.processes {
+        assert_eq!(bytes_of(&p.failed, Reason::SharedByOthers), bench.pages(8));
+    }
+    two.kill();
+    let back = bench.demote(&pids[..1], &fast_demote());
+    assert!(back.is_complete(), "{back:#?}");
+    assert_eq!(back.done(), bench.pages(8));
+}
+
+#[test]
+fn shared_memory_touched_in_halves_is_whole_together() {
+    let Some(bench) = Bench::new("shared_memory_touched_in_halves_is_whole_together") else {
+        return;
+    };
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let path = file.path().to_str().unwrap();
+    let huge = format!("{:#}", bench.huge.bytes());
+    let (mut half, mut whole) = (Victim::start(), Victim::start());
+    half.map("a", path, bench.pages(4), bench.huge);
+    half.tell(&format!("part a 50 {huge}"));
+    let alone = bench.promote(&[half.pid()], &fast());
+    assert_eq!(alone.asked(), Bytes::ZERO, "{alone:#?}");
+    let left = bytes_of(&alone.processes[0].left_out, Reason::NotResident);
+    assert!(!left.is_zero(), "{alone:#?}");
+    whole.map("a", path, bench.pages(4), bench.huge);
+    whole.tell("touch a");
+    let together = bench.promote(&[half.pid(), whole.pid()], &fast());
+    assert!(together.is_complete(), "{together:#?}");
+    for p in &together.processes {
+        assert_eq!((p.done, p.grown), (bench.pages(4), Bytes::ZERO));
+    }
+}
+
+#[test]
+fn memory_shared_with_a_forked_child_is_left_alone() {
+    let Some(bench) = Bench::new("memory_shared_with_a_forked_child_is_left_alone") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(8);
+    let child = hugeleaf_sys::Pid(victim.tell("fork").parse().unwrap());
+    let outcome = bench.promote(&[victim.pid(), child], &fast());
+    assert!(!outcome.is_complete());
+    assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
+    for p in &outcome.processes {
+        assert!(bytes_of(&p.left_out, Reason::SharedCopyOnWrite) >= bench.pages(8));
+    }
+}
+
+#[test]
+fn a_fork_midway_stops_the_moving_of_what_it_shares() {
+    let Some(bench) = Bench::new("a_fork_midway_stops_the_moving_of_what_it_shares") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(8);
+    let pid = victim.pid();
+    let mut forked = false;
+    let mut progress = |p: &hugeleaf_change::Progress| {
+        if !forked && !p.done.is_zero() {
+            forked = true;
+            victim.tell("fork");
+        }
+    };
+    let outcome = bench
+        .promote_with(
+            &bench.kernel,
+            &[pid],
+            &PromoteOptions::default(),
+            &mut progress,
+        )
+        .unwrap();
+    let p = &outcome.processes[0];
+    assert_eq!(p.done, bench.huge.bytes(), "{p:#?}");
+    assert_eq!(
+        bytes_of(&p.failed, Reason::SharedCopyOnWrite),
+        bench.pages(7)
+    );
+    let grown = p.resident_after.unwrap() - p.resident_before;
+    assert!(grown < bench.huge.bytes(), "{p:#?}");
+}
+
+#[test]
+fn what_refuses_huge_pages_is_left_out() {
+    let Some(bench) = Bench::new("what_refuses_huge_pages_is_left_out") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(2);
+    victim.tell("nohuge a");
+    let outcome = bench.promote(&[victim.pid()], &fast());
+    assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
+    assert!(!outcome.is_complete());
+    let p = &outcome.processes[0];
+    assert!(
+        bytes_of(&p.left_out, Reason::NoHuge) >= bench.pages(2),
+        "{p:#?}"
+    );
+}
+
+#[test]
+fn locked_memory_moves_and_says_that_it_stays() {
+    let Some(bench) = Bench::new("locked_memory_moves_and_says_that_it_stays") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(4);
+    victim.tell("lock a");
+    let there = bench.promote(&[victim.pid()], &fast());
+    assert!(there.is_complete(), "{there:#?}");
+    assert_eq!(there.processes[0].locked, bench.pages(4));
+    let back = bench.demote(&[victim.pid()], &fast_demote());
+    assert_eq!(back.done(), Bytes::ZERO);
+    let p = &back.processes[0];
+    assert_eq!(
+        bytes_of(&p.failed, Reason::Locked),
+        bench.pages(4),
+        "{p:#?}"
+    );
+}
+
+#[test]
+fn growth_is_asked_for_and_told() {
+    let Some(bench) = Bench::new("growth_is_asked_for_and_told") else {
+        return;
+    };
+    let mut victim = Victim::start();
+    victim.map("a", "private", bench.pages(4), bench.huge);
+    victim.tell(&format!("part a 75 {:#}", bench.huge.bytes()));
+    let strict = bench.promote(&[victim.pid()], &fast());
+    assert_eq!(strict.asked(), Bytes::ZERO, "{strict:#?}");
+    let relaxed = |percent| PromoteOptions {
+        min_resident: Percent::new(percent).unwrap(),
+        ..fast()
+    };
+    let still = bench.promote(&[victim.pid()], &relaxed(90));
+    assert_eq!(still.asked(), Bytes::ZERO, "{still:#?}");
+    let outcome = bench.promote(&[victim.pid()], &relaxed(70));
+    assert!(outcome.is_complete(), "{outcome:#?}");
+    let p = &outcome.processes[0];
+    assert_eq!(p.done, bench.pages(4));
+    let grown = p.resident_after.unwrap() - p.resident_before;
+    assert!(!p.grown.is_zero());
+    let apart = Bytes(grown.get().abs_diff(p.grown.get()));
+    assert!(apart < Bytes::from_mib(1), "told {}, grew {grown}", p.grown);
+}
+
+#[test]
+fn several_processes_one_of_them_gone() {
+    let Some(bench) = Bench::new("several_processes_one_of_them_gone") else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(2);
+    let (mut gone, _) = bench.private_victim(2);
+    let pids = [gone.pid(), victim.pid()];
+    gone.kill();
+    let outcome = bench.promote(&pids, &fast());
+    assert_eq!(outcome.done(), bench.pages(2));
+    assert_eq!(outcome.skipped.len(), 1);
+    assert_eq!(outcome.skipped[0].0, pids[0]);
+}

@@ -1,0 +1,172 @@
+//! A process whose memory the tests move: this test program started again, which does as it is
+//! told over its standard input.
+#![allow(unsafe_code)]
+//! # Safety
+//! fork(2) has no safe wrapper. The child calls only prctl(2) and pause(2), which are safe after a
+//! fork of a program with threads.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use hugeleaf_sys::{Advice, Kernel, Mapping, Pid, Placement, RealKernel, Sharing};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+/// Set in the victim's environment, so that it knows what it is.
+const MARK: &str = "HUGELEAF_TEST_VICTIM";
+
+/// The test's end of a victim. Killed when dropped, its forked children with it.
+pub struct Victim {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Victim {
+    pub fn start() -> Victim {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "victim::does_as_it_is_told", "--nocapture"])
+            .env(MARK, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Victim {
+            child,
+            input,
+            lines,
+        }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    /// Tells it to do something, and waits until it has.
+    pub fn tell(&mut self, command: &str) -> String {
+        self.say(command);
+        for line in &mut self.lines {
+            // The test harness may have begun the line.
+            if let Some((_, answer)) = line.unwrap().split_once("@ ") {
+                assert!(!answer.starts_with("error"), "{command}: {answer}");
+                return answer.to_owned();
+            }
+        }
+        panic!("the victim ended at '{command}'");
+    }
+
+    /// Tells it to do something that it does not answer.
+    pub fn say(&mut self, command: &str) {
+        writeln!(self.input, "{command}").unwrap();
+    }
+
+    /// Maps memory at a multiple of `huge`: `private`, or shared by the path of its file.
+    pub fn map(&mut self, name: &str, how: &str, size: Bytes, huge: PageSize) -> Range {
+        let answer = self.tell(&format!("map {name} {how} {size:#} {:#}", huge.bytes()));
+        let (start, end) = answer.split_once(' ').unwrap();
+        Range::new(start.parse().unwrap(), end.parse().unwrap()).unwrap()
+    }
+
+    /// Ends it, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits until it has become the program of that name.
+    pub fn await_name(&self, name: &str) {
+        let path = format!("/proc/{}/comm", self.pid());
+        while std::fs::read_to_string(&path).unwrap().trim() != name {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// No test: the victim's own program. Does nothing unless it was started as one.
+#[test]
+fn does_as_it_is_told() {
+    if std::env::var_os(MARK).is_none() {
+        return;
+    }
+    let mut maps: HashMap<String, Mapping> = HashMap::new();
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = obey(&words, &mut maps);
+        println!("@ {}", answer.unwrap_or_else(|e| format!("error {e}")));
+    }
+    std::process::exit(0);
+}
+
+type Failed = Box<dyn std::error::Error>;
+
+fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, Failed> {
+    match words {
+        ["map", name, how, size, huge] => {
+            let placed = Placement::Past(huge.parse()?, Bytes::ZERO);
+            let size: Bytes = size.parse()?;
+            let mapping = match *how {
+                "private" => Mapping::placed(size, Sharing::Private, placed)?,
+                path => {
+                    let file = OpenOptions::new().read(true).write(true).open(path)?;
+                    file.set_len(size.get())?;
+                    Mapping::shared_file(&file, size, placed)?
+                }
+            };
+            let range = mapping.range();
+            maps.insert((*name).to_owned(), mapping);
+            return Ok(format!("{} {}", range.start(), range.end()));
+        }
+        ["unmap", name] => drop(maps.remove(*name)),
+        ["fork"] => return fork(),
+        ["exec"] => return Err(Command::new("sleep").arg("600").exec().into()),
+        ["exit"] => std::process::exit(0),
+        [verb, name, rest @ ..] => {
+            let mapping = maps.get(*name).ok_or("no such mapping")?;
+            match (*verb, rest) {
+                // Not zeros: splitting a huge page gives pages of zeros back to the kernel.
+                ("touch", []) => mapping.touch(RealKernel::new().base_page().bytes())?,
+                ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
+                ("lock", []) => mapping.lock()?,
+                // The first `percent` of every block of `huge`.
+                ("part", [percent, huge]) => {
+                    let percent: u64 = percent.parse()?;
+                    for block in mapping.range().chunks(huge.parse()?) {
+                        let end = block.start() + block.len().get() / 100 * percent;
+                        let part = Range::new(block.start(), end / 65536 * 65536)?;
+                        mapping.advise(part, Advice::PopulateWrite)?;
+                    }
+                }
+                _ => return Err("no such command".into()),
+            }
+        }
+        _ => return Err("no such command".into()),
+    }
+    Ok("done".to_owned())
+}
+
+/// A child that shares all memory copy-on-write and does nothing.
+fn fork() -> Result<String, Failed> {
+    // SAFETY: the child calls only functions that are safe after a fork of a threaded program.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: takes integers; ends the child with the thread that forked it.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        loop {
+            // SAFETY: takes nothing.
+            unsafe { libc::pause() };
+        }
+    }
+    Ok(pid.to_string())
+}

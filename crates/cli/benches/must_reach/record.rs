@@ -1,0 +1,122 @@
+//! Raw samples as they are kept: with host, kernel, settings and the exact command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use crate::Failed;
+
+/// One benchmark's file.
+pub struct Record {
+    name: &'static str,
+    command: String,
+    arms: Vec<Value>,
+    summary: Map<String, Value>,
+}
+
+impl Record {
+    /// Nothing yet.
+    pub fn new(name: &'static str, command: impl Into<String>) -> Record {
+        Record {
+            name,
+            command: command.into(),
+            arms: Vec::new(),
+            summary: Map::new(),
+        }
+    }
+
+    /// The raw samples of one arm, in the order they were taken.
+    pub fn arm(&mut self, label: impl Into<String>, unit: &str, samples: &[f64]) {
+        self.arms
+            .push(json!({"label": label.into(), "unit": unit, "samples": samples}));
+    }
+
+    /// A figure made from the samples; also printed.
+    pub fn figure(&mut self, name: impl Into<String>, value: impl Into<Value>) {
+        let (name, value) = (name.into(), value.into());
+        println!("  {name}: {value}");
+        self.summary.insert(name, value);
+    }
+
+    /// Writes `FOLDER/NAME.json`.
+    pub fn write(self, folder: &Path) -> Result<PathBuf, Failed> {
+        std::fs::create_dir_all(folder)?;
+        let file = folder.join(format!("{}.json", self.name));
+        let when = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let record = json!({
+            "schema": 1,
+            "name": self.name,
+            "time_unix_seconds": when.as_secs(),
+            "command": self.command,
+            "host": host(),
+            "settings": settings(),
+            "summary": self.summary,
+            "arms": self.arms,
+        });
+        std::fs::write(&file, format!("{record:#}\n"))?;
+        println!("  written: {}", file.display());
+        Ok(file)
+    }
+}
+
+fn line(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn host() -> Value {
+    let after_colon = |path: &str, name: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    json!({
+        "kernel": line("/proc/sys/kernel/osrelease"),
+        "arch": line("/proc/sys/kernel/arch"),
+        "processor": after_colon("/proc/cpuinfo", "model name"),
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory": after_colon("/proc/meminfo", "MemTotal"),
+        "swap": after_colon("/proc/meminfo", "SwapTotal"),
+    })
+}
+
+/// The knobs in force, as they stand in their files.
+fn settings() -> Value {
+    let folder = "/sys/kernel/mm/transparent_hugepage";
+    let mut settings = Map::new();
+    for name in [
+        "enabled",
+        "shmem_enabled",
+        "defrag",
+        "hugepages-2048kB/enabled",
+    ] {
+        settings.insert(name.to_owned(), json!(line(&format!("{folder}/{name}"))));
+    }
+    for name in ["vm.nr_hugepages", "vm.overcommit_memory", "vm.swappiness"] {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        settings.insert(name.to_owned(), json!(line(&path)));
+    }
+    Value::Object(settings)
+}
+
+/// The first line that a program says of its version.
+pub fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    text.ok()
+        .and_then(|t| t.lines().next().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// The middle value; NaN of none.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}

@@ -1,0 +1,10 @@
+//! One module a command: its flags, and the calls they lead to.
+
+pub mod completions;
+pub mod mem;
+pub mod promote;
+pub mod prove;
+pub mod status;
+pub mod try_;
+pub mod why;
+pub mod workload;

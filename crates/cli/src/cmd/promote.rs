@@ -1,0 +1,236 @@
+//! See `hugeleaf promote --help` and `hugeleaf demote --help`.
+
+use hugeleaf_change::{
+    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Stage, demote, promote,
+};
+use hugeleaf_host::TargetError;
+use hugeleaf_report::promote::{Direction, Request, Scheduler, json, text};
+use hugeleaf_report::table::Look;
+use hugeleaf_sys::Pid;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::context::{Context, Failure, Status};
+
+/// Flags of `promote`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf promote mariadbd             all processes of that name
+  hugeleaf promote --dry-run 1234       what would be moved, and what not and why
+  hugeleaf promote postgresql.service   a unit; memory that its processes share is moved once
+  hugeleaf promote --budget 100% 1234   as fast as the machine can, whatever it costs the server
+
+Exit status: 0 all of it was got; 1 less than that; 2 wrong usage; 3 a precondition is missing.")]
+pub struct PromoteArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How much of a huge page must be in memory for it to be taken; below 100% memory grows, and
+    /// the result says by how much
+    #[arg(long, value_name = "PERCENT", default_value = "100%")]
+    min_resident: Percent,
+}
+
+/// Flags of `demote`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf demote mariadbd      undo a promotion
+  hugeleaf demote tree:1234     a process and its descendants
+
+Memory that several processes map, and memory locked with mlock, stays as it is: the kernel
+offers no way to split it from outside. What was huge before a promotion is split too.")]
+pub struct DemoteArgs {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Flags of both.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Processes: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    #[arg(value_name = "TARGET", required = true)]
+    targets: Vec<String>,
+    /// The part of the process's time that the work may take
+    #[arg(long, value_name = "PERCENT", default_value = "10%")]
+    budget: Percent,
+    /// Print what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Runs `promote`.
+pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Failure> {
+    let options = PromoteOptions {
+        budget: args.common.budget,
+        min_resident: args.min_resident,
+        dry_run: args.common.dry_run,
+        ..PromoteOptions::default()
+    };
+    run(
+        &args.common,
+        context,
+        Direction::Promote,
+        |host, pids, progress| {
+            let (kernel, root) = (&context.kernel, &context.root);
+            promote(kernel, root, host, pids, &options, progress, &context.stop)
+        },
+    )
+}
+
+/// Runs `demote`.
+pub fn run_demote(args: &DemoteArgs, context: &Context) -> Result<Status, Failure> {
+    let options = DemoteOptions {
+        budget: args.common.budget,
+        dry_run: args.common.dry_run,
+        ..DemoteOptions::default()
+    };
+    run(
+        &args.common,
+        context,
+        Direction::Demote,
+        |host, pids, progress| {
+            let (kernel, root) = (&context.kernel, &context.root);
+            demote(kernel, root, host, pids, &options, progress, &context.stop)
+        },
+    )
+}
+
+type Report<'a> = &'a mut dyn FnMut(&Progress);
+
+fn run(
+    common: &Common,
+    context: &Context,
+    direction: Direction,
+    change: impl FnOnce(&hugeleaf_host::Host, &[Pid], Report<'_>) -> Result<Outcome, ChangeError>,
+) -> Result<Status, Failure> {
+    context.need_live(match direction {
+        Direction::Promote => "promote",
+        Direction::Demote => "demote",
+    })?;
+    let pids = context.targets(&common.targets)?;
+    let host = context.host()?;
+    context.stop_on_signals()?;
+    let bar = Bar::new(context);
+    let outcome = change(&host, &pids, &mut |progress| bar.show(progress));
+    bar.finish();
+    let outcome = outcome?;
+    if context.json {
+        Context::print(&json(&outcome))?;
+    } else {
+        let request = Request {
+            direction,
+            targets: &common.targets.join(" "),
+            budget: &common.budget.to_string(),
+            program: &own_path(),
+            scheduler: scheduler(context),
+        };
+        let look = Look {
+            width: Context::width(),
+            colour: Context::colour(),
+        };
+        Context::print(&text(&outcome, &request, look))?;
+    }
+    let good = outcome.is_complete() || outcome.dry_run;
+    Ok(if good { Status::Good } else { Status::No })
+}
+
+/// Where this program lies; its name where that cannot be told.
+fn own_path() -> String {
+    std::env::current_exe().map_or_else(|_| "hugeleaf".into(), |path| path.display().to_string())
+}
+
+/// sd_booted(3) tells systemd by this folder.
+fn scheduler(context: &Context) -> Scheduler {
+    let exists = |path: &str| context.root.path(path).is_dir();
+    if exists("run/systemd/system") {
+        Scheduler::Systemd
+    } else if exists("etc/cron.d")
+        && (exists("var/spool/cron/crontabs") || exists("var/spool/cron"))
+    {
+        Scheduler::Cron
+    } else {
+        Scheduler::Unknown
+    }
+}
+
+/// A progress bar on a terminal, nothing in a pipe.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    fn new(context: &Context) -> Bar {
+        if !Context::is_terminal() || context.json {
+            return Bar(None);
+        }
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template(
+            "{prefix:14} {wide_bar} {binary_bytes:>11} / {binary_total_bytes} {eta:>4}",
+        );
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Bar(Some(bar))
+    }
+
+    fn show(&self, progress: &Progress) {
+        let Some(bar) = &self.0 else { return };
+        bar.set_prefix(match progress.stage {
+            Stage::Planning => "reading",
+            Stage::Moving => "moving",
+            Stage::Retrying => "trying again",
+            Stage::HoldingBack => "holding back",
+            Stage::ReadingBack => "reading back",
+        });
+        bar.set_length(progress.total.get());
+        bar.set_position(progress.done.get());
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Failure {
+        let text = error.to_string();
+        let kernel = |what: &str| Failure::missing(text.clone(), what);
+        match error {
+            ChangeError::NoTarget => Failure::usage(text, "hugeleaf mem    # lists the processes"),
+            ChangeError::Process(error) => TargetError::from(error).into(),
+            ChangeError::Unreadable(error) => Failure::from(error),
+            ChangeError::NoProcessMadvise => kernel("run Linux 5.10 or newer; 6.1 to promote"),
+            ChangeError::NoPidfd => kernel("run Linux 5.10 or newer; 6.1 to promote"),
+            ChangeError::NoCollapse => kernel(
+                "run Linux 6.1 or newer, or restart the server with \
+                 huge pages of its own: hugeleaf why",
+            ),
+            ChangeError::NoThp => kernel("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y"),
+            ChangeError::Denied {
+                uid,
+                own_uid,
+                missing,
+                ..
+            } => denied(&text, uid, own_uid, &missing),
+            ChangeError::Sys(_) => kernel("try again; if it stays so, hugeleaf status"),
+        }
+    }
+}
+
+/// Names what is missing, and how to grant it to this binary alone.
+fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
+    if missing.is_empty() {
+        return Failure::missing(
+            format!("{text} (this program holds all the capabilities it takes)"),
+            "run it on the host itself, outside containers and user namespaces, as root",
+        );
+    }
+    let list = missing.join(",");
+    let whose = if uid == own_uid {
+        ""
+    } else {
+        " of another user"
+    };
+    Failure::missing(
+        format!("{text}{whose}; missing: {list}"),
+        format!("run as root, or: sudo setcap {list}=ep {}", own_path()),
+    )
+}

@@ -1,0 +1,367 @@
+//! See `hugeleaf prove --help`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hugeleaf_change::Percent;
+use hugeleaf_proof::experiment::ProveError;
+use hugeleaf_proof::metric::{self, MetricSpec};
+use hugeleaf_proof::rule::MIN_PAIRS;
+use hugeleaf_proof::{
+    Event, Keep, LiveSubject, Metric, MetricError, ResultFile, Settings, Subject, SubjectError,
+    Verdict, WriteError, circumstances, run as experiment, write_whole,
+};
+use hugeleaf_report::prove::{json, text};
+use hugeleaf_report::prove_html::html;
+use hugeleaf_report::table::Look;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Metrics:
+  postgres:DSN            transactions/s of the DSN's database, as in postgres:host=/run/postgresql
+  redis:ADDR              commands/s; host:port, /path/to.sock or redis://…
+  mysql:DSN[#VARIABLE+…]  statements/s, or the status variables named; mysql://user@host or a socket
+  cmd:COMMAND             a command that prints a rising number
+  http://HOST/PATH#NAME   Prometheus text: NAME, NAME{label=\"x\"}, p99(NAME) of a histogram
+  gauge:lower:cmd:…       a value, here one that is better when lower; also gauge:higher:, http://
+  cpi, walk-cycles        from the processor's counters, where there are any
+
+Examples:
+  hugeleaf prove redis-server --metric redis:localhost:6379
+  hugeleaf prove tree:1234 --metric 'postgres:host=/run/postgresql dbname=shop' --for 5m
+  hugeleaf prove mariadbd --metric mysql:/run/mysqld/mysqld.sock --pairs 40 --html result.html
+  hugeleaf prove app --metric 'http://localhost:9100/metrics#p99(request_seconds)'
+
+Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a precondition is missing.")]
+pub struct Args {
+    /// A PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    #[arg(value_name = "TARGET", required = true)]
+    targets: Vec<String>,
+    /// What to measure, see below
+    #[arg(long, value_name = "METRIC")]
+    metric: String,
+    /// Make this many pairs, neither more nor fewer; at least 8
+    #[arg(long, value_name = "N", value_parser = parse_pairs, conflicts_with = "until")]
+    pairs: Option<usize>,
+    /// Stop once the interval is within ± this
+    #[arg(long, value_name = "PERCENT", default_value = "3%")]
+    until: Part,
+    /// Begin no pair after this time; 8 pairs are made all the same
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_time)]
+    time: Duration,
+    /// How long to measure on each page size; longer where the metric needs it
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    interval: Duration,
+    /// How long to measure nothing after each move
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
+    settle: Duration,
+    /// Differences within ± this count as none
+    #[arg(long, value_name = "PERCENT", default_value = "2%")]
+    equal: Part,
+    /// How sure the interval is to be
+    #[arg(long, value_name = "PERCENT", default_value = "95%", value_parser = parse_confidence)]
+    confidence: Part,
+    /// Leave the large pages where they helped; otherwise all ends as it began
+    #[arg(long, value_name = "WHEN")]
+    keep: Option<KeepArg>,
+    /// Measure all base pages first, then all large ones: weaker, moves memory once only
+    #[arg(long)]
+    before_after: bool,
+    /// Seed of the random orders, to repeat an experiment
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The part of the process's time that moving its memory may take
+    #[arg(long, value_name = "PERCENT", default_value = "100%")]
+    budget: Percent,
+    /// Where to write the result [default: hugeleaf-prove-DATE-TIME.json in this folder]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Also write the result as a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Say what would be moved and measured, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// When to keep large pages.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum KeepArg {
+    /// Where the verdict is `faster`.
+    IfFaster,
+}
+
+/// A percentage, above 0 and below 100, as a part of 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Part(f64);
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        let digits = text.trim().trim_end_matches('%').trim_end();
+        let value: f64 = digits.parse().unwrap_or(f64::NAN);
+        if value > 0.0 && value < 100.0 {
+            return Ok(Part(value / 100.0));
+        }
+        Err(format!(
+            "'{text}' is not a percentage between 0 and 100; write 3%"
+        ))
+    }
+}
+
+fn parse_confidence(text: &str) -> Result<Part, String> {
+    let part: Part = text.parse()?;
+    // With 8 pairs there is no interval that is surer than this.
+    if (0.5..=0.99).contains(&part.0) {
+        return Ok(part);
+    }
+    Err(format!("'{text}' is not a confidence from 50% to 99%"))
+}
+
+fn parse_pairs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n >= MIN_PAIRS => Ok(n),
+        _ => Err(format!(
+            "'{text}' is not a number of pairs; {MIN_PAIRS} is the least"
+        )),
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    context.need_live("prove")?;
+    let spec: MetricSpec = (args.metric.parse()).map_err(|e: metric::SpecError| {
+        Failure::usage(
+            e.to_string(),
+            "hugeleaf prove --help    # lists the metrics",
+        )
+    })?;
+    let name = args.targets.join(" ");
+    let pids = context.targets(&args.targets)?;
+    let host = context.host()?;
+    let mut subject = LiveSubject::new(
+        &context.kernel,
+        &context.root,
+        &host,
+        &name,
+        &pids,
+        args.budget,
+    );
+    let mut metric = metric::open(&spec, &pids)?;
+    if args.dry_run {
+        return dry_run(args, &mut subject, metric.as_mut());
+    }
+    context.stop_on_signals()?;
+    let command: Vec<String> = std::env::args().collect();
+    let circumstances = circumstances(&context.root, &host, &command);
+    let bar = Bar::new();
+    let result = experiment(
+        &mut subject,
+        metric.as_mut(),
+        &context.kernel,
+        &settings(args),
+        &circumstances,
+        &mut |event| bar.show(&event),
+        &context.stop,
+    );
+    bar.finish();
+    let result = result?;
+    print(&result, context)?;
+    write(&result, args)?;
+    Ok(match result.verdict {
+        Verdict::Faster => Status::Good,
+        Verdict::Slower | Verdict::Same | Verdict::Unclear => Status::No,
+    })
+}
+
+fn settings(args: &Args) -> Settings {
+    let defaults = Settings::default();
+    let mut rule = defaults.rule;
+    rule.confidence = args.confidence.0;
+    rule.until = (1.0 + args.until.0).ln();
+    rule.fixed_pairs = args.pairs;
+    Settings {
+        interval: args.interval,
+        settle: args.settle,
+        limit: args.time,
+        rule,
+        equal: (1.0 + args.equal.0).ln(),
+        keep: match args.keep {
+            Some(KeepArg::IfFaster) => Keep::IfFaster,
+            None => Keep::AsFound,
+        },
+        seed: args.seed.unwrap_or(defaults.seed),
+        before_after: args.before_after,
+    }
+}
+
+/// Says what would be done. The metric is read: it would be touched first.
+fn dry_run(
+    args: &Args,
+    subject: &mut dyn Subject,
+    metric: &mut dyn Metric,
+) -> Result<Status, Failure> {
+    let prepared = subject.prepare().map_err(ProveError::from)?;
+    metric.read()?;
+    let design = match prepared.one_way.is_some() || args.before_after {
+        true => "before and after",
+        false => "in pairs of random order",
+    };
+    let interval = args.interval.max(metric.least_interval());
+    let mut out = format!(
+        "would move {} of {}, now on {} pages, and measure {} ({}) {design}, {} s on each\n",
+        prepared.bytes,
+        subject.name(),
+        prepared.began.name(),
+        metric.name(),
+        metric.unit(),
+        interval.as_secs_f64(),
+    );
+    for note in &prepared.notes {
+        out.push_str(&format!("note  {note}\n"));
+    }
+    Context::print(&out)?;
+    Ok(Status::Good)
+}
+
+fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
+    if context.json {
+        return Context::print(&json(result));
+    }
+    let look = Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    };
+    Context::print(&text(result, look))
+}
+
+/// Writes the result and the page, after the result was printed: a full disk costs the file only.
+fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
+    let path = args.output.clone().unwrap_or_else(|| default_path(result));
+    write_whole(&path, &json(result)).map_err(|e| unwritten(&e))?;
+    eprintln!("result: {}", path.display());
+    if let Some(path) = &args.html {
+        write_whole(path, &html(result)).map_err(|e| unwritten(&e))?;
+        eprintln!("page: {}", path.display());
+    }
+    Ok(())
+}
+
+fn default_path(result: &ResultFile) -> PathBuf {
+    // 2026-01-31T12:00:00Z, without what a file name should not hold.
+    let digits: String = (result.experiment.started.chars())
+        .filter(|c| c.is_ascii_digit() || *c == 'T')
+        .collect();
+    format!("hugeleaf-prove-{}.json", digits.replace('T', "-")).into()
+}
+
+fn unwritten(e: &WriteError) -> Failure {
+    Failure::missing(
+        format!("the result is above, and could not be written: {e}"),
+        "make room or name another place: --output FILE, --html FILE; --json > FILE keeps it too",
+    )
+}
+
+impl From<MetricError> for Failure {
+    fn from(error: MetricError) -> Failure {
+        Failure::missing(error.to_string(), error.next())
+    }
+}
+
+impl From<ProveError> for Failure {
+    fn from(error: ProveError) -> Failure {
+        match error {
+            ProveError::Subject(SubjectError::Change(e)) => e.into(),
+            ProveError::Subject(SubjectError::Process(e)) => {
+                hugeleaf_host::TargetError::from(e).into()
+            }
+            error => Failure::missing(error.to_string(), error.next()),
+        }
+    }
+}
+
+/// Progress on stderr: a line that changes on a terminal; in a pipe only what a person must know.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    fn new() -> Bar {
+        if !std::io::stderr().is_terminal() {
+            return Bar(None);
+        }
+        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos:>4}/{len} s  {msg}") {
+            bar.set_style(style);
+        }
+        Bar(Some(bar))
+    }
+
+    fn show(&self, event: &Event<'_>) {
+        match (&self.0, event) {
+            (None, Event::Note(note)) => eprintln!("note: {note}"),
+            (None, _) => {}
+            (Some(bar), Event::Note(note)) => bar.println(format!("note: {note}")),
+            (Some(bar), Event::Moving(arm)) => {
+                bar.set_message(format!("moving to {} pages", arm.name()));
+            }
+            (
+                Some(bar),
+                Event::Measuring {
+                    arm,
+                    pairs,
+                    elapsed,
+                    limit,
+                },
+            ) => {
+                bar.set_length(limit.as_secs());
+                bar.set_position(elapsed.as_secs().min(limit.as_secs()));
+                bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
+            }
+            (
+                Some(bar),
+                Event::Paired {
+                    pairs, interval, ..
+                },
+            ) => {
+                if let Some(i) = interval {
+                    let (low, high) = (i.low.exp(), i.high.exp());
+                    bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
+                }
+            }
+            (Some(bar), Event::Rejected(r)) => {
+                bar.println(format!("thrown away: {}", r.reason));
+            }
+            (Some(bar), Event::Restoring) => bar.set_message("putting the memory back"),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages() {
+        assert_eq!("3%".parse(), Ok(Part(0.03)));
+        assert_eq!("1.5".parse(), Ok(Part(0.015)));
+        for text in ["", "%", "0", "-1", "100%", "x", "nan"] {
+            assert!(text.parse::<Part>().is_err(), "{text}");
+        }
+        assert!(parse_confidence("99%").is_ok());
+        assert!(parse_confidence("99.9%").is_err());
+        assert_eq!(parse_pairs("8"), Ok(8));
+        assert!(parse_pairs("7").is_err());
+        assert!(parse_pairs("many").is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! What every command gets: where the host is read, how the answer is printed, when to stop.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_host::{
+    Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
+    read_process,
+};
+use hugeleaf_sys::{Pid, RealKernel};
+
+/// Processes that could not be read, and why.
+pub type Unread = Vec<(Pid, ProcessError)>;
+
+/// Flags that every command takes.
+#[derive(Debug, clap::Args)]
+pub struct Global {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Read /proc, /sys and /etc below this folder: a captured host
+    #[arg(long, global = true, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+}
+
+/// What every command gets.
+pub struct Context {
+    /// Print JSON.
+    pub json: bool,
+    /// Where the host is read.
+    pub root: Root,
+    /// The running kernel.
+    pub kernel: RealKernel,
+    /// Becomes true on Ctrl-C (SIGINT) and SIGTERM: stop at the next safe point.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Context {
+    /// From the flags.
+    pub fn new(global: Global) -> Context {
+        let stop = Arc::new(AtomicBool::new(false));
+        Context {
+            json: global.json,
+            root: global.root.map_or_else(Root::live, Root::at),
+            kernel: RealKernel::new(),
+            stop,
+        }
+    }
+
+    /// Makes Ctrl-C and SIGTERM set [`Context::stop`]; a second Ctrl-C ends the program at once.
+    /// Only commands that change something ask for this: the others may simply die.
+    pub fn stop_on_signals(&self) -> Result<(), Failure> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&self.stop))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&self.stop)))
+                .map_err(|e| Failure::missing(format!("signal {signal}: {e}"), "try again"))?;
+        }
+        Ok(())
+    }
+
+    /// The host.
+    pub fn host(&self) -> Result<Host, Failure> {
+        Ok(hugeleaf_host::read_host(&self.root, &self.kernel)?)
+    }
+
+    /// The processes that the targets on the command line mean, each once, ids ascending.
+    pub fn targets(&self, texts: &[String]) -> Result<Vec<Pid>, Failure> {
+        let mut pids = Vec::new();
+        for text in texts {
+            let target: Target = text.parse()?;
+            pids.extend(find_targets(&self.root, &target)?);
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    /// Reads the processes that the targets mean. Of several, those that cannot be read come back
+    /// with the reason; an error only where none can.
+    pub fn read_targets(
+        &self,
+        host: &Host,
+        pids: &[Pid],
+        looking: Looking,
+    ) -> Result<(Vec<Process>, Unread), Failure> {
+        let (mut processes, mut unread) = (Vec::new(), Vec::new());
+        for pid in pids {
+            match read_process(&self.root, &self.kernel, host, *pid, looking) {
+                Ok(process) => processes.push(process),
+                Err(error) => unread.push((*pid, error)),
+            }
+        }
+        match unread.first() {
+            Some((_, error)) if processes.is_empty() => {
+                Err(TargetError::from(error.clone()).into())
+            }
+            _ => Ok((processes, unread)),
+        }
+    }
+
+    /// Refuses a captured host: this command acts on a running one.
+    pub fn need_live(&self, command: &str) -> Result<(), Failure> {
+        if self.root.is_live() {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            format!("{command}: --root names a captured host, and {command} acts on a running one"),
+            format!("hugeleaf {command} without --root"),
+        ))
+    }
+
+    /// Whether stdout is a terminal: then progress and colour may be shown.
+    pub fn is_terminal() -> bool {
+        std::io::stdout().is_terminal()
+    }
+
+    /// Whether colour may be used: on a terminal, unless NO_COLOR is set and not empty
+    /// (no-color.org).
+    pub fn colour() -> bool {
+        Context::is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    }
+
+    /// Columns of the terminal, 100 in a pipe.
+    pub fn width() -> usize {
+        hugeleaf_sys::terminal_columns().unwrap_or(100)
+    }
+
+    /// Prints an answer. A reader that went away (`| head`) is no error.
+    pub fn print(text: &str) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::missing(
+                format!("stdout: {e}"),
+                "make room where the output goes",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How a command ended when it did end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Done and good.
+    Good = 0,
+    /// Done, and the answer is no.
+    No = 1,
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> ExitCode {
+        ExitCode::from(status as u8)
+    }
+}
+
+/// Why a command could not do its work: two lines and an exit status.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    next: String,
+    status: u8,
+}
+
+impl Failure {
+    /// Wrong usage (exit status 2).
+    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            next: next.into(),
+            status: 2,
+        }
+    }
+
+    /// A precondition is missing (exit status 3).
+    pub fn missing(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            next: next.into(),
+            status: 3,
+        }
+    }
+
+    /// It was tried and the answer is no (exit status 1).
+    pub fn no(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            next: next.into(),
+            status: 1,
+        }
+    }
+
+    /// Prints the two lines and gives the status.
+    pub fn report(&self) -> ExitCode {
+        let mut err = std::io::stderr().lock();
+        let _ = writeln!(err, "hugeleaf: {}\n  next: {}", self.what, self.next);
+        ExitCode::from(self.status)
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Failure {
+        let next = if error.is_denied() {
+            "run as root, or as the owner of the process"
+        } else {
+            "check that proc/ and sys/ are there, below --root where that is given: ls /proc /sys"
+        };
+        Failure::missing(error.to_string(), next)
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Failure {
+        let text = error.to_string();
+        match error {
+            TargetError::Malformed { .. } => Failure::usage(
+                text,
+                "name a PID, a process, a unit or tree:PID, as in: hugeleaf mem postgres",
+            ),
+            TargetError::Nobody {
+                hidden_possible: true,
+                ..
+            }
+            | TargetError::Process(ProcessError::Gone {
+                hidden_possible: true,
+                ..
+            }) => Failure::missing(
+                format!("{text} (or /proc hides it: it is mounted with hidepid)"),
+                "run as root to see the processes of other users",
+            ),
+            TargetError::Nobody { .. } | TargetError::Process(ProcessError::Gone { .. }) => {
+                Failure::missing(text, "hugeleaf mem    # lists the processes there are")
+            }
+            TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(
+                text,
+                format!(
+                    "run as root, or as uid {uid}, or: setcap cap_sys_ptrace+ep $(which hugeleaf)"
+                ),
+            ),
+            TargetError::Process(ProcessError::KernelThread { .. }) => Failure::missing(
+                text,
+                "hugeleaf mem    # lists the processes with memory of their own",
+            ),
+            TargetError::Process(ProcessError::Zombie { .. }) => Failure::missing(
+                text,
+                "point at its parent, or at a process that lives: hugeleaf mem",
+            ),
+            TargetError::Process(ProcessError::Read(error)) => Failure::from(error),
+        }
+    }
+}
+
+/// Reads `500ms`, `2s`, `3m` or a plain number of seconds.
+pub fn parse_time(text: &str) -> Result<std::time::Duration, String> {
+    let error = || format!("'{text}' is not a time; write 500ms, 2s or 3m");
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| error())?;
+    let seconds = match &text[digits..] {
+        "ms" => number / 1000.0,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(error()),
+    };
+    let time = std::time::Duration::try_from_secs_f64(seconds).map_err(|_| error())?;
+    if time.is_zero() {
+        Err(error())
+    } else {
+        Ok(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(parse_time("1.5s").unwrap(), Duration::from_millis(1500));
+        assert_eq!(parse_time("3m").unwrap(), Duration::from_secs(180));
+        for text in ["", "s", "0", "-1s", "1d", "1e400s", "."] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

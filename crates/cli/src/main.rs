@@ -1,0 +1,100 @@
+//! The `hugeleaf` command: from flags to calls, and nothing else.
+
+mod cmd;
+mod context;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use context::{Context, Failure};
+
+/// Bigger pages for the servers you already run: see what you have, know why, change it live, and
+/// prove what it bought.
+#[derive(Debug, Parser)]
+#[command(name = "hugeleaf", version, propagate_version = true)]
+struct Cli {
+    #[command(flatten)]
+    global: context::Global,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One screen: page sizes, pools, settings, what is wasted, and what to do about it
+    Status(cmd::status::Args),
+    /// Processes by page size; with a target, its segments by page size, asked and got
+    Mem(cmd::mem::Args),
+    /// Why each range is not on a larger page, with the command that changes it
+    Why(cmd::why::Args),
+    /// Move a running process's memory to larger pages, without a restart
+    Promote(cmd::promote::PromoteArgs),
+    /// Move it back to base pages
+    Demote(cmd::promote::DemoteArgs),
+    /// A controlled experiment on a running server: what did larger pages bring?
+    Prove(cmd::prove::Args),
+    /// All of it in minutes on an embedded database
+    Try(cmd::try_::Args),
+    /// Print the completion script of a shell
+    Completions(cmd::completions::Args),
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Manpages(cmd::completions::ManArgs),
+    /// The embedded workload of `try`, run as a process of its own
+    #[command(hide = true)]
+    Workload(cmd::workload::Args),
+}
+
+/// What clap says of wrong usage, in the two lines that every failure has.
+fn wrong_usage(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let what = what
+        .trim_start_matches("error: ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let tip = rest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("tip: "));
+    // Help of the command that was typed, where one was.
+    let typed = std::env::args()
+        .nth(1)
+        .filter(|word| Cli::command().find_subcommand(word).is_some());
+    let help = match typed {
+        Some(command) => format!("hugeleaf {command} --help"),
+        None => "hugeleaf --help".to_owned(),
+    };
+    Failure::usage(
+        what,
+        tip.map_or(help.clone(), |tip| format!("{tip}; {help}")),
+    )
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version are asked for, not failures.
+        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(error) => return wrong_usage(&error).report(),
+    };
+    let context = Context::new(cli.global);
+    let result = match cli.command {
+        None => cmd::status::run(&cmd::status::Args::default(), &context),
+        Some(Command::Status(args)) => cmd::status::run(&args, &context),
+        Some(Command::Mem(args)) => cmd::mem::run(&args, &context),
+        Some(Command::Why(args)) => cmd::why::run(&args, &context),
+        Some(Command::Promote(args)) => cmd::promote::run_promote(&args, &context),
+        Some(Command::Demote(args)) => cmd::promote::run_demote(&args, &context),
+        Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
+        Some(Command::Try(args)) => cmd::try_::run(&args, &context),
+        Some(Command::Completions(args)) => cmd::completions::run(&args, &context),
+        Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, &context),
+        Some(Command::Workload(args)) => cmd::workload::run(&args, &context),
+    };
+    match result {
+        Ok(status) => status.into(),
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,307 @@
+//! The command line on the real binary: help, exit statuses, pipes, colour, JSON.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use cli_support::{
+    answered, good, holder, hugeleaf, not_run, refused, repository, run, stderr, stdout, works,
+};
+use serde_json::Value;
+
+/// Every command that a person types.
+const COMMANDS: [&str; 8] = [
+    "status",
+    "mem",
+    "why",
+    "promote",
+    "demote",
+    "prove",
+    "try",
+    "completions",
+];
+
+/// Help is what a newcomer reads first: it changes only on purpose. After a change that is meant,
+/// `TRYCMD=overwrite cargo test -p hugeleaf-cli --test cli help` writes it anew.
+#[test]
+fn help() {
+    trycmd::TestCases::new()
+        .register_bin(
+            "hugeleaf",
+            std::path::Path::new(env!("CARGO_BIN_EXE_hugeleaf")),
+        )
+        .env("LC_ALL", "C")
+        .case("tests/help/*.trycmd");
+}
+
+#[test]
+fn every_command_has_help_and_a_snapshot_of_it() {
+    for command in COMMANDS {
+        let long = good(&run(&[command, "--help"]));
+        assert!(long.contains("Usage: hugeleaf"), "{long}");
+        let short = good(&run(&[command, "-h"]));
+        assert!(short.lines().count() <= long.lines().count());
+        let snapshot = format!("crates/cli/tests/help/{command}.trycmd");
+        assert!(
+            repository().join(&snapshot).exists(),
+            "{snapshot} is missing"
+        );
+    }
+}
+
+/// The reference names every flag of every command, and no flag that is gone.
+#[test]
+fn the_reference_knows_every_flag() {
+    let text = std::fs::read_to_string(repository().join("docs/reference/commands.md")).unwrap();
+    for command in COMMANDS {
+        let section = text
+            .split("\n## ")
+            .find(|s| s.starts_with(&format!("`hugeleaf {command}")))
+            .unwrap_or_else(|| panic!("commands.md has no section on {command}"));
+        let help = good(&run(&[command, "--help"]));
+        let global = ["--json", "--root", "--help", "--version"];
+        for flag in flags(&help).filter(|f| !global.contains(&f.as_str())) {
+            assert!(
+                section.contains(&format!("`{flag}")),
+                "{command} {flag} is not described"
+            );
+        }
+        for flag in flags(section).filter(|f| !global.contains(&f.as_str())) {
+            assert!(help.contains(&flag), "{command} has no {flag} any more");
+        }
+    }
+}
+
+/// Every `--flag` that a text names.
+fn flags(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split(|c: char| !(c.is_ascii_lowercase() || c == '-'))
+        .filter(|word| word.len() > 2 && word.starts_with("--") && !word.starts_with("---"))
+        .map(str::to_owned)
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for args in [
+        &["--no-such-flag"][..],
+        &["no-such-command"],
+        &["mem", "--no-such-flag"],
+        &["completions"],
+    ] {
+        let output = run(args);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stdout(&output), "");
+        let said = stderr(&output);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[0].starts_with("hugeleaf: "), "{said}");
+        assert!(
+            lines[1].starts_with("  next: ") && lines[1].contains("--help"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let text = good(&run(&["--version"]));
+    assert_eq!(
+        text.trim(),
+        format!("hugeleaf {}", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn without_a_command_it_is_status() {
+    let first_line = |text: String| text.lines().next().map(str::to_owned);
+    assert_eq!(
+        first_line(good(&run(&[]))),
+        first_line(good(&run(&["status"])))
+    );
+}
+
+/// In a pipe: no colour, no cursor movement, no progress.
+#[test]
+fn quiet_in_pipes() {
+    for args in [&["status"][..], &["mem"], &["mem", "--global"]] {
+        let text = good(&run(args));
+        assert!(
+            !text.contains('\x1b') && !text.contains('\r'),
+            "{args:?}:\n{text}"
+        );
+        assert!(!text.is_empty());
+    }
+}
+
+/// On a terminal colour may be used, but not where NO_COLOR is set.
+#[test]
+fn no_color_is_honoured() {
+    if !works("script", &["-qec", "true", "/dev/null"]) {
+        return not_run("no_color_is_honoured", "no script(1) to make a terminal");
+    }
+    let output = std::process::Command::new("script")
+        .args([
+            "-qec",
+            concat!(env!("CARGO_BIN_EXE_hugeleaf"), " status"),
+            "/dev/null",
+        ])
+        .env("NO_COLOR", "1")
+        .env("TERM", "xterm-256color")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert!(text.contains('\n'), "nothing came");
+    // Colours are SGR sequences, which end in m.
+    let colours = text
+        .split("\x1b[")
+        .skip(1)
+        .filter(|rest| {
+            rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+                .starts_with('m')
+        })
+        .count();
+    assert_eq!(colours, 0, "{text:?}");
+}
+
+/// `hugeleaf mem | head -1`: the reader went away, and that is no error.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in [
+        &["status"][..],
+        &["mem"],
+        &["mem", "--json"],
+        &["completions", "bash"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = hugeleaf(args).stdout(writer).output().unwrap();
+        assert_eq!(stderr(&output), "", "{args:?}");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+    }
+}
+
+/// The contract of every `--json`: one object, `"schema": 1`.
+#[test]
+fn json_has_a_schema() {
+    for args in [
+        &["status", "--json"][..],
+        &["mem", "--json"],
+        &["mem", "--global", "--json"],
+    ] {
+        let value: Value = serde_json::from_str(&good(&run(args))).unwrap();
+        assert_eq!(value["schema"], 1, "{args:?}");
+        units_are_in_the_names(&value, &mut Vec::new());
+    }
+}
+
+/// Numbers of bytes end in `_bytes` and are whole; what could not be read is null and has a
+/// sibling that says why.
+fn units_are_in_the_names(value: &Value, path: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                path.push(key.clone());
+                if key.ends_with("_bytes") {
+                    assert!(inner.is_u64() || inner.is_null(), "{path:?}: {inner}");
+                }
+                if inner.is_null() {
+                    assert!(
+                        map.contains_key(&format!("{key}_error")),
+                        "{path:?} is null"
+                    );
+                }
+                units_are_in_the_names(inner, path);
+                path.pop();
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|i| units_are_in_the_names(i, path)),
+        _ => {}
+    }
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = good(&run(&["completions", shell]));
+        for command in COMMANDS {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+    if works("bash", &["--version"]) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hugeleaf.bash");
+        std::fs::write(&file, good(&run(&["completions", "bash"]))).unwrap();
+        assert!(works("bash", &["-n", file.to_str().unwrap()]));
+    }
+}
+
+#[test]
+fn a_manual_page_for_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    good(&run(&["manpages", dir.path().to_str().unwrap()]));
+    for command in COMMANDS {
+        let page = dir.path().join(format!("hugeleaf-{command}.1"));
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{}", page.display());
+    }
+}
+
+/// A folder that is no captured host: said, with the path.
+#[test]
+fn a_root_that_is_no_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    refused(&run(&["status", "--root", root]), 3, &[root]);
+    refused(
+        &run(&["mem", "--root", "/no/such/folder"]),
+        3,
+        &["/no/such/folder"],
+    );
+}
+
+/// docs/reference/json.md names every field that the commands print.
+#[test]
+fn the_reference_knows_every_field() {
+    let text = std::fs::read_to_string(repository().join("docs/reference/json.md")).unwrap();
+    let held = holder(8, None);
+    for args in [
+        &["status"][..],
+        &["mem"],
+        &["mem", "--global"],
+        &["mem", &held.pid()],
+        &["why", &held.pid()],
+        &["promote", "--dry-run", &held.pid()],
+        &["demote", "--dry-run", &held.pid()],
+    ] {
+        let output = hugeleaf(args).arg("--json").output().unwrap();
+        let value: Value = serde_json::from_str(&answered(&output)).unwrap();
+        let mut names = std::collections::BTreeSet::new();
+        field_names(&value, &mut names);
+        for name in names.iter().filter(|name| !name.ends_with("_error")) {
+            let marked = [format!("`{name}`"), format!("`{name}[]`")];
+            assert!(
+                marked.iter().any(|m| text.contains(m)),
+                "{args:?} prints {name}, and json.md does not say what that is"
+            );
+        }
+    }
+}
+
+fn field_names(value: &Value, names: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                names.insert(key.clone());
+                field_names(inner, names);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|i| field_names(i, names)),
+        _ => {}
+    }
+}

@@ -1,0 +1,122 @@
+//! The engines of `promote` and `demote` on the workload that `try` starts: as they are, and
+//! without privilege, because the workload moves its own memory when asked.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::{ChangeError, DemoteOptions, Percent, PromoteOptions, demote, promote};
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::{Kernel, RealKernel, effective_uid};
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{Oltp, Program, Settings};
+
+const CACHE: Bytes = Bytes::from_mib(64);
+
+/// Where another user finds the programs that this one may not be allowed to reach.
+const PROGRAM: &str = "HUGELEAF_TEST_PROGRAM";
+
+fn program() -> Program {
+    let path = std::env::var_os(PROGRAM);
+    Program {
+        path: path.map_or_else(|| env!("CARGO_BIN_EXE_hugeleaf").into(), PathBuf::from),
+        arguments: vec!["workload".into(), "oltp".into()],
+    }
+}
+
+#[test]
+fn the_engines_move_it_there_and_back() {
+    let real = RealKernel::new();
+    let root = Root::live();
+    let host = read_host(&root, &real).unwrap();
+    let Some(align) = host.pmd_page.get().filter(|_| real.knows_collapse()) else {
+        println!("not run: this kernel has no MADV_COLLAPSE");
+        return;
+    };
+    let settings = Settings {
+        cache: CACHE,
+        align,
+        seed: 1,
+    };
+    let workload = Oltp::spawn(settings, &program(), &mut |_| ControlFlow::Continue(())).unwrap();
+    let pids = [workload.pid()];
+    let stop = AtomicBool::new(false);
+    let there = PromoteOptions {
+        budget: Percent::ALL,
+        ..PromoteOptions::default()
+    };
+    if effective_uid() != 0 {
+        let denied = promote(&real, &root, &host, &pids, &there, &mut |_| {}, &stop);
+        assert!(
+            matches!(denied, Err(ChangeError::Denied { .. })),
+            "{denied:?}"
+        );
+    }
+    let kernel = workload.kernel();
+    let up = promote(&kernel, &root, &host, &pids, &there, &mut |_| {}, &stop).unwrap();
+    let got = &up.processes[0];
+    assert!(got.done >= CACHE, "{got:?}");
+    assert!(got.coverage_after.unwrap() > 0.8, "{got:?}");
+
+    let back = DemoteOptions {
+        budget: Percent::ALL,
+        ..DemoteOptions::default()
+    };
+    let down = demote(&kernel, &root, &host, &pids, &back, &mut |_| {}, &stop).unwrap();
+    let got = &down.processes[0];
+    assert!(got.done >= CACHE, "{got:?}");
+    assert!(got.coverage_after.unwrap() < 0.01, "{got:?}");
+    // A row that was damaged on the way would have ended it.
+    workload.stats().unwrap();
+}
+
+#[test]
+fn and_so_they_do_without_privilege() {
+    const NOBODY: u32 = 65534;
+    if effective_uid() != 0 {
+        println!("not run: needs root, to become another user");
+        return;
+    }
+    // The build folder may be closed to others.
+    let dir = tempfile::tempdir().unwrap();
+    let public = |from: PathBuf, name: &str| {
+        let to = dir.path().join(name);
+        copy_program(&from, &to);
+        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
+        to
+    };
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let tests = public(std::env::current_exe().unwrap(), "tests");
+    let hugeleaf = public(env!("CARGO_BIN_EXE_hugeleaf").into(), "hugeleaf");
+    let done = Command::new(tests)
+        .args([
+            "--exact",
+            "--nocapture",
+            "the_engines_move_it_there_and_back",
+        ])
+        .env(PROGRAM, hugeleaf)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// Copies a program by another process: a descriptor open for writing here would be inherited by
+/// what other threads start meanwhile, and the copy could not be run ("text file busy").
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success());
+}

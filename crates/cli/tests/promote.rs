@@ -1,0 +1,164 @@
+//! `promote` and `demote` as a person runs them, on a process that does nothing but hold memory.
+// Helpers of tests unwrap as tests do: a panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::io::Read;
+use std::process::{Output, Stdio};
+
+use cli_support::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
+use hugeleaf_sys::{Kernel, RealKernel};
+use serde_json::Value;
+
+const M: u64 = 1 << 20;
+
+/// Whether these tests can run; says by name where not.
+fn can_run(test: &str) -> bool {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let why = if hugeleaf_sys::effective_uid() != 0 {
+        "needs root"
+    } else if !RealKernel::new().knows_collapse() {
+        "needs MADV_COLLAPSE, Linux 6.1"
+    } else if enabled.map_or(true, |text| text.contains("[always]")) {
+        "needs transparent_hugepage/enabled at madvise or never"
+    } else {
+        return true;
+    };
+    println!("not run: {why}: {test}");
+    false
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&answered(output)).unwrap()
+}
+
+fn process(answer: &Value) -> &Value {
+    &answer["processes"][0]
+}
+
+fn bytes(process: &Value, name: &str) -> u64 {
+    process[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} in {process:#}"))
+}
+
+#[test]
+fn there_and_back_with_its_result_in_text_and_json() {
+    if !can_run("there_and_back_with_its_result_in_text_and_json") {
+        return;
+    }
+    let target = holder(64, None);
+    let pid = target.pid();
+    let plan = good(&run(&["promote", "--dry-run", &pid]));
+    assert!(plan.contains("nothing was changed"), "{plan}");
+
+    let answer = json(&run(&["promote", "--budget", "100%", "--json", &pid]));
+    let p = process(&answer);
+    assert_eq!(answer["schema"], 1);
+    assert!(bytes(p, "done_bytes") >= 32 * M, "{p:#}");
+    let failed = p["failed"].as_array().unwrap().iter();
+    let failed: u64 = failed.map(|f| bytes(f, "bytes")).sum();
+    assert_eq!(bytes(p, "asked_bytes"), bytes(p, "done_bytes") + failed);
+    let coverage = |name: &str| p[name].as_f64().unwrap();
+    assert!(
+        coverage("coverage_after") > coverage("coverage_before") + 0.3,
+        "{p:#}"
+    );
+    let grown = bytes(p, "resident_after_bytes").saturating_sub(bytes(p, "resident_before_bytes"));
+    assert!(grown < 2 * M, "{p:#}");
+
+    let text = stdout(&run(&["promote", &pid]));
+    assert!(text.starts_with("nothing left to promote"), "{text}");
+
+    let text = good(&run(&["demote", &pid]));
+    assert!(text.starts_with("demoted all"), "{text}");
+    let text = good(&run(&["promote", &pid]));
+    for part in [
+        "promoted all",
+        "speed:",
+        "undo:    hugeleaf demote",
+        "to last:",
+        "left out:",
+    ] {
+        assert!(text.contains(part), "'{part}' is missing in:\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "colour in a pipe:\n{text}");
+}
+
+#[test]
+fn less_than_asked_is_exit_status_1() {
+    if !can_run("less_than_asked_is_exit_status_1") {
+        return;
+    }
+    // Too small to hold a huge page anywhere: there is nothing to get.
+    let target = holder(0, None);
+    let output = run(&["promote", &target.pid()]);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let text = answered(&output);
+    assert!(text.starts_with("nothing to promote"), "{text}");
+    assert!(text.contains("left out:"), "{text}");
+}
+
+#[test]
+fn an_interrupt_says_what_was_done_and_how_to_go_on() {
+    if !can_run("an_interrupt_says_what_was_done_and_how_to_go_on") {
+        return;
+    }
+    let target = holder(256, None);
+    let mut child = hugeleaf(&["promote", "--budget", "1%", &target.pid()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The first huge page of the target: then the work is under way.
+    let smaps = format!("/proc/{}/smaps_rollup", target.pid());
+    let begun = || {
+        let text = std::fs::read_to_string(&smaps).unwrap();
+        let line = text.lines().find(|l| l.starts_with("AnonHugePages:"));
+        line.is_some_and(|l| !l.contains(" 0 kB"))
+    };
+    while !begun() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut text = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
+    let status = Running(child).0.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("stopped: interrupted; to go on: hugeleaf promote"),
+        "{text}"
+    );
+    assert!(text.contains("not reached: interrupted"), "{text}");
+}
+
+#[test]
+fn wrong_flags_are_wrong_usage() {
+    for args in [
+        &["promote"] as &[&str],
+        &["promote", "--budget", "0%", "1"],
+        &["promote", "--budget", "many", "1"],
+        &["promote", "--min-resident", "101%", "1"],
+        &["demote", "--min-resident", "90%", "1"],
+    ] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_captured_host_is_not_acted_on() {
+    let text = refused(
+        &run(&["promote", "--root", "/nowhere", "1"]),
+        2,
+        &["--root"],
+    );
+    assert!(text.contains("promote"), "{text}");
+}

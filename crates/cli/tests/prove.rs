@@ -1,0 +1,435 @@
+//! `hugeleaf prove` on a real process: this test program, started again as a worker that reads all
+//! over its memory and counts what it does in a file.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{Errno, Mapping, Sharing, lock_host};
+use hugeleaf_units::Bytes;
+use serde_json::Value;
+
+const COUNT_FILE: &str = "HUGELEAF_TEST_COUNT_FILE";
+const MEMORY: Bytes = Bytes::from_mib(256);
+
+/// No test: what the worker does. It ends when its parent's end of the pipe closes.
+#[test]
+#[ignore = "the worker of the other tests"]
+fn worker() {
+    let Ok(path) = std::env::var(COUNT_FILE) else {
+        return;
+    };
+    let mapping = Mapping::anonymous(MEMORY, Sharing::Private).unwrap();
+    let base = hugeleaf_sys::RealKernel::new();
+    let step = hugeleaf_sys::Kernel::base_page(&base).bytes();
+    mapping.touch(step).unwrap();
+    std::thread::spawn(|| {
+        // Ends with the test, however that ends.
+        let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0; 1]);
+        std::process::exit(0);
+    });
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .unwrap();
+    for count in 1u64.. {
+        mapping.touch(step).unwrap();
+        file.write_all_at(format!("{count:020}\n").as_bytes(), 0)
+            .unwrap();
+    }
+}
+
+struct Worker {
+    child: Child,
+    count: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+impl Worker {
+    fn start() -> Worker {
+        let dir = tempfile::tempdir().unwrap();
+        let count = dir.path().join("count");
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "worker",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env(COUNT_FILE, &count)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let worker = Worker { child, count, dir };
+        let begun = Instant::now();
+        while !std::fs::read_to_string(&worker.count).is_ok_and(|t| t.len() >= 20) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the worker does not count"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        worker
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn metric(&self) -> String {
+        format!("cmd:cat {}", self.count.display())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Its memory on transparent huge pages.
+    fn huge(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("AnonHugePages:"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn prove() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
+    command.arg("prove").stdin(Stdio::null());
+    command
+}
+
+/// A quick experiment: the numbers it gives mean nothing, the way it goes does.
+fn quick(worker: &Worker) -> Command {
+    quick_to(worker, &worker.path("result.json"))
+}
+
+fn quick_to(worker: &Worker, output: &Path) -> Command {
+    let mut command = prove();
+    command
+        .arg(worker.pid())
+        .args(["--metric", &worker.metric(), "--pairs", "8"])
+        .args(["--interval", "200ms", "--settle", "20ms", "--output"])
+        .arg(output);
+    command
+}
+
+fn said(output: &Output) -> (String, String) {
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// Two lines: what failed, what to do.
+fn assert_fails(mut command: Command, status: i32, says: &str) {
+    let output = command.output().unwrap();
+    let (_, err) = said(&output);
+    assert_eq!(output.status.code(), Some(status), "{err}");
+    assert!(err.contains(says), "'{says}' is not in: {err}");
+    let lines: Vec<&str> = err.lines().collect();
+    let at = lines.iter().position(|l| l.starts_with("hugeleaf: "));
+    let at = at.unwrap_or_else(|| panic!("no error line: {err}"));
+    assert!(lines[at + 1].starts_with("  next: "), "{err}");
+}
+
+fn is_root(test: &str) -> bool {
+    let root = hugeleaf_sys::effective_uid() == 0;
+    if !root {
+        println!("{test}: not run: needs root");
+    }
+    root
+}
+
+fn lock() -> hugeleaf_sys::HostLock {
+    lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap()
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, says) in [
+        (&["1", "--metric", "tps"][..], "not one of postgres:"),
+        (&["1", "--metric", "gauge:cmd:x"], "direction"),
+        (&["1", "--metric", "http://h/metrics"], "which metric"),
+    ] {
+        let mut command = prove();
+        command.args(args);
+        assert_fails(command, 2, says);
+    }
+    for args in [
+        &["--metric", "cmd:echo 1"][..],
+        &["1"],
+        &["1", "--metric", "cmd:echo 1", "--pairs", "7"],
+        &["1", "--metric", "cmd:echo 1", "--equal", "0%"],
+        &["1", "--metric", "cmd:echo 1", "--confidence", "99.9%"],
+        &["1", "--metric", "cmd:echo 1", "--for", "soon"],
+    ] {
+        let output = prove().args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn missing_preconditions() {
+    let mut nobody = prove();
+    nobody.args(["no-such-process-here", "--metric", "cmd:echo 1"]);
+    assert_fails(nobody, 3, "no process matches");
+    let worker = Worker::start();
+    for (metric, says) in [
+        ("cmd:echo x >&2; exit 9", "x"),
+        ("cmd:echo many", "not a number"),
+        ("redis:/no/such/socket", "redis"),
+        ("mysql:/no/such/socket", "mysql"),
+        ("postgres:host=/no/such/folder user=x", "postgres"),
+        ("http://127.0.0.1:1/#x", "cannot be read"),
+    ] {
+        let mut command = prove();
+        command.args([&worker.pid(), "--metric", metric]);
+        assert_fails(command, 3, says);
+        assert_eq!(worker.huge(), 0, "{metric}");
+    }
+}
+
+#[test]
+fn counters_or_a_clean_error() {
+    use hugeleaf_sys::{Counter, CounterKind, own_pid};
+    let worker = Worker::start();
+    match Counter::open(own_pid(), CounterKind::Cycles).map_err(|e| e.errno) {
+        Ok(_) => println!("counters_or_a_clean_error: not run: needs a machine without counters"),
+        Err(errno) => {
+            assert_ne!(errno, Errno::SRCH);
+            for metric in ["cpi", "walk-cycles:r1001008"] {
+                let mut command = prove();
+                command.args([&worker.pid(), "--metric", metric]);
+                assert_fails(command, 3, "no such hardware counter here");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_result_and_everything_as_it_was() {
+    if !is_root("a_result_and_everything_as_it_was") {
+        return;
+    }
+    let _lock = lock();
+    let worker = Worker::start();
+    let before = worker.huge();
+    let output = quick(&worker)
+        .arg("--html")
+        .arg(worker.path("page.html"))
+        .output()
+        .unwrap();
+    let (out, err) = said(&output);
+    let text = std::fs::read_to_string(worker.path("result.json")).expect(&err);
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let verdict = result["verdict"].as_str().unwrap();
+    let status = if verdict == "faster" { 0 } else { 1 };
+    assert_eq!(output.status.code(), Some(status), "{err}");
+    assert!(out.starts_with(verdict), "{out}");
+    assert_eq!(result["schema"], 1);
+    assert_eq!(result["pairs"].as_array().unwrap().len(), 8);
+    for (arm, label) in [(0, "base"), (1, "large")] {
+        assert_eq!(result["arms"][arm]["label"], label);
+        for ends in result["arms"][arm]["coverage"].as_array().unwrap() {
+            for end in ends.as_array().unwrap() {
+                assert_eq!(end.as_f64().unwrap() > 0.5, label == "large", "{ends}");
+            }
+        }
+    }
+    assert_eq!(result["experiment"]["left_on"], "base");
+    assert!(result["host"]["kernel"].is_string());
+    assert!(result["command"].as_array().unwrap().len() > 5);
+    assert_eq!(worker.huge(), before);
+    let page = std::fs::read_to_string(worker.path("page.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains(verdict));
+}
+
+#[test]
+fn json_is_the_result() {
+    if !is_root("json_is_the_result") {
+        return;
+    }
+    let _lock = lock();
+    let worker = Worker::start();
+    let output = quick(&worker).arg("--json").output().unwrap();
+    let (out, err) = said(&output);
+    assert_eq!(
+        out,
+        std::fs::read_to_string(worker.path("result.json")).expect(&err)
+    );
+    assert!(err.contains("result: "));
+}
+
+#[test]
+fn a_dry_run_touches_nothing() {
+    if !is_root("a_dry_run_touches_nothing") {
+        return;
+    }
+    let worker = Worker::start();
+    let output = quick(&worker).arg("--dry-run").output().unwrap();
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(
+        out.contains("would move") && out.contains("random order"),
+        "{out}"
+    );
+    assert!(!worker.path("result.json").exists());
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+fn a_metric_that_stands_still_or_falls() {
+    if !is_root("a_metric_that_stands_still_or_falls") {
+        return;
+    }
+    let _lock = lock();
+    let worker = Worker::start();
+    let falling = worker.path("falling");
+    std::fs::write(&falling, "1000").unwrap();
+    let f = falling.display();
+    for (metric, says) in [
+        ("cmd:echo 5".to_owned(), "stood still"),
+        (
+            format!("cmd:n=$(cat {f}); echo $((n-1)) > {f}; echo $n"),
+            "fell from",
+        ),
+        ("gauge:lower:cmd:echo -5".to_owned(), "above 0"),
+    ] {
+        let mut command = prove();
+        command.args([&worker.pid(), "--metric", &metric, "--interval", "200ms"]);
+        command.current_dir(worker.dir.path());
+        assert_fails(command, 3, says);
+        assert_eq!(worker.huge(), 0, "{metric}");
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_file_only() {
+    if !is_root("a_full_disk_costs_the_file_only") {
+        return;
+    }
+    let _lock = lock();
+    let worker = Worker::start();
+    let full = worker.path("full");
+    std::fs::create_dir(&full).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4k", "tmpfs"])
+        .arg(&full)
+        .status()
+        .is_ok_and(|s| s.success());
+    let target = match mounted {
+        true => full.join("result.json"),
+        false => "/dev/full".into(),
+    };
+    let output = quick_to(&worker, &target).output();
+    let left = std::fs::read_dir(&full).map_or(0, Iterator::count);
+    if mounted {
+        assert!(
+            Command::new("umount")
+                .arg(&full)
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    let output = output.unwrap();
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(
+        out.contains("8 pairs"),
+        "the result is printed all the same: {out}"
+    );
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 2, "{err}");
+    assert!(
+        lines[0].starts_with("hugeleaf: ") && lines[0].contains("space"),
+        "{err}"
+    );
+    assert!(lines[1].starts_with("  next: "), "{err}");
+    assert_eq!(left, 0, "half a file was left");
+    assert_eq!(worker.huge(), 0);
+}
+
+/// Starts an experiment that would take a minute, and waits until memory has been moved.
+fn long_running(worker: &Worker) -> Child {
+    let mut child = prove()
+        .arg(worker.pid())
+        .args(["--metric", &worker.metric(), "--pairs", "500", "--output"])
+        .arg(worker.path("result.json"))
+        .args(["--interval", "100ms", "--settle", "10ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while worker.huge() == 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "nothing was moved"
+        );
+        assert!(child.try_wait().unwrap().is_none(), "it ended early");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn an_interrupt_puts_memory_back() {
+    if !is_root("an_interrupt_puts_memory_back") {
+        return;
+    }
+    let _lock = lock();
+    let worker = Worker::start();
+    let child = long_running(&worker);
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = said(&output);
+    // A few pairs may have been made by then: whatever they say is the verdict.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{err}");
+    assert!(out.contains("interrupted"), "{out}");
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+fn a_target_that_ends_is_said_so() {
+    if !is_root("a_target_that_ends_is_said_so") {
+        return;
+    }
+    let _lock = lock();
+    let mut worker = Worker::start();
+    let child = long_running(&worker);
+    worker.child.kill().unwrap();
+    worker.child.wait().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (_, err) = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    // Either its end or the count that it no longer drives is noticed first.
+    assert!(
+        err.contains("ended during the experiment") || err.contains("stood still"),
+        "{err}"
+    );
+}

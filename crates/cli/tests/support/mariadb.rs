@@ -1,0 +1,137 @@
+//! MariaDB: its buffer pool is private anonymous memory.
+
+use std::path::{Path, PathBuf};
+
+use mysql::prelude::Queryable;
+use rustix::process::Signal;
+
+use super::find_program;
+use super::load::{Load, Transaction};
+use super::server::{Account, Server, as_account, folder_for, prepare};
+
+/// Rows of 700 bytes and a little: more than the buffer pool holds, so that all of it is used.
+const ROWS: u64 = 400_000;
+const BUFFER_POOL: &str = "256M";
+/// The buffer pool in kB, as the kernel counts.
+pub const BUFFER_POOL_KB: u64 = 256 * 1024;
+
+/// What its log says when something went wrong.
+pub const COMPLAINTS: [&str; 4] = ["[ERROR]", "got signal", "Assertion", "corrupt"];
+
+/// MariaDB with a table.
+pub struct MariaDb {
+    pub server: Server,
+    socket: PathBuf,
+}
+
+/// The server and the program that makes its data folder, where both are installed.
+pub fn programs() -> Option<(PathBuf, PathBuf)> {
+    Some((
+        find_program(&["mariadbd"])?,
+        find_program(&["mariadb-install-db"])?,
+    ))
+}
+
+impl MariaDb {
+    /// Starts it on a Unix socket and fills the table. Durability is off: a test's data are
+    /// worth nothing, and the disk is not what is tested.
+    pub fn start((program, install): &(PathBuf, PathBuf)) -> MariaDb {
+        let account = Account::first_of(&["mysql", "nobody"]);
+        let folder = folder_for(account);
+        let data = folder.path().join("data");
+        prepare(
+            as_account(account, install, folder.path())
+                .arg("--no-defaults")
+                .arg(format!("--datadir={}", data.display()))
+                .args(["--auth-root-authentication-method=normal", "--skip-test-db"]),
+        );
+        let socket = folder.path().join("mariadb.sock");
+        let mut command = as_account(account, program, folder.path());
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--socket={}", socket.display()))
+            .args([
+                "--skip-networking",
+                "--skip-log-bin",
+                "--performance-schema=OFF",
+            ])
+            .arg(format!("--innodb-buffer-pool-size={BUFFER_POOL}"))
+            .args([
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-doublewrite=OFF",
+            ])
+            .args(["--innodb-log-file-size=256M", "--innodb-flush-method=fsync"]);
+        let server = Server::start(&mut command, folder, Signal::TERM, || {
+            connect(&socket).is_ok()
+        });
+        let mariadb = MariaDb { server, socket };
+        mariadb.fill();
+        mariadb
+    }
+
+    /// The metric's address for `hugeleaf prove`.
+    pub fn address(&self) -> String {
+        format!("mysql://root@localhost/?socket={}", self.socket.display())
+    }
+
+    fn fill(&self) {
+        let mut connection = connect(&self.socket).unwrap();
+        for statement in [
+            "CREATE DATABASE t".to_owned(),
+            "USE t".to_owned(),
+            "CREATE TABLE t.rows (id INT PRIMARY KEY, changes INT, text CHAR(250) CHARACTER SET \
+             latin1, more VARCHAR(450) CHARACTER SET latin1) ENGINE=InnoDB"
+                .to_owned(),
+            format!("INSERT INTO t.rows SELECT seq, 0, seq, REPEAT('.', 450) FROM seq_1_to_{ROWS}"),
+            "SELECT SUM(LENGTH(more)) FROM t.rows".to_owned(),
+        ] {
+            connection
+                .query_drop(&statement)
+                .unwrap_or_else(|e| panic!("{statement}: {e}"));
+        }
+    }
+
+    /// Clients that read a random row, check it and change it, in one transaction.
+    pub fn load(&self) -> Load {
+        let socket = self.socket.clone();
+        Load::start(2, move |number| {
+            let mut connection = connect(&socket).map_err(|e| e.to_string())?;
+            let mut random = fastrand::Rng::with_seed(number as u64 + 1);
+            let work: Transaction = Box::new(move || {
+                let id = random.u64(1..=ROWS);
+                transaction(&mut connection, id).map_err(|e| format!("row {id}: {e}"))
+            });
+            Ok(work)
+        })
+    }
+}
+
+fn transaction(connection: &mut mysql::Conn, id: u64) -> Result<(), String> {
+    let text = |e: mysql::Error| e.to_string();
+    connection.query_drop("BEGIN").map_err(text)?;
+    let row: Option<(String, u64)> = connection
+        .query_first(format!(
+            "SELECT text, LENGTH(more) FROM t.rows WHERE id = {id}"
+        ))
+        .map_err(text)?;
+    if row != Some((id.to_string(), 450)) {
+        return Err(format!("holds {row:?}"));
+    }
+    connection
+        .query_drop(format!(
+            "UPDATE t.rows SET changes = changes + 1 WHERE id = {id}"
+        ))
+        .map_err(text)?;
+    if connection.affected_rows() != 1 {
+        return Err(format!("{} rows changed", connection.affected_rows()));
+    }
+    connection.query_drop("COMMIT").map_err(text)
+}
+
+fn connect(socket: &Path) -> Result<mysql::Conn, mysql::Error> {
+    let options = mysql::OptsBuilder::new()
+        .user(Some("root"))
+        .socket(Some(socket.display().to_string()));
+    mysql::Conn::new(options)
+}

@@ -1,0 +1,420 @@
+//! The style of this repository, checked. Each rule says what it protects; an exception is a line
+//! in a list here, with its reason.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod source;
+
+use source::{Blank, all_files, block_end, line_of, repository, sources, without, words};
+
+/// Fails with all findings at once: one run shows all that is to be mended.
+fn check(rule: &str, findings: &[String]) {
+    assert!(
+        findings.is_empty(),
+        "{rule}:\n  {}\n",
+        findings.join("\n  ")
+    );
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Where `/proc` and `/sys` lie is a value that goes from `--root` to the last reader.
+#[test]
+fn no_absolute_system_paths() {
+    // Rooms and files that name such a path without opening it.
+    const EXCEPTIONS: [(&str, &str); 4] = [
+        (
+            "crates/sys/src/",
+            "system calls act on the live kernel, whatever --root says",
+        ),
+        (
+            "crates/verdict/src/",
+            "the text of commands; it cannot read anything (see below)",
+        ),
+        (
+            "crates/report/src/",
+            "the text of commands; it cannot read anything (see below)",
+        ),
+        (
+            "crates/host/src/snapshot.rs",
+            "the mount point in a line of /proc/self/mounts",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        if EXCEPTIONS
+            .iter()
+            .any(|(prefix, _)| path.starts_with(prefix))
+        {
+            continue;
+        }
+        for literal in ["\"/proc", "\"/sys/"] {
+            for (at, _) in source.code.match_indices(literal) {
+                findings.push(format!("{path}:{}", line_of(&source.code, at)));
+            }
+        }
+    }
+    check(
+        "take a Root instead of a path that starts with /proc or /sys",
+        &findings,
+    );
+}
+
+/// Page sizes are facts of a host. A number that looks like one and is none says so in a comment
+/// on its line or the one above: `not a page size`.
+#[test]
+fn no_page_size_is_hard_coded() {
+    const SIZES: [&str; 12] = [
+        "4096",
+        "4_096",
+        "0x1000",
+        "65536",
+        "65_536",
+        "2097152",
+        "2_097_152",
+        "0x200000",
+        "0x20_0000",
+        "1 << 12",
+        "1 << 21",
+        "2 << 20",
+    ];
+    let mut findings = Vec::new();
+    for source in sources() {
+        if source.path.starts_with("crates/units") {
+            continue;
+        }
+        let lines: Vec<&str> = source.text.lines().collect();
+        for size in SIZES {
+            for at in words(&source.bare, size) {
+                let line = line_of(&source.bare, at);
+                let excused = lines[line.saturating_sub(2)..line]
+                    .iter()
+                    .any(|l| l.contains("not a page size"));
+                if !excused {
+                    findings.push(format!("{}:{line}: {size}", source.path.display()));
+                }
+            }
+        }
+    }
+    check("ask the host for its page sizes", &findings);
+}
+
+/// What is committed is finished.
+#[test]
+fn nothing_is_left_for_later() {
+    let mut findings = Vec::new();
+    for path in all_files() {
+        if path.extension().is_none_or(|e| e != "rs") || path.ends_with("tidy/main.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(repository().join(&path)).unwrap();
+        let bare = without(&text, Blank::CommentsAndStrings);
+        for word in ["todo", "unimplemented", "dbg"] {
+            for at in words(&bare, word).filter(|at| bare[at + word.len()..].starts_with('!')) {
+                findings.push(format!("{}:{}", path.display(), line_of(&bare, at)));
+            }
+        }
+        for mark in ["TODO", "FIXME", "XXX", "TEMP SKIP", "is being built\""] {
+            for (at, _) in text.match_indices(mark) {
+                findings.push(format!("{}:{}: {mark}", path.display(), line_of(&text, at)));
+            }
+        }
+    }
+    check("finish it, or open an issue", &findings);
+}
+
+/// A newcomer opens lib.rs first: it says what the crate is for and what it must not do.
+#[test]
+fn every_crate_says_what_it_is_for() {
+    let mut findings = Vec::new();
+    for name in crates() {
+        let file = if name == "cli" { "main.rs" } else { "lib.rs" };
+        let path = format!("crates/{name}/src/{file}");
+        let text = read(&path);
+        if !text.starts_with("//! ") {
+            findings.push(format!("{path}: open with //! and what it is for"));
+        }
+        let head: String = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        if file == "lib.rs" && !(head.contains("must not") && head.contains("ain types")) {
+            findings.push(format!(
+                "{path}: say what it must not do, and its main types"
+            ));
+        }
+    }
+    check("lib.rs", &findings);
+}
+
+/// Files that hold unsafe code, and why they must.
+const UNSAFE: [(&str, &str); 6] = [
+    (
+        "crates/sys/src/kernel.rs",
+        "system calls without a safe wrapper",
+    ),
+    ("crates/sys/src/memory.rs", "mappings of this process"),
+    ("crates/sys/src/pagemap.rs", "the PAGEMAP_SCAN ioctl"),
+    ("crates/sys/src/perf.rs", "perf_event_open"),
+    ("crates/sys/src/process.rs", "klogctl"),
+    (
+        "crates/workload/src/pagecache.rs",
+        "SQLite hands its page cache in as a pointer",
+    ),
+];
+
+#[test]
+fn unsafe_code_is_listed_and_explained() {
+    let mut findings = Vec::new();
+    let mut found = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        if words(&source.bare, "unsafe").next().is_none() {
+            continue;
+        }
+        found.push(path.clone());
+        if !UNSAFE.iter().any(|(listed, _)| *listed == path) {
+            findings.push(format!(
+                "{path}: not in the list of files that may hold unsafe code"
+            ));
+        }
+        if !source.text.contains("//! # Safety") {
+            findings.push(format!("{path}: no `//! # Safety` header"));
+        }
+        if !source.text.contains("#![allow(unsafe_code)]") {
+            findings.push(format!("{path}: no `#![allow(unsafe_code)]`"));
+        }
+    }
+    let stale = UNSAFE
+        .iter()
+        .filter(|(path, _)| !found.iter().any(|f| f == path));
+    findings.extend(stale.map(|(path, _)| format!("{path}: listed, and holds no unsafe code")));
+    check("unsafe code", &findings);
+}
+
+/// Functions that are longer than a screen, and why.
+const LONG: [(&str, &str, &str); 0] = [];
+
+/// A function fits a screen.
+#[test]
+fn functions_fit_a_screen() {
+    const SCREEN: usize = 70;
+    let mut findings = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        for at in words(&source.bare, "fn") {
+            let head = &source.bare[at..];
+            let name: String = head[2..]
+                .trim_start()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            let open = head.find('{').unwrap_or(usize::MAX);
+            if name.is_empty() || head.find(';').is_some_and(|semicolon| semicolon < open) {
+                continue;
+            }
+            let Some(end) = block_end(&source.bare, at) else {
+                continue;
+            };
+            let lines = source.bare[at..end].matches('\n').count() + 1;
+            let excused = LONG.iter().any(|(p, n, _)| *p == path && *n == name);
+            if lines > SCREEN && !excused {
+                let line = line_of(&source.bare, at);
+                findings.push(format!("{path}:{line}: {name} has {lines} lines"));
+            }
+        }
+    }
+    check("split it, or list it with the reason", &findings);
+}
+
+fn crates() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(repository().join("crates"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The crates that a crate's `[dependencies]` name, without the `hugeleaf-`.
+fn uses(name: &str) -> Vec<String> {
+    let manifest = read(&format!("crates/{name}/Cargo.toml"));
+    manifest
+        .lines()
+        .skip_while(|line| line.trim() != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.strip_prefix("hugeleaf-"))
+        .map(|rest| {
+            rest.chars()
+                .take_while(char::is_ascii_alphanumeric)
+                .collect()
+        })
+        .collect()
+}
+
+/// Data goes one way: facts, judgement, change, proof, view.
+#[test]
+fn crates_use_only_what_lies_upstream() {
+    let allowed: [(&str, &[&str]); 9] = [
+        ("units", &[]),
+        ("sys", &["units"]),
+        ("host", &["units", "sys"]),
+        ("verdict", &["units", "host"]),
+        ("change", &["units", "sys", "host", "verdict"]),
+        ("workload", &["units", "sys"]),
+        (
+            "proof",
+            &["units", "sys", "host", "verdict", "change", "workload"],
+        ),
+        ("report", &["units", "host", "verdict", "change", "proof"]),
+        (
+            "cli",
+            &[
+                "units", "sys", "host", "verdict", "change", "workload", "proof", "report",
+            ],
+        ),
+    ];
+    let mut findings = Vec::new();
+    for name in crates() {
+        let Some((_, may)) = allowed.iter().find(|(n, _)| *n == name) else {
+            findings.push(format!(
+                "{name}: a new crate; say here and in ARCHITECTURE.md whom it uses"
+            ));
+            continue;
+        };
+        for used in uses(&name) {
+            if !may.contains(&used.as_str()) {
+                findings.push(format!("{name} uses {used}"));
+            }
+        }
+    }
+    check("the arrows of ARCHITECTURE.md", &findings);
+}
+
+/// A reader never writes, a judge does neither, a view never touches the system.
+#[test]
+fn rooms_keep_to_their_business() {
+    const WRITING: [&str; 4] = ["fs::write", "File::create", "OpenOptions", "create_dir"];
+    const READING: [&str; 7] = [
+        "std::fs",
+        "File::open",
+        "read_to_string",
+        "read_host",
+        "read_process",
+        "RealKernel",
+        "std::net",
+    ];
+    let mut findings = Vec::new();
+    for source in sources() {
+        let room = source.path.components().nth(1).unwrap();
+        let room = room.as_os_str().to_string_lossy().into_owned();
+        let forbidden: Vec<&str> = match room.as_str() {
+            "units" | "verdict" | "report" => [&WRITING[..], &READING[..]].concat(),
+            "host" => WRITING.to_vec(),
+            _ => continue,
+        };
+        for word in forbidden {
+            for (at, _) in source.bare.match_indices(word) {
+                let line = line_of(&source.bare, at);
+                findings.push(format!("{}:{line}: {word}", source.path.display()));
+            }
+        }
+    }
+    check("move it to the room whose business it is", &findings);
+}
+
+/// Texts are for readers anywhere: no path of one machine, no package source but the public one.
+#[test]
+fn no_text_names_one_machine() {
+    // Written in two halves, so that this file does not find itself.
+    let folders = [
+        ["/wo", "rk/"].concat(),
+        ["/tmp/br", "ief"].concat(),
+        ["/ro", "ot/."].concat(),
+    ];
+    let mut findings = Vec::new();
+    for path in all_files() {
+        let Ok(text) = std::fs::read_to_string(repository().join(&path)) else {
+            continue;
+        };
+        let shown = path.display();
+        for folder in &folders {
+            for (at, _) in text.match_indices(folder.as_str()) {
+                // A part of a longer path or address is another folder.
+                let whole = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '.');
+                if whole {
+                    findings.push(format!("{shown}:{}: {folder}", line_of(&text, at)));
+                }
+            }
+        }
+        if path.ends_with("Cargo.lock") {
+            let foreign = text.lines().filter(|line| {
+                line.starts_with("source = ")
+                    && !line.contains("registry+https://github.com/rust-lang/crates.io-index")
+            });
+            findings.extend(foreign.map(|line| format!("{shown}: {line}")));
+        }
+        if path.components().any(|c| c.as_os_str() == ".cargo") {
+            findings.push(format!("{shown}: settings of one machine"));
+        }
+    }
+    check("name nothing that only one machine has", &findings);
+}
+
+/// The changes of the version that is being built are written down.
+#[test]
+fn the_changelog_has_an_entry() {
+    let text = read("CHANGELOG.md");
+    let version = env!("CARGO_PKG_VERSION");
+    let entry = text
+        .split("\n## ")
+        .nth(1)
+        .expect("CHANGELOG.md has no `## ` heading");
+    assert!(
+        entry.starts_with(version) || entry.starts_with("Unreleased"),
+        "the first entry of CHANGELOG.md is not of version {version}"
+    );
+    assert!(
+        entry.contains("\n- "),
+        "the first entry of CHANGELOG.md lists nothing"
+    );
+}
+
+/// Each fuzz target that is declared exists, and each that exists is declared.
+#[test]
+fn fuzz_targets_are_declared() {
+    let manifest = read("fuzz/Cargo.toml");
+    let declared: Vec<&str> = manifest
+        .lines()
+        .filter_map(|line| line.strip_prefix("path = \"fuzz_targets/"))
+        .filter_map(|rest| rest.strip_suffix(".rs\""))
+        .collect();
+    let mut present: Vec<String> = std::fs::read_dir(repository().join("fuzz/fuzz_targets"))
+        .unwrap()
+        .map(|e| {
+            e.unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    present.sort();
+    let mut sorted = declared.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, present);
+}
+
+/// The checks above stand on this: code told apart from comments, strings and tests.
+#[test]
+fn comments_and_strings_are_told_apart() {
+    let text = "let a = \"/* no */ \\\" x\"; // \"c\nlet b = r#\"q\"q\"#; /* a /* b */ c */ let c = 'x'; fn f<'a>() {}";
+    let code = without(text, Blank::Comments);
+    assert!(code.contains("/* no */") && !code.contains("// \"c") && !code.contains("b */"));
+    let bare = without(text, Blank::CommentsAndStrings);
+    assert!(!bare.contains("no") && !bare.contains("q\"q") && bare.contains("fn f<'a>() {}"));
+    assert_eq!(bare.len(), text.len());
+}

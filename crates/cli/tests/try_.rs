@@ -1,0 +1,224 @@
+//! `hugeleaf try`, whole: it answers, refuses, and leaves nobody behind.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cli_support::{
+    NOBODY, Running, is_root, not_run, program, public_copy, refused, run, stderr, stdout,
+    wait_until, works,
+};
+
+fn this_program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_hugeleaf"))
+}
+
+/// Whether this kernel can do what `try` shows.
+fn can_collapse(test: &str) -> bool {
+    use hugeleaf_sys::{Kernel, RealKernel};
+    let can = RealKernel::new().knows_collapse();
+    if !can {
+        not_run(test, "this kernel has no MADV_COLLAPSE");
+    }
+    can
+}
+
+/// One experiment at a time: each wants a processor.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    // A test that failed with the lock held has left nothing half done.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A whole, short run in `dir`.
+fn short(path: &Path, dir: &Path, more: &[&str]) -> Command {
+    let args = ["try", "--cache", "64M", "--for", "5s"];
+    let mut command = program(path, &[&args, more].concat());
+    command.current_dir(dir);
+    command
+}
+
+/// The workload that this `try` started.
+fn workload_of(parent: u32) -> Option<u32> {
+    let path = PathBuf::from(format!("/proc/{parent}/task/{parent}/children"));
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether the process is gone; a zombie that nobody has buried yet is.
+fn is_gone(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
+        Err(_) => true,
+    }
+}
+
+/// Starts a run that is long enough to be ended midway, and waits for the step `[N/`.
+fn started_up_to(step: &str) -> (Running, u32, BufReader<std::process::ChildStderr>) {
+    let dir = std::env::temp_dir();
+    let mut command = program(this_program(), &["try", "--cache", "256M", "--for", "10m"]);
+    let mut child = command
+        .current_dir(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let running = Running(child);
+    let mut line = String::new();
+    while !line.starts_with(&format!("[{step}/")) {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended early");
+    }
+    let pid = running.0.id();
+    let workload = workload_of(pid).expect("it has a workload");
+    (running, workload, lines)
+}
+
+#[test]
+fn one_screen_and_one_page() {
+    let _alone = alone();
+    if !can_collapse("one_screen_and_one_page") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = short(this_program(), dir.path(), &[]).output().unwrap();
+    let screen = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{screen}{}", stderr(&output));
+    assert!(screen.lines().count() <= 40, "{screen}");
+    for word in ["status ", "mem ", "why ", "prove ", "hugeleaf promote PID"] {
+        assert!(screen.contains(word), "{word} in\n{screen}");
+    }
+    let page = std::fs::read_to_string(dir.path().join("hugeleaf-try.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("</html>"));
+    // In a pipe a line a step, and no bar.
+    let steps = stderr(&output);
+    assert_eq!(steps.lines().count(), 5, "{steps}");
+    assert!(!steps.contains('\x1b'), "{steps}");
+}
+
+#[test]
+fn json_holds_the_answers_of_all_four() {
+    let _alone = alone();
+    if !can_collapse("json_holds_the_answers_of_all_four") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = short(
+        this_program(),
+        dir.path(),
+        &["--json", "--html", "page.html"],
+    )
+    .output()
+    .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(answer["schema"], 1);
+    assert_eq!(answer["workload"]["cache_bytes"], 64 << 20);
+    assert!(answer["workload"]["rows"].as_u64().unwrap() > 100_000);
+    assert!(answer["status"]["host"]["page_sizes"].is_array());
+    assert!(answer["mem"]["processes"][0]["segments"].is_array());
+    assert!(answer["why"]["summary"].is_array());
+    let verdict = answer["prove"]["verdict"].as_str().unwrap();
+    assert!(["faster", "slower", "same", "unclear"].contains(&verdict));
+    assert!(dir.path().join("page.html").exists());
+}
+
+#[test]
+fn it_needs_no_privilege() {
+    let _alone = alone();
+    if !can_collapse("it_needs_no_privilege") {
+        return;
+    }
+    if !is_root() {
+        return not_run(
+            "it_needs_no_privilege",
+            "needs root, to become another user",
+        );
+    }
+    let (dir, path) = public_copy();
+    let output = short(&path, Path::new("/"), &["--json", "--html", "/dev/null"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let answer: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    // It was on large pages when it should have been: else there is no sample of them.
+    let arms = answer["prove"]["arms"].as_array().unwrap();
+    assert_eq!(arms.len(), 2);
+    for arm in arms {
+        assert!(!arm["samples"].as_array().unwrap().is_empty(), "{arm}");
+    }
+    drop(dir);
+}
+
+#[test]
+fn ctrl_c_ends_it_and_its_workload() {
+    let _alone = alone();
+    if !can_collapse("ctrl_c_ends_it_and_its_workload") {
+        return;
+    }
+    for step in ["2", "5"] {
+        let (mut running, workload, mut lines) = started_up_to(step);
+        assert!(works("kill", &["-INT", &running.pid()]));
+        let status = running.0.wait().unwrap();
+        assert_eq!(status.code(), Some(1), "in step {step}");
+        let mut said = String::new();
+        while lines.read_line(&mut said).unwrap() > 0 {}
+        assert!(said.contains("\n  next: "), "{said}");
+        wait_until("the workload ends", || is_gone(workload));
+    }
+}
+
+#[test]
+fn its_workload_does_not_outlive_it() {
+    let _alone = alone();
+    if !can_collapse("its_workload_does_not_outlive_it") {
+        return;
+    }
+    let (mut running, workload, _) = started_up_to("5");
+    running.0.kill().unwrap();
+    running.0.wait().unwrap();
+    wait_until("the workload ends", || is_gone(workload));
+}
+
+#[test]
+fn too_little_memory_is_refused_with_a_size_that_fits() {
+    if !can_collapse("too_little_memory_is_refused_with_a_size_that_fits") {
+        return;
+    }
+    let output = run(&["try", "--cache", "1024T"]);
+    refused(&output, 3, &["does not fit", "hugeleaf try --cache "]);
+    refused(&run(&["try", "--cache", "1M"]), 3, &["too small"]);
+}
+
+#[test]
+fn a_captured_host_cannot_be_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    refused(&run(&["--root", root, "try"]), 2, &["--root"]);
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_known_before_the_wait() {
+    if !can_collapse("a_page_that_cannot_be_written_is_known_before_the_wait") {
+        return;
+    }
+    let output = run(&["try", "--html", "/nonexistent/page.html"]);
+    refused(&output, 3, &["/nonexistent/page.html"]);
+}
+
+#[test]
+fn the_workload_alone_says_who_it_is_for() {
+    let output = run(&["workload", "oltp"]);
+    refused(&output, 2, &["hugeleaf try"]);
+}

@@ -1,0 +1,40 @@
+//! Holds memory as told and waits for its standard input to close: what tests and benchmarks of
+//! the readers look at.
+//!
+//! `hold FILE SIZE SKEW` attaches the first SIZE bytes of a shared file at SKEW bytes past a
+//! multiple of the PMD page size; `hold - SIZE SKEW` takes private anonymous memory. It touches
+//! every base page, collapses what it can where HOLD_COLLAPSE is set, and prints `ready`.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::{Advice, Kernel, Mapping, Placement, RealKernel, Sharing};
+use hugeleaf_units::Bytes;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [file, size, skew] = arguments.as_slice() else {
+        return Err("usage: hold FILE|- SIZE SKEW".into());
+    };
+    let (size, skew): (Bytes, Bytes) = (size.parse()?, skew.parse()?);
+    let kernel = RealKernel::new();
+    let host = read_host(&Root::live(), &kernel)?;
+    let pmd = host.pmd_page.get().ok_or("this host has no THP")?;
+    let place = Placement::Past(pmd, skew);
+    let mapping = if file == "-" {
+        Mapping::placed(size, Sharing::Private, place)?
+    } else {
+        let file = OpenOptions::new().read(true).write(true).open(file)?;
+        Mapping::shared_file(&file, size, place)?
+    };
+    mapping.touch(kernel.base_page().bytes())?;
+    if std::env::var_os("HOLD_COLLAPSE").is_some() {
+        // A second pass gets what was held elsewhere in the first (EAGAIN).
+        let _ = mapping.advise(mapping.range(), Advice::Collapse);
+        let _ = mapping.advise(mapping.range(), Advice::Collapse);
+    }
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

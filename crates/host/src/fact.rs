@@ -1,0 +1,109 @@
+//! Known, absent and unreadable: three different things, all the way to the screen.
+
+use std::path::PathBuf;
+
+use crate::ParseError;
+
+/// Why a file could not be read as what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The system would not give it.
+    #[error("{}: {reason}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+        /// Whether the reason was missing permission: then root, or a capability, would read it.
+        denied: bool,
+    },
+    /// It was read, and is not what it should be.
+    #[error("{}: {error}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line and item.
+        error: ParseError,
+    },
+}
+
+impl ReadError {
+    /// Whether missing permission was the reason.
+    pub const fn is_denied(&self) -> bool {
+        matches!(self, ReadError::Io { denied: true, .. })
+    }
+}
+
+/// Something that was looked for on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact<T> {
+    /// It is there, with this value (which may be zero).
+    Known(T),
+    /// This host does not have it: the kernel was built without it, or is too old.
+    Absent,
+    /// It could not be read, so nothing is known.
+    Unreadable(ReadError),
+}
+
+// Not derived: a derive would ask for `T: Default`.
+#[allow(clippy::derivable_impls)]
+impl<T> Default for Fact<T> {
+    fn default() -> Fact<T> {
+        Fact::Absent
+    }
+}
+
+impl<T> Fact<T> {
+    /// The value, where known.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Fact::Known(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The error, where it could not be read.
+    pub const fn error(&self) -> Option<&ReadError> {
+        match self {
+            Fact::Unreadable(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the host does not have it.
+    pub const fn is_absent(&self) -> bool {
+        matches!(self, Fact::Absent)
+    }
+
+    /// The same fact about another value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
+        match self {
+            Fact::Known(value) => Fact::Known(f(value)),
+            Fact::Absent => Fact::Absent,
+            Fact::Unreadable(error) => Fact::Unreadable(error),
+        }
+    }
+
+    /// A further fact that follows from this one's value.
+    pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
+        match self {
+            Fact::Known(value) => f(value),
+            Fact::Absent => Fact::Absent,
+            Fact::Unreadable(error) => Fact::Unreadable(error),
+        }
+    }
+}
+
+impl<T: Copy> Fact<T> {
+    /// The value, where known.
+    pub fn get(&self) -> Option<T> {
+        self.known().copied()
+    }
+}
+
+impl<T> From<Option<T>> for Fact<T> {
+    /// `None` is [`Fact::Absent`].
+    fn from(value: Option<T>) -> Fact<T> {
+        value.map_or(Fact::Absent, Fact::Known)
+    }
+}

@@ -1,0 +1,605 @@
+//! The model: what is known of a host and its processes at one time. Plain data, no I/O.
+//!
+//! Whoever wants to know where a number on the screen comes from finds its field here, and the
+//! file it was read from in the field's comment.
+
+use hugeleaf_sys::{PageMap, Pid};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
+
+use crate::fact::Fact;
+
+/// A host and the processes that were looked at.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The host.
+    pub host: Host,
+    /// The processes, in no order that means anything.
+    pub processes: Vec<Process>,
+    /// Memory that several of the processes share, each object once.
+    pub shared: Vec<SharedObject>,
+}
+
+/// What is known of a host as a whole.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Release of the kernel (`/proc/sys/kernel/osrelease`).
+    pub kernel: Fact<String>,
+    /// Architecture as uname(2) names it (`/proc/sys/kernel/arch`).
+    pub arch: Fact<String>,
+    /// The smallest page.
+    pub base_page: PageSize,
+    /// The size that one entry of a page middle directory maps: the size of a full THP and what
+    /// MADV_COLLAPSE makes (`transparent_hugepage/hpage_pmd_size`). Absent without THP.
+    pub pmd_page: Fact<PageSize>,
+    /// `/proc/meminfo`.
+    pub memory: Memory,
+    /// Every page size of every kind that this kernel has, smallest first.
+    pub page_sizes: Vec<PageSizeInfo>,
+    /// hugetlb pools: one entry a size and node, and one a size with `node: None` for the total.
+    pub pools: Vec<Pool>,
+    /// Transparent huge pages. Absent where the kernel was built without them.
+    pub thp: Fact<Thp>,
+    /// Free contiguous blocks (`/proc/buddyinfo`).
+    pub buddy: Fact<Buddy>,
+    /// Limits and knobs outside THP that bear on large pages.
+    pub limits: Limits,
+    /// cgroups that limit hugetlb pages.
+    pub cgroups: Fact<Vec<Cgroup>>,
+    /// Who uses hugetlb pages and page tables most; filled by `status` only.
+    pub owners: Vec<Owner>,
+    /// Lines of the kernel log that speak of pools or allocations that fell short.
+    pub kernel_log: Fact<Vec<String>>,
+    /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
+    /// folder.
+    pub nodes: Vec<u32>,
+}
+
+/// `/proc/meminfo`, the lines that bear on page sizes.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// `MemTotal`.
+    pub total: Fact<Bytes>,
+    /// `MemFree`.
+    pub free: Fact<Bytes>,
+    /// `MemAvailable`.
+    pub available: Fact<Bytes>,
+    /// `PageTables`: all page tables of user processes.
+    pub page_tables: Fact<Bytes>,
+    /// `AnonPages`.
+    pub anon: Fact<Bytes>,
+    /// `Mapped`: pages of files and shared memory that processes map, each once.
+    pub mapped: Fact<Bytes>,
+    /// `AnonHugePages`: private anonymous memory on PMD-mapped THP.
+    pub anon_huge: Fact<Bytes>,
+    /// `Shmem`.
+    pub shmem: Fact<Bytes>,
+    /// `ShmemHugePages`: shared memory on huge folios, mapped or not.
+    pub shmem_huge: Fact<Bytes>,
+    /// `ShmemPmdMapped`.
+    pub shmem_pmd_mapped: Fact<Bytes>,
+    /// `FileHugePages`: page cache on PMD-sized folios.
+    pub file_huge: Fact<Bytes>,
+    /// `FilePmdMapped`.
+    pub file_pmd_mapped: Fact<Bytes>,
+    /// `Mlocked`.
+    pub locked: Fact<Bytes>,
+    /// `Unevictable`.
+    pub unevictable: Fact<Bytes>,
+    /// `Cached`.
+    pub cached: Fact<Bytes>,
+    /// `Hugetlb`: all memory in hugetlb pools, of all sizes.
+    pub hugetlb: Fact<Bytes>,
+    /// `Hugepagesize`: the default hugetlb page size.
+    pub default_hugetlb_page: Fact<PageSize>,
+    /// `SwapTotal`.
+    pub swap_total: Fact<Bytes>,
+    /// `SwapFree`.
+    pub swap_free: Fact<Bytes>,
+}
+
+/// A page size that this kernel has, and how it is enabled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageSizeInfo {
+    /// The size.
+    pub size: PageSize,
+    /// Where its pages come from.
+    pub kind: PageKind,
+    /// Whether a program could get such a page now by the settings in force (it may still be
+    /// short of memory): a pool with pages or overcommit; a THP size whose knob is not `never`.
+    pub enabled: bool,
+    /// The settings in words, as in `madvise; shmem never` or `pool 4096, overcommit 0`.
+    pub how: String,
+    /// How many bytes could be had on this size right now, with what limits that.
+    pub could_be_had: Fact<CouldBeHad>,
+}
+
+/// What could be had of a page size right now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CouldBeHad {
+    /// Bytes on pages of this size.
+    pub bytes: Bytes,
+    /// What sets that limit: `memory`, `free blocks` (contiguous ones), `pool`,
+    /// `cgroup NAME`. memlock limits SysV segments on hugetlb pages only, and only without
+    /// CAP_IPC_LOCK and the group `hugetlb_shm_group`: it is left to who prints this.
+    pub limited_by: String,
+}
+
+/// hugetlb pages of one size, on one node or on all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pool {
+    /// The page size.
+    pub size: PageSize,
+    /// The node; `None` for the sum over all (`/sys/kernel/mm/hugepages`).
+    pub node: Option<u32>,
+    /// `nr_hugepages`.
+    pub total: Fact<Pages>,
+    /// `free_hugepages`.
+    pub free: Fact<Pages>,
+    /// `resv_hugepages`: promised to mappings, not yet touched. Absent per node.
+    pub reserved: Fact<Pages>,
+    /// `surplus_hugepages`: taken beyond `total` by overcommit.
+    pub surplus: Fact<Pages>,
+    /// `nr_overcommit_hugepages`. Absent per node.
+    pub overcommit: Fact<Pages>,
+}
+
+/// Transparent huge pages: `/sys/kernel/mm/transparent_hugepage`.
+#[derive(Debug, Clone, Default)]
+pub struct Thp {
+    /// `enabled`: `always`, `madvise` or `never`.
+    pub enabled: Fact<String>,
+    /// `defrag`.
+    pub defrag: Fact<String>,
+    /// `shmem_enabled`.
+    pub shmem_enabled: Fact<String>,
+    /// `use_zero_page`.
+    pub use_zero_page: Fact<bool>,
+    /// `shrink_underused`.
+    pub shrink_underused: Fact<bool>,
+    /// khugepaged.
+    pub khugepaged: Khugepaged,
+    /// The sizes, smallest first (`hugepages-*kB`).
+    pub orders: Vec<ThpOrder>,
+}
+
+/// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
+#[derive(Debug, Clone, Default)]
+pub struct Khugepaged {
+    /// `defrag`: whether it may compact memory.
+    pub defrag: Fact<bool>,
+    /// `pages_to_scan` base pages a round.
+    pub pages_to_scan: Fact<Pages>,
+    /// `scan_sleep_millisecs` between rounds.
+    pub scan_sleep_millis: Fact<u64>,
+    /// `alloc_sleep_millisecs` after a failed allocation.
+    pub alloc_sleep_millis: Fact<u64>,
+    /// `max_ptes_none`: how many base pages of a huge page may be missing.
+    pub max_ptes_none: Fact<Pages>,
+    /// `max_ptes_swap`.
+    pub max_ptes_swap: Fact<Pages>,
+    /// `max_ptes_shared`.
+    pub max_ptes_shared: Fact<Pages>,
+    /// `pages_collapsed` since boot.
+    pub pages_collapsed: Fact<u64>,
+    /// `full_scans` since boot.
+    pub full_scans: Fact<u64>,
+}
+
+/// One THP size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThpOrder {
+    /// The size.
+    pub size: PageSize,
+    /// `hugepages-*kB/enabled` for anonymous memory: `always`, `madvise`, `never` or `inherit`.
+    /// Absent where this size does not exist for anonymous memory.
+    pub anon: Fact<String>,
+    /// `hugepages-*kB/shmem_enabled`: also `within_size` and `advise`.
+    pub shmem: Fact<String>,
+}
+
+impl ThpOrder {
+    /// The setting in force for anonymous memory: `inherit` resolved to the top-level knob.
+    pub fn anon_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
+        in_force(&self.anon, &thp.enabled)
+    }
+
+    /// The setting in force for shared memory.
+    pub fn shmem_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
+        in_force(&self.shmem, &thp.shmem_enabled)
+    }
+}
+
+fn in_force<'a>(own: &'a Fact<String>, top: &'a Fact<String>) -> Option<&'a str> {
+    match own.known().map(String::as_str) {
+        Some("inherit") => top.known().map(String::as_str),
+        own => own,
+    }
+}
+
+/// Free memory by size of block.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Buddy {
+    /// One entry a node and zone.
+    pub zones: Vec<FreeBlocks>,
+}
+
+/// The free blocks of one zone (`/proc/buddyinfo`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreeBlocks {
+    /// The node.
+    pub node: u32,
+    /// The zone, as in `Normal`.
+    pub zone: String,
+    /// `counts[n]` blocks of 2^n base pages.
+    pub counts: Vec<u64>,
+}
+
+impl Buddy {
+    /// How many free bytes lie in blocks that hold a page of `size`.
+    pub fn free_for(&self, size: PageSize, base: PageSize) -> Bytes {
+        let order = size.holds(base).max(1).trailing_zeros() as usize;
+        self.zones
+            .iter()
+            .flat_map(|zone| zone.counts.iter().enumerate().skip(order))
+            .map(|(n, count)| {
+                let shift = u32::try_from(n).unwrap_or(u32::MAX);
+                let block = base.bytes().get().checked_shl(shift).unwrap_or(0);
+                Bytes(count.saturating_mul(block))
+            })
+            .sum()
+    }
+}
+
+/// Limits outside the pools and THP.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without
+    /// CAP_IPC_LOCK.
+    pub hugetlb_shm_group: Fact<u64>,
+    /// `/proc/sys/kernel/shmmax`.
+    pub shmmax: Fact<Bytes>,
+    /// `/proc/sys/kernel/shmall`, in base pages.
+    pub shmall: Fact<Pages>,
+    /// `/proc/sys/vm/overcommit_memory`.
+    pub overcommit_memory: Fact<u64>,
+    /// `/proc/sys/vm/min_free_kbytes`.
+    pub min_free: Fact<Bytes>,
+    /// `/proc/sys/vm/compaction_proactiveness`.
+    pub compaction_proactiveness: Fact<u64>,
+    /// Soft memlock limit of this very process (`/proc/self/limits`); `u64::MAX` is unlimited.
+    pub memlock: Fact<Bytes>,
+    /// What the kernel was started with (`/proc/cmdline`).
+    pub boot: Fact<String>,
+    /// Settings for large pages in `/etc/sysctl.conf` and `/etc/sysctl.d`, in the order in which
+    /// they are applied: of two with one key the later holds.
+    pub sysctl: Fact<Vec<Sysctl>>,
+}
+
+/// One setting as a file below `/etc` has it; what is in force may differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    /// The file.
+    pub path: String,
+    /// The key with dots, as in `vm.nr_hugepages`.
+    pub key: String,
+    /// The value as it stands there.
+    pub value: String,
+}
+
+/// A cgroup that limits hugetlb pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Version of the hierarchy, 1 or 2.
+    pub version: u8,
+    /// Path below the hierarchy's mount, as in `/system.slice/postgresql.service`.
+    pub path: String,
+    /// The folder of its files, as in `/sys/fs/cgroup/system.slice/postgresql.service`.
+    pub folder: String,
+    /// One entry a page size that it limits.
+    pub hugetlb: Vec<HugetlbLimit>,
+}
+
+/// What a cgroup allows of one hugetlb page size. A limit on faults lets mmap succeed and kills
+/// with SIGBUS later; one on reservations makes mmap fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HugetlbLimit {
+    /// The page size.
+    pub size: PageSize,
+    /// Limit on faults (`hugetlb.2MB.max`, v1 `limit_in_bytes`); `None` is unlimited.
+    pub fault_limit: Fact<Option<Bytes>>,
+    /// In use, charged at fault.
+    pub fault_usage: Fact<Bytes>,
+    /// Limit on reservations (`hugetlb.2MB.rsvd.max`); `None` is unlimited.
+    pub reservation_limit: Fact<Option<Bytes>>,
+    /// Reserved.
+    pub reservation_usage: Fact<Bytes>,
+    /// How often a limit was hit (`events`, v1 `failcnt`).
+    pub hits: Fact<u64>,
+}
+
+/// A process as far as a host-wide screen speaks of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its id.
+    pub pid: Pid,
+    /// Its name.
+    pub name: String,
+    /// Its page tables (`VmPTE`).
+    pub page_tables: Bytes,
+    /// Its hugetlb pages (`HugetlbPages`).
+    pub hugetlb: Bytes,
+    /// Resident, hugetlb included.
+    pub resident: Bytes,
+}
+
+/// How much of something is on pages of one size and kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The size of page.
+    pub size: PageSize,
+    /// Where they come from.
+    pub kind: PageKind,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+impl Held {
+    /// Adds `bytes` on pages of this size and kind to a table that is kept smallest size first.
+    pub fn add(table: &mut Vec<Held>, size: PageSize, kind: PageKind, bytes: Bytes) {
+        if bytes.is_zero() {
+            return;
+        }
+        match table.binary_search_by_key(&(size, kind), |h| (h.size, h.kind)) {
+            Ok(at) => table[at].bytes += bytes,
+            Err(at) => table.insert(at, Held { size, kind, bytes }),
+        }
+    }
+
+    /// The part of a table that is on pages larger than the base page; `None` of nothing.
+    pub fn coverage(table: &[Held]) -> Option<f64> {
+        let large: Bytes = table
+            .iter()
+            .filter(|h| h.kind != PageKind::Base)
+            .map(|h| h.bytes)
+            .sum();
+        large.share_of(table.iter().map(|h| h.bytes).sum())
+    }
+
+    /// The bytes of a table on base pages.
+    pub fn on_base(table: &[Held]) -> Bytes {
+        table
+            .iter()
+            .filter(|h| h.kind == PageKind::Base)
+            .map(|h| h.bytes)
+            .sum()
+    }
+}
+
+/// What sort of process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessKind {
+    /// One with memory of its own.
+    User,
+    /// A thread of the kernel: it has no memory of its own.
+    Kernel,
+    /// Dead, waiting for its parent.
+    Zombie,
+}
+
+/// A process.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its id in the reader's PID namespace.
+    pub pid: Pid,
+    /// Its parent.
+    pub parent: Pid,
+    /// Name of the command (`comm`).
+    pub name: String,
+    /// Its arguments (`cmdline`), joined by spaces; empty for a kernel thread.
+    pub command_line: String,
+    /// What sort.
+    pub kind: ProcessKind,
+    /// Effective user id.
+    pub uid: u32,
+    /// When it started, in clock ticks since boot (`stat`, field 22). With `pid` it names one
+    /// process for good.
+    pub start_ticks: u64,
+    /// Where the code, the stack and the environment of the current program lie (`stat`, fields
+    /// 26 to 28 and 48): these change on execve, the start time does not. Zeroes where not
+    /// readable.
+    pub image: [u64; 4],
+    /// Depth of its PID namespace below the reader's: 0 in the same one (`NSpid`).
+    pub pid_namespaces_below: usize,
+    /// Its cgroup's path, the memory controller's or the unified one.
+    pub cgroup: Option<String>,
+    /// Its systemd unit, told from the cgroup.
+    pub unit: Option<String>,
+    /// Number of threads.
+    pub threads: u64,
+    /// `THP_enabled: 0`: it switched THP off for itself with prctl(PR_SET_THP_DISABLE).
+    pub thp_disabled: Fact<bool>,
+    /// Resident, hugetlb pages included (`VmRSS` + `HugetlbPages`: the kernel leaves those out).
+    pub resident: Bytes,
+    /// `RssAnon`.
+    pub resident_anon: Bytes,
+    /// `RssFile`.
+    pub resident_file: Bytes,
+    /// `RssShmem`.
+    pub resident_shmem: Bytes,
+    /// `HugetlbPages`.
+    pub hugetlb: Bytes,
+    /// `VmLck`.
+    pub locked: Bytes,
+    /// `VmPin`.
+    pub pinned: Bytes,
+    /// `VmSwap`.
+    pub swapped: Bytes,
+    /// `VmPTE`: its page tables.
+    pub page_tables: Bytes,
+    /// Proportional share of resident memory; read only when the process was looked at alone.
+    pub pss: Fact<Bytes>,
+    /// Soft memlock limit (`limits`); `u64::MAX` is unlimited.
+    pub memlock: Fact<Bytes>,
+    /// Its hugetlb group rights and the like: supplementary groups and gid (`Groups`, `Gid`).
+    pub groups: Vec<u64>,
+    /// Effective capabilities (`CapEff`).
+    pub capabilities: u64,
+    /// What it holds, by page size. Fact: another user's memory may be hidden.
+    pub by_page_size: Fact<Vec<Held>>,
+    /// Its mappings; empty unless looked at alone.
+    pub segments: Vec<Segment>,
+    /// PIDs of its live children.
+    pub children: Vec<Pid>,
+}
+
+impl Process {
+    /// The part of its resident memory on pages larger than the base page.
+    pub fn coverage(&self) -> Option<f64> {
+        Held::coverage(self.by_page_size.known()?)
+    }
+}
+
+/// What a segment is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Code: file mappings that can be executed.
+    Text,
+    /// Initialised and zero data of a program or library.
+    Data,
+    /// `[heap]`.
+    Heap,
+    /// Other private anonymous memory.
+    Anon,
+    /// The main thread's stack.
+    Stack,
+    /// A further thread's stack.
+    ThreadStack,
+    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+    Shm,
+    /// Other file mappings.
+    File,
+    /// What the kernel maps in by itself.
+    Vdso,
+}
+
+impl Role {
+    /// The name on screens and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Text => "text",
+            Role::Data => "data",
+            Role::Heap => "heap",
+            Role::Anon => "anon",
+            Role::Stack => "stack",
+            Role::ThreadStack => "thread stack",
+            Role::Shm => "shm",
+            Role::File => "file",
+            Role::Vdso => "vdso",
+        }
+    }
+}
+
+/// What a program said about huge pages for a mapping with madvise(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Advised {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// `MADV_HUGEPAGE` (`hg`).
+    Huge,
+    /// `MADV_NOHUGEPAGE` (`nh`), or MAP_STACK, which the kernel treats so.
+    NoHuge,
+}
+
+/// What was asked for a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// By madvise.
+    pub advised: Advised,
+    /// A hugetlb page size.
+    pub hugetlb: Option<PageSize>,
+    /// NUMA policy where it is not the default one (`numa_maps`), as in `interleave:0-1`.
+    pub policy: Option<String>,
+}
+
+/// The two-letter flags of a mapping (`VmFlags` in smaps; proc(5)).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct VmFlags(pub Vec<[u8; 2]>);
+
+impl VmFlags {
+    /// Whether the flag is set, as in `has("nh")`.
+    pub fn has(&self, flag: &str) -> bool {
+        self.0.iter().any(|f| f == flag.as_bytes())
+    }
+}
+
+/// One mapping of a process.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Where.
+    pub range: Range,
+    /// What for.
+    pub role: Role,
+    /// Path or name as `maps` has it, `[heap]` and the like included; empty for plain anonymous.
+    pub name: String,
+    /// `r`, `w`, `x` as in `maps`.
+    pub permissions: [bool; 3],
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Offset into the file or object, in bytes.
+    pub offset: u64,
+    /// Device and inode; (0, 0, 0) of private anonymous memory.
+    pub object: (u32, u32, u64),
+    /// What the program asked for.
+    pub asked: Asked,
+    /// Flags; empty where only `maps` was read.
+    pub flags: VmFlags,
+    /// `THPeligible`: whether the kernel would put a huge page here at the next fault or scan.
+    pub thp_eligible: Fact<bool>,
+    /// Resident, hugetlb pages included.
+    pub resident: Bytes,
+    /// Proportional share.
+    pub pss: Bytes,
+    /// Private anonymous pages in it.
+    pub anonymous: Bytes,
+    /// Pages that other processes map too (`Shared_Clean` + `Shared_Dirty`).
+    pub shared_with_others: Bytes,
+    /// `Locked`.
+    pub locked: Bytes,
+    /// `Swap`.
+    pub swapped: Bytes,
+    /// `KSM`: merged with equal pages.
+    pub merged: Bytes,
+    /// Resident memory by page size.
+    pub by_page_size: Vec<Held>,
+    /// Page by page, where that was asked for.
+    pub pages: Fact<PageMap>,
+    /// For a file mapping: whether its file system makes large folios, where it can be told; its
+    /// type is in `file_system`.
+    pub file_system: Option<String>,
+}
+
+impl Segment {
+    /// Whether address and offset agree modulo `size`, as a shared mapping must for pages of that
+    /// size to be mapped whole. Always true of private anonymous memory.
+    pub fn is_aligned_to(&self, size: PageSize) -> bool {
+        self.object == (0, 0, 0) || size.divides(self.range.start().wrapping_sub(self.offset))
+    }
+}
+
+/// An object of shared memory and who attaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedObject {
+    /// Device and inode.
+    pub object: (u32, u32, u64),
+    /// Name as `maps` has it.
+    pub name: String,
+    /// Resident, each page once, by page size as the best-attached process has it.
+    pub by_page_size: Vec<Held>,
+    /// Processes that attach it.
+    pub attached: Vec<Pid>,
+    /// Those of them whose address does not fit its offset: they can never map it on large pages.
+    pub misaligned: Vec<Pid>,
+    /// Those of them that map it worse than the best one, and how they hold it.
+    pub worse: Vec<(Pid, Vec<Held>)>,
+}

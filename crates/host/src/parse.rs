@@ -1,0 +1,81 @@
+//! What all parsers share: an error that carries line and item, and the fields of `Name: value`.
+
+use hugeleaf_units::Bytes;
+
+/// Where a text stopped being what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}, got '{got}'")]
+pub struct ParseError {
+    /// Counted from 1.
+    pub line: usize,
+    /// What was expected there.
+    pub what: &'static str,
+    /// What stood there, cut to 80 characters.
+    pub got: String,
+}
+
+impl ParseError {
+    /// At `line` (from 1), `what` was expected and `got` found.
+    pub fn new(line: usize, what: &'static str, got: &str) -> ParseError {
+        ParseError {
+            line,
+            what,
+            got: got.chars().take(80).collect(),
+        }
+    }
+}
+
+/// The one number that a file such as `nr_hugepages` holds.
+pub fn number(text: &str) -> Result<u64, ParseError> {
+    text.trim()
+        .parse()
+        .map_err(|_| ParseError::new(1, "expected a number", text.trim()))
+}
+
+/// The chosen word of a knob such as `always [madvise] never`.
+pub fn chosen(text: &str) -> Result<String, ParseError> {
+    let start = text.find('[').map(|i| i + 1);
+    start
+        .and_then(|start| Some(&text[start..start + text[start..].find(']')?]))
+        .map(str::to_owned)
+        .ok_or_else(|| ParseError::new(1, "expected a [chosen] word", text.trim()))
+}
+
+/// `1234 kB` as bytes; the unit may be missing where the number is 0 (proc(5)).
+pub fn kib(line: usize, value: &str) -> Result<Bytes, ParseError> {
+    let mut words = value.split_ascii_whitespace();
+    let number = words.next().and_then(|n| n.parse::<u64>().ok());
+    match (number, words.next()) {
+        (Some(n), Some("kB")) => Ok(Bytes::from_kib(n)),
+        (Some(0), None) => Ok(Bytes::ZERO),
+        _ => Err(ParseError::new(
+            line,
+            "expected a number of kB",
+            value.trim(),
+        )),
+    }
+}
+
+/// The lines of a `Name: value` file, numbered from 1; lines of another shape are passed over,
+/// since kernels add lines over time.
+pub fn fields(text: &str) -> impl Iterator<Item = (usize, &str, &str)> {
+    text.lines().enumerate().filter_map(|(i, line)| {
+        let (name, value) = line.split_once(':')?;
+        Some((i + 1, name.trim(), value.trim()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_and_sizes() {
+        assert_eq!(chosen("always [madvise] never\n").unwrap(), "madvise");
+        assert!(chosen("always madvise").is_err());
+        assert!(chosen("a [b").is_err());
+        assert_eq!(kib(1, "  12 kB").unwrap(), Bytes(12288));
+        assert!(kib(1, "12 MB").is_err());
+        assert_eq!(number("7\n").unwrap(), 7);
+    }
+}

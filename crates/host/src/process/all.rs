@@ -1,0 +1,404 @@
+//! Reads every process of the host, in summary, at a cost that does not grow with the number of
+//! processes that share memory.
+//!
+//! Walking the page tables of each process (`smaps`, `smaps_rollup`) costs time in proportion to
+//! what is mapped, times the processes that map it. Here an object of shared memory is walked in
+//! one process only, and every other one is held against its own page-table size: a page mapped
+//! by a base entry needs that entry, so page tables that are too small for "all on base pages", or
+//! too large for "all on large ones", give a process away that differs, and only that one is
+//! walked too. A process that attached at an address that does not fit is told from its map alone.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+
+use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::{Held, Host, Process, ProcessKind, SharedObject};
+use crate::process::maps::{MapLine, SmapsEntry, parse_maps};
+use crate::process::read::{Sizes, file_of, read_basics, read_smaps};
+use crate::root::Root;
+use crate::snapshot::all_pids;
+
+type ObjectId = (u32, u32, u64);
+
+/// A process with its map, before its page tables are looked at.
+struct Seen {
+    process: Process,
+    maps: Vec<MapLine>,
+    pagemap: Option<File>,
+    /// In place of a page map, of a captured host.
+    smaps: Vec<SmapsEntry>,
+}
+
+/// Reads all processes that have memory of their own.
+pub fn read_all_processes(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+) -> (Vec<Process>, Vec<SharedObject>) {
+    let pids = all_pids(root);
+    let mut seen: Vec<Seen> = in_parallel(&pids, |pid| see(root, *pid))
+        .into_iter()
+        .flatten()
+        .filter(|s| s.process.kind == ProcessKind::User)
+        .collect();
+    let pmd = Sizes::of(host).pmd();
+    let objects = objects(&seen, pmd);
+    let walker = Walker {
+        root,
+        host,
+        kernel,
+        base: host.base_page,
+        pmd,
+    };
+    let shared: Vec<SharedObject> = objects
+        .iter()
+        .map(|(id, attached)| walker.read_object(*id, attached, &seen))
+        .collect();
+    let tables = in_parallel(&seen, |s| walker.table_of(s, &shared));
+    for (s, table) in seen.iter_mut().zip(tables) {
+        s.process.by_page_size = table;
+    }
+    let mut shared = shared;
+    for object in &mut shared {
+        object.worse = walker.worse(object, &seen);
+    }
+    (seen.into_iter().map(|s| s.process).collect(), shared)
+}
+
+fn see(root: &Root, pid: Pid) -> Option<Seen> {
+    let mut process = read_basics(root, pid).ok()?;
+    if process.kind != ProcessKind::User {
+        return None;
+    }
+    if !root.is_live() {
+        let smaps = read_smaps(root, &process).ok()?;
+        let maps = smaps.iter().map(|entry| entry.map.clone()).collect();
+        return Some(Seen {
+            process,
+            maps,
+            pagemap: None,
+            smaps,
+        });
+    }
+    let maps = match root.parse(file_of(pid, "maps"), parse_maps) {
+        Fact::Known(maps) => maps,
+        Fact::Unreadable(error) if error.is_denied() => {
+            process.by_page_size = Fact::Unreadable(error);
+            Vec::new()
+        }
+        // It exited between two files.
+        Fact::Absent | Fact::Unreadable(_) => return None,
+    };
+    let pagemap = File::open(root.path(file_of(pid, "pagemap"))).ok();
+    Some(Seen {
+        process,
+        maps,
+        pagemap,
+        smaps: Vec::new(),
+    })
+}
+
+/// Runs `f` over all items on as many threads as there are CPUs; results in the items' order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = items.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = items
+            .chunks(share)
+            .map(|chunk| scope.spawn(|| chunk.iter().map(&f).collect::<Vec<R>>()))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap_or_else(|e| std::panic::resume_unwind(e)))
+            .collect()
+    })
+}
+
+/// Whether a mapping is of an object that others may attach and that could be on large pages.
+fn is_object(map: &MapLine, pmd: PageSize) -> bool {
+    map.shared && map.object.2 != 0 && map.range.len() >= pmd.bytes()
+}
+
+/// Whether pages of `size` can be mapped whole here: address and offset agree modulo `size`.
+fn is_aligned(map: &MapLine, size: PageSize) -> bool {
+    size.divides(map.range.start().wrapping_sub(map.offset))
+}
+
+/// The shared objects, each with the indices of the processes that attach it.
+fn objects(seen: &[Seen], pmd: PageSize) -> BTreeMap<ObjectId, Vec<usize>> {
+    let mut objects: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
+    for (i, s) in seen.iter().enumerate() {
+        for map in s.maps.iter().filter(|m| is_object(m, pmd)) {
+            let attached = objects.entry(map.object).or_default();
+            if attached.last() != Some(&i) {
+                attached.push(i);
+            }
+        }
+    }
+    objects
+}
+
+struct Walker<'a> {
+    root: &'a Root,
+    host: &'a Host,
+    kernel: &'a dyn Kernel,
+    base: PageSize,
+    pmd: PageSize,
+}
+
+/// What a walk found: bytes present, and bytes of those mapped by large entries.
+#[derive(Clone, Copy, Default)]
+struct Walked {
+    present: Bytes,
+    huge: Bytes,
+}
+
+impl Walker<'_> {
+    fn walk(&self, pagemap: &File, range: Range) -> Option<Walked> {
+        let map = self
+            .kernel
+            .page_map(pagemap, range, ScanDetail::Sizes)
+            .ok()?;
+        if !map.huge_known {
+            return None;
+        }
+        let mut walked = Walked::default();
+        for run in &map.runs {
+            if run.state.has(PageState::PRESENT) && !run.state.has(PageState::ZERO) {
+                walked.present += run.range.len();
+                if run.state.has(PageState::HUGE) {
+                    walked.huge += run.range.len();
+                }
+            }
+        }
+        Some(walked)
+    }
+
+    fn walk_object(&self, s: &Seen, id: ObjectId) -> Option<Walked> {
+        if !s.smaps.is_empty() {
+            return Some(walked_by_kernel(&s.smaps, id));
+        }
+        let pagemap = s.pagemap.as_ref()?;
+        s.maps
+            .iter()
+            .filter(|m| m.object == id)
+            .try_fold(Walked::default(), |sum, map| {
+                let w = self.walk(pagemap, map.range)?;
+                Some(Walked {
+                    present: sum.present + w.present,
+                    huge: sum.huge + w.huge,
+                })
+            })
+    }
+
+    /// Walks an object in the process that shows most of it: one that attached it aligned, and
+    /// among those the one with most shared memory resident.
+    fn read_object(&self, id: ObjectId, attached: &[usize], seen: &[Seen]) -> SharedObject {
+        let aligned = |i: usize| self.attaches_aligned(&seen[i], id);
+        let best = attached.iter().copied().max_by_key(|i| {
+            let p = &seen[*i].process;
+            (aligned(*i), p.resident_shmem + p.resident_file + p.hugetlb)
+        });
+        let by_page_size = best.map(|i| self.table_of_object(&seen[i], id));
+        let name = attached
+            .first()
+            .and_then(|i| seen[*i].maps.iter().find(|m| m.object == id))
+            .map(|m| m.name.clone());
+        let misaligned = attached
+            .iter()
+            .filter(|i| !aligned(**i))
+            .map(|i| seen[*i].process.pid)
+            .collect();
+        SharedObject {
+            object: id,
+            name: name.unwrap_or_default(),
+            by_page_size: by_page_size.unwrap_or_default(),
+            attached: attached.iter().map(|i| seen[*i].process.pid).collect(),
+            misaligned,
+            worse: Vec::new(),
+        }
+    }
+
+    /// What a process holds of an object. Only `smaps` tells the size of hugetlb pages, and on
+    /// kernels before PAGEMAP_SCAN it is the only one to tell large pages at all.
+    fn table_of_object(&self, s: &Seen, id: ObjectId) -> Vec<Held> {
+        if s.smaps.is_empty()
+            && s.process.hugetlb.is_zero()
+            && let Some(walked) = self.walk_object(s, id)
+        {
+            return self.held(walked);
+        }
+        let read = match s.smaps.is_empty() {
+            true => read_smaps(self.root, &s.process).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let mut table = Vec::new();
+        for entry in read.iter().chain(&s.smaps).filter(|e| e.map.object == id) {
+            Sizes::of(self.host).add(&mut table, &entry.counts);
+        }
+        table
+    }
+
+    fn attaches_aligned(&self, s: &Seen, id: ObjectId) -> bool {
+        s.maps
+            .iter()
+            .filter(|m| m.object == id)
+            .all(|m| is_aligned(m, self.pmd))
+    }
+
+    fn held(&self, walked: Walked) -> Vec<Held> {
+        let mut table = Vec::new();
+        Held::add(
+            &mut table,
+            self.base,
+            PageKind::Base,
+            walked.present - walked.huge,
+        );
+        Held::add(&mut table, self.pmd, PageKind::Thp, walked.huge);
+        table
+    }
+
+    /// What a process holds by page size.
+    fn table_of(&self, s: &Seen, shared: &[SharedObject]) -> Fact<Vec<Held>> {
+        if s.process.by_page_size.error().is_some() {
+            return s.process.by_page_size.clone();
+        }
+        // Only smaps tells the size of hugetlb pages; walking those is cheap.
+        let huge = if s.process.hugetlb.is_zero() {
+            self.huge_bytes(s, shared)
+        } else {
+            None
+        };
+        match huge {
+            Some(huge) => {
+                let mut table = Vec::new();
+                let huge = huge.min(s.process.resident);
+                Held::add(
+                    &mut table,
+                    self.base,
+                    PageKind::Base,
+                    s.process.resident - huge,
+                );
+                Held::add(&mut table, self.pmd, PageKind::Thp, huge);
+                Fact::Known(table)
+            }
+            None => table_from_smaps(self.root, self.host, &s.process),
+        }
+    }
+
+    /// Bytes of a process that large entries map; `None` where the kernel cannot tell this way.
+    fn huge_bytes(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
+        let pagemap = s.pagemap.as_ref()?;
+        let mut huge = Bytes::ZERO;
+        for range in private_stretches(&s.maps, self.pmd) {
+            huge += self.walk(pagemap, range)?.huge;
+        }
+        Some(huge + self.huge_of_objects(s, shared)?)
+    }
+
+    /// Bytes of shared objects that large entries map in this process: from the walk in another
+    /// process where this one's page tables agree with it, from its own walk where not.
+    fn huge_of_objects(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
+        let mine: Vec<&SharedObject> = shared
+            .iter()
+            .filter(|o| o.attached.contains(&s.process.pid))
+            .collect();
+        if mine.is_empty() {
+            return Some(Bytes::ZERO);
+        }
+        let process = &s.process;
+        let resident = process.resident_shmem;
+        let tables = process.page_tables.as_f64();
+        // Eight bytes an entry, on every 64-bit architecture.
+        let if_on_base = resident.as_f64() / self.base.bytes().as_f64() * 8.0;
+        let coverage = |o: &&SharedObject| Held::coverage(&o.by_page_size).unwrap_or(0.0);
+        let fits = |o: &&SharedObject| !o.misaligned.contains(&process.pid);
+        if !mine.iter().any(fits) {
+            return Some(Bytes::ZERO);
+        }
+        let none_large = mine.iter().all(|o| coverage(o) == 0.0);
+        if none_large && tables >= if_on_base * 0.9 {
+            return Some(Bytes::ZERO);
+        }
+        let all_large = mine.iter().all(|o| coverage(o) > 0.98 && fits(o));
+        if all_large && tables < if_on_base * 0.5 {
+            return Some(Bytes(self.pmd.round_down(resident.get())));
+        }
+        mine.iter().try_fold(Bytes::ZERO, |sum, o| {
+            Some(sum + self.walk_object(s, o.object)?.huge)
+        })
+    }
+
+    /// The processes that hold an object on smaller pages than the best one.
+    fn worse(&self, object: &SharedObject, seen: &[Seen]) -> Vec<(Pid, Vec<Held>)> {
+        if Held::coverage(&object.by_page_size).unwrap_or(0.0) == 0.0 {
+            return Vec::new();
+        }
+        seen.iter()
+            .filter(|s| object.attached.contains(&s.process.pid))
+            .filter(|s| {
+                // Walk again only who was not taken at the best one's word.
+                object.misaligned.contains(&s.process.pid)
+                    || s.process.coverage().unwrap_or(0.0) < 0.9
+            })
+            .filter_map(|s| Some((s.process.pid, self.walk_object(s, object.object)?)))
+            .filter(|(_, w)| w.huge < w.present)
+            .map(|(pid, w)| (pid, self.held(w)))
+            .collect()
+    }
+}
+
+/// What `smaps` says of an object.
+fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> Walked {
+    let counts = smaps
+        .iter()
+        .filter(|e| e.map.object == id)
+        .map(|e| e.counts);
+    counts.fold(Walked::default(), |sum, c| Walked {
+        present: sum.present + c.resident + c.hugetlb,
+        huge: sum.huge + c.pmd_mapped + c.hugetlb,
+    })
+}
+
+/// The parts of an address space between shared objects, as few as possible: one walk each.
+fn private_stretches(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
+    let mut stretches: Vec<Range> = Vec::new();
+    let mut open: Option<Range> = None;
+    for map in maps {
+        // The kernel's own page at the top is no part of the process.
+        if map.name == "[vsyscall]" {
+            continue;
+        }
+        if is_object(map, pmd) {
+            stretches.extend(open.take());
+            continue;
+        }
+        open = match open {
+            Some(range) => Range::new(range.start(), map.range.end()).ok(),
+            None => Some(map.range),
+        };
+    }
+    stretches.extend(open);
+    stretches
+}
+
+/// The slower way: the kernel's own sums.
+fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
+    match read_smaps(root, process) {
+        Ok(entries) => {
+            let mut table = Vec::new();
+            for entry in &entries {
+                Sizes::of(host).add(&mut table, &entry.counts);
+            }
+            Fact::Known(table)
+        }
+        Err(e) => Fact::Unreadable(ReadError::Io {
+            path: root.path(file_of(process.pid, "smaps")),
+            reason: e.to_string(),
+            denied: matches!(e, crate::process::ProcessError::Denied { .. }),
+        }),
+    }
+}

@@ -1,0 +1,164 @@
+//! Smaller THP orders: which of a process's pages belong to folios between base and PMD size.
+//!
+//! `smaps` tells PMD-mapped memory only. The folio that a page belongs to is told by the page
+//! flags of its frame (Documentation/admin-guide/mm/pagemap.rst), which only root may read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::{Held, Host, Process};
+use crate::process::read::{Sizes, file_of};
+use crate::root::Root;
+
+/// Flags of a frame (include/uapi/linux/kernel-page-flags.h).
+const COMPOUND_HEAD: u64 = 1 << 15;
+const COMPOUND_TAIL: u64 = 1 << 16;
+const HUGETLB: u64 = 1 << 17;
+
+/// Splits the base-page bytes of a process's tables by the size of folio they lie in. Memory on
+/// folios of PMD size that base entries map stays under base pages: there the unit is large and
+/// the translation is not.
+///
+/// # Errors
+/// [`ReadError`] where `/proc/kpageflags` or the page map cannot be read: both need root.
+pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result<(), ReadError> {
+    let mut flags = FrameFlags {
+        file: open(root, "proc/kpageflags".into())?,
+        cache: BTreeMap::new(),
+    };
+    let pagemap = open(root, file_of(process.pid, "pagemap"))?;
+    let sizes = Sizes::of(host);
+    let mut whole = Vec::new();
+    for segment in &mut process.segments {
+        let on_base = Held::on_base(&segment.by_page_size);
+        if segment.asked.hugetlb.is_none() && !on_base.is_zero() && segment.name != "[vsyscall]" {
+            let frames = frames_of(&pagemap, segment.range, host.base_page);
+            let smaller = folios(&frames, &mut flags, host.base_page, sizes.pmd());
+            let moved: Bytes = smaller.iter().map(|h| h.bytes).sum();
+            let moved = moved.min(on_base);
+            if let Some(base) = segment
+                .by_page_size
+                .iter_mut()
+                .find(|h| h.kind == PageKind::Base)
+            {
+                base.bytes = base.bytes - moved;
+            }
+            for held in smaller {
+                Held::add(&mut segment.by_page_size, held.size, held.kind, held.bytes);
+            }
+        }
+        for held in &segment.by_page_size {
+            Held::add(&mut whole, held.size, held.kind, held.bytes);
+        }
+    }
+    process.by_page_size = Fact::Known(whole);
+    Ok(())
+}
+
+fn open(root: &Root, relative: String) -> Result<File, ReadError> {
+    let path = root.path(&relative);
+    File::open(&path).map_err(|e| ReadError::Io {
+        path,
+        reason: e.to_string(),
+        denied: e.kind() == ErrorKind::PermissionDenied,
+    })
+}
+
+/// The frames of the present pages of a range, with the number of each page; frame 0 where the
+/// kernel does not tell (no CAP_SYS_ADMIN).
+fn frames_of(pagemap: &File, range: Range, base: PageSize) -> Vec<(u64, u64)> {
+    const FRAME: u64 = (1 << 55) - 1;
+    const ENTRIES: usize = 64 * 1024;
+    let page = base.bytes().get();
+    let (first, last) = (range.start() / page, range.end().div_ceil(page));
+    let mut frames = Vec::new();
+    let mut buffer = vec![0u8; ENTRIES * 8];
+    let mut at = first;
+    while at < last {
+        let count = usize::try_from(last - at).unwrap_or(ENTRIES).min(ENTRIES);
+        let got = pagemap
+            .read_at(&mut buffer[..count * 8], at * 8)
+            .unwrap_or(0)
+            / 8;
+        if got == 0 {
+            break;
+        }
+        for entry in buffer[..got * 8].chunks_exact(8) {
+            let bits = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+            if bits >> 63 == 1 {
+                frames.push((at, bits & FRAME));
+            }
+            at += 1;
+        }
+    }
+    frames
+}
+
+/// Flags of frames, read in blocks and kept.
+struct FrameFlags {
+    file: File,
+    cache: BTreeMap<u64, Vec<u64>>,
+}
+
+/// Frames in a block: not a page size.
+/// Frames whose flags are read in one go.
+const BLOCK: u64 = 8 * 1024;
+
+impl FrameFlags {
+    fn get(&mut self, frame: u64) -> u64 {
+        let block = frame / BLOCK;
+        let file = &self.file;
+        let flags = self.cache.entry(block).or_insert_with(|| {
+            let mut buffer = vec![0u8; usize::try_from(BLOCK).unwrap_or(0) * 8];
+            let got = file.read_at(&mut buffer, block * BLOCK * 8).unwrap_or(0);
+            buffer[..got - got % 8]
+                .chunks_exact(8)
+                .map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()))
+                .collect()
+        });
+        let index = usize::try_from(frame % BLOCK).unwrap_or(usize::MAX);
+        flags.get(index).copied().unwrap_or(0)
+    }
+}
+
+/// Bytes on folios larger than a base page and smaller than a PMD page, where the whole folio is
+/// mapped at an address that fits it: the kernel counts no other as that size.
+fn folios(
+    frames: &[(u64, u64)],
+    flags: &mut FrameFlags,
+    base: PageSize,
+    pmd: PageSize,
+) -> Vec<Held> {
+    let mut table = Vec::new();
+    let most = pmd.holds(base);
+    let mut i = 0;
+    while i < frames.len() {
+        let (page, frame) = frames[i];
+        let head = flags.get(frame);
+        if frame == 0 || head & COMPOUND_HEAD == 0 || head & HUGETLB != 0 {
+            i += 1;
+            continue;
+        }
+        let mut pages = 1;
+        while pages <= most && flags.get(frame + pages) & COMPOUND_TAIL != 0 {
+            pages += 1;
+        }
+        let mapped = (1..pages).all(|n| {
+            let at = i + usize::try_from(n).unwrap_or(usize::MAX);
+            frames.get(at) == Some(&(page + n, frame + n))
+        });
+        if mapped && pages > 1 && pages < most && page.is_multiple_of(pages) {
+            let bytes = Bytes(pages * base.bytes().get());
+            if let Ok(size) = PageSize::new(bytes) {
+                Held::add(&mut table, size, PageKind::Thp, bytes);
+            }
+        }
+        i += usize::try_from(pages).unwrap_or(1);
+    }
+    table
+}

@@ -1,0 +1,459 @@
+//! Reads one process.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
+
+use hugeleaf_sys::{Kernel, PageMap, Pid, ScanDetail};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
+use crate::process::maps::{MapLine, SmapsEntry, parse_maps, parse_policies, parse_smaps};
+use crate::process::pages::{parse_pages, part_of};
+use crate::process::role::role_of;
+use crate::process::stat::{
+    Stat, Status, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of,
+};
+use crate::process::{Looking, ProcessError};
+use crate::root::Root;
+use crate::snapshot::hides_processes;
+
+/// Reads one process as closely as `looking` says.
+///
+/// # Errors
+/// [`ProcessError`]: gone, denied, without memory of its own, or not parsable.
+pub fn read_process(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    pid: Pid,
+    looking: Looking,
+) -> Result<Process, ProcessError> {
+    let mut process = read_basics(root, pid)?;
+    match process.kind {
+        ProcessKind::Kernel => {
+            return Err(ProcessError::KernelThread {
+                pid,
+                name: process.name,
+            });
+        }
+        ProcessKind::Zombie => {
+            return Err(ProcessError::Zombie {
+                pid,
+                name: process.name,
+            });
+        }
+        ProcessKind::User => {}
+    }
+    // Two walks over the same page tables, side by side: each takes tens of milliseconds a GB.
+    let (entries, pages) = std::thread::scope(|scope| {
+        let pages = (looking >= Looking::Pages)
+            .then(|| scope.spawn(|| read_pages(root, kernel, pid, &large_ranges(root, host, pid))));
+        let entries = read_smaps(root, &process);
+        let pages = pages.map(|p| p.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        (entries, pages.unwrap_or_default())
+    });
+    let entries = entries?;
+    let sizes = Sizes::of(host);
+    let counts = entries.iter().map(|e| e.counts);
+    process.pss = Fact::Known(counts.clone().map(|c| c.pss + c.hugetlb).sum());
+    let mut table = Vec::new();
+    for c in counts {
+        sizes.add(&mut table, &c);
+    }
+    process.by_page_size = Fact::Known(table);
+    process.memlock = match root.parse(file_of(pid, "limits"), parse_memlock) {
+        Fact::Known(limit) => limit.into(),
+        Fact::Absent => Fact::Absent,
+        Fact::Unreadable(error) => Fact::Unreadable(error),
+    };
+    process.children = children(root, pid);
+    if looking >= Looking::Segments {
+        process.segments = segments(root, host, pid, &entries);
+    }
+    if looking >= Looking::Pages {
+        attach_pages(root, kernel, host, &mut process, pages);
+    }
+    Ok(process)
+}
+
+/// The start time and image of a process: enough to tell that it is still the same program.
+/// Costs one read of `/proc/PID/stat`.
+///
+/// # Errors
+/// [`ProcessError::Gone`] where it is not there any more.
+pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> {
+    let stat = read_stat(root, pid)?;
+    Ok((stat.start_ticks, stat.image))
+}
+
+pub(crate) fn file_of(pid: Pid, name: &str) -> String {
+    format!("proc/{pid}/{name}")
+}
+
+fn gone(root: &Root, pid: Pid) -> ProcessError {
+    ProcessError::Gone {
+        pid,
+        hidden_possible: hides_processes(root),
+    }
+}
+
+fn read_stat(root: &Root, pid: Pid) -> Result<Stat, ProcessError> {
+    known(root.parse(file_of(pid, "stat"), parse_stat), || {
+        gone(root, pid)
+    })
+}
+
+/// A fact that a process cannot be without, unless it went away.
+fn known<T>(fact: Fact<T>, gone: impl Fn() -> ProcessError) -> Result<T, ProcessError> {
+    match fact {
+        Fact::Known(value) => Ok(value),
+        Fact::Absent => Err(gone()),
+        Fact::Unreadable(ReadError::Io { reason, .. }) if is_no_such_process(&reason) => {
+            Err(gone())
+        }
+        Fact::Unreadable(error) => Err(ProcessError::Read(error)),
+    }
+}
+
+/// A process that exits while its files are being read answers ESRCH.
+fn is_no_such_process(reason: &str) -> bool {
+    reason == std::io::Error::from(hugeleaf_sys::Errno::SRCH).to_string()
+}
+
+/// What costs little: `stat`, `status`, `cmdline` and `cgroup`. No walk over page tables.
+pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError> {
+    let stat = read_stat(root, pid)?;
+    let status = known(root.parse(file_of(pid, "status"), parse_status), || {
+        gone(root, pid)
+    })?;
+    let command_line = root
+        .read(file_of(pid, "cmdline"))
+        .known()
+        .map_or_else(String::new, |c| c.trim_end_matches('\0').replace('\0', " "));
+    let cgroup = root
+        .read(file_of(pid, "cgroup"))
+        .known()
+        .and_then(|text| parse_cgroup(text));
+    let kind = if stat.is_kernel_thread() {
+        ProcessKind::Kernel
+    } else if matches!(stat.state, 'Z' | 'X') || status.resident.is_none() {
+        ProcessKind::Zombie
+    } else {
+        ProcessKind::User
+    };
+    Ok(basics(pid, stat, status, kind, command_line, cgroup))
+}
+
+fn basics(
+    pid: Pid,
+    stat: Stat,
+    status: Status,
+    kind: ProcessKind,
+    command_line: String,
+    cgroup: Option<String>,
+) -> Process {
+    let hugetlb = status.hugetlb.unwrap_or_default();
+    Process {
+        pid,
+        parent: Pid(stat.parent),
+        name: stat.name,
+        command_line,
+        kind,
+        uid: status.uid,
+        start_ticks: stat.start_ticks,
+        image: stat.image,
+        pid_namespaces_below: status.ns_pids.len().saturating_sub(1),
+        unit: cgroup.as_deref().and_then(unit_of),
+        cgroup,
+        threads: stat.threads,
+        thp_disabled: Fact::from(status.thp_enabled).map(|enabled| !enabled),
+        resident: status.resident.unwrap_or_default() + hugetlb,
+        resident_anon: status.resident_anon.unwrap_or_default(),
+        resident_file: status.resident_file.unwrap_or_default(),
+        resident_shmem: status.resident_shmem.unwrap_or_default(),
+        hugetlb,
+        locked: status.locked.unwrap_or_default(),
+        pinned: status.pinned.unwrap_or_default(),
+        swapped: status.swapped.unwrap_or_default(),
+        page_tables: status.page_tables.unwrap_or_default(),
+        pss: Fact::Absent,
+        memlock: Fact::Absent,
+        groups: status.groups,
+        capabilities: status.capabilities,
+        by_page_size: Fact::Known(Vec::new()),
+        segments: Vec::new(),
+        children: Vec::new(),
+    }
+}
+
+/// Reads `smaps`; denied where the process is another user's.
+pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntry>, ProcessError> {
+    let pid = process.pid;
+    match root.parse(file_of(pid, "smaps"), parse_smaps) {
+        Fact::Unreadable(error) if error.is_denied() => Err(ProcessError::Denied {
+            pid,
+            name: process.name.clone(),
+            uid: process.uid,
+            error,
+        }),
+        // A process that exits gives an empty file: it has no mappings any more.
+        Fact::Known(entries) if entries.is_empty() => Err(gone(root, pid)),
+        fact => known(fact, || gone(root, pid)),
+    }
+}
+
+/// The sizes that the counters of `smaps` speak of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    base: PageSize,
+    pmd: PageSize,
+}
+
+impl Sizes {
+    pub(crate) fn of(host: &Host) -> Sizes {
+        let base = host.base_page;
+        Sizes {
+            base,
+            pmd: host
+                .pmd_page
+                .get()
+                .unwrap_or_else(|| generic_pmd_page(base)),
+        }
+    }
+
+    pub(crate) const fn pmd(self) -> PageSize {
+        self.pmd
+    }
+
+    /// Adds what one mapping holds to a table.
+    pub(crate) fn add(self, table: &mut Vec<Held>, c: &crate::process::maps::SmapsCounts) {
+        Held::add(table, self.base, PageKind::Base, c.resident - c.pmd_mapped);
+        Held::add(table, self.pmd, PageKind::Thp, c.pmd_mapped);
+        let size = PageSize::new(c.kernel_page).unwrap_or(self.base);
+        Held::add(table, size, PageKind::Hugetlb, c.hugetlb);
+    }
+}
+
+/// What a page middle directory entry maps where nothing says so: one table of 8-byte entries
+/// fills a base page on every architecture that has THP, and each entry maps a base page.
+fn generic_pmd_page(base: PageSize) -> PageSize {
+    let entries = base.bytes().get() / 8;
+    PageSize::new(Bytes(base.bytes().get().saturating_mul(entries))).unwrap_or(base)
+}
+
+fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<Segment> {
+    // Where there is one node a policy changes nothing, and reading it walks every page.
+    let policies = match host.nodes.len() {
+        0 | 1 => Vec::new(),
+        _ => root
+            .read(file_of(pid, "numa_maps"))
+            .known()
+            .map(|text| parse_policies(text))
+            .unwrap_or_default(),
+    };
+    let file_systems = root
+        .read(file_of(pid, "mountinfo"))
+        .known()
+        .map(|text| parse_mountinfo(text))
+        .unwrap_or_default();
+    let mut before: Option<&MapLine> = None;
+    entries
+        .iter()
+        .map(|entry| {
+            let start = entry.map.range.start();
+            let policy = policies
+                .iter()
+                .find(|(s, _)| *s == start)
+                .map(|(_, p)| p.clone());
+            let device = (entry.map.object.0, entry.map.object.1);
+            let fs = file_systems
+                .iter()
+                .find(|(d, _)| *d == device)
+                .map(|(_, fs)| fs.clone());
+            let segment = segment(host, entry, before, policy, fs);
+            before = Some(&entry.map);
+            segment
+        })
+        .collect()
+}
+
+fn segment(
+    host: &Host,
+    entry: &SmapsEntry,
+    before: Option<&MapLine>,
+    policy: Option<String>,
+    file_system: Option<String>,
+) -> Segment {
+    let (map, c) = (&entry.map, &entry.counts);
+    let mut by_page_size = Vec::new();
+    Sizes::of(host).add(&mut by_page_size, c);
+    let advised = if entry.flags.has("hg") {
+        Advised::Huge
+    } else if entry.flags.has("nh") {
+        Advised::NoHuge
+    } else {
+        Advised::Nothing
+    };
+    let hugetlb = entry
+        .flags
+        .has("ht")
+        .then(|| PageSize::new(c.kernel_page).ok())
+        .flatten();
+    Segment {
+        range: map.range,
+        role: role_of(map, before, &entry.flags),
+        name: map.name.clone(),
+        permissions: map.permissions,
+        shared: map.shared,
+        offset: map.offset,
+        object: map.object,
+        asked: Asked {
+            advised,
+            hugetlb,
+            policy,
+        },
+        flags: entry.flags.clone(),
+        thp_eligible: entry.thp_eligible.into(),
+        resident: c.resident + c.hugetlb,
+        pss: c.pss + c.hugetlb,
+        anonymous: c.anonymous,
+        shared_with_others: c.shared,
+        locked: c.locked,
+        swapped: c.swapped,
+        merged: c.merged,
+        by_page_size,
+        pages: Fact::Absent,
+        file_system,
+    }
+}
+
+/// File systems by device (proc(5), `/proc/PID/mountinfo`); lines of another form are passed over.
+pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), String)> {
+    text.lines()
+        .filter_map(|line| {
+            let (mount, source) = line.split_once(" - ")?;
+            let (major, minor) = mount.split_ascii_whitespace().nth(2)?.split_once(':')?;
+            let file_system = source.split_ascii_whitespace().next()?;
+            Some((
+                (major.parse().ok()?, minor.parse().ok()?),
+                file_system.to_owned(),
+            ))
+        })
+        .collect()
+}
+
+/// The smallest large page that this host has; segments below it are never on one.
+fn smallest_large_page(host: &Host) -> PageSize {
+    let sizes = host
+        .page_sizes
+        .iter()
+        .filter(|p| p.size > host.base_page)
+        .map(|p| p.size);
+    sizes.min().unwrap_or_else(|| Sizes::of(host).pmd)
+}
+
+/// Gives each segment its pages. A mapping that grew, or was joined with its neighbour, between the
+/// two walks is looked at once more.
+fn attach_pages(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    process: &mut Process,
+    mut pages: BTreeMap<Range, Fact<PageMap>>,
+) {
+    let smallest = smallest_large_page(host).bytes();
+    let changed: Vec<Range> = process
+        .segments
+        .iter()
+        .filter(|s| s.range.len() >= smallest && !s.resident.is_zero() && s.role != Role::Vdso)
+        .map(|s| s.range)
+        .filter(|range| !pages.contains_key(range))
+        .collect();
+    if !changed.is_empty() {
+        pages.extend(read_pages(root, kernel, process.pid, &changed));
+    }
+    for segment in &mut process.segments {
+        if let Some(pages) = pages.remove(&segment.range) {
+            segment.pages = pages;
+        }
+    }
+}
+
+/// The mappings that could hold a large page.
+fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
+    let smallest = smallest_large_page(host).bytes();
+    let maps = match root.parse(file_of(pid, "maps"), parse_maps) {
+        Fact::Known(maps) => maps,
+        // A captured host may have smaps alone.
+        _ => root
+            .parse(file_of(pid, "smaps"), parse_smaps)
+            .known()
+            .map(|entries| entries.iter().map(|e| e.map.clone()).collect())
+            .unwrap_or_default(),
+    };
+    maps.iter()
+        .filter(|m| m.range.len() >= smallest && !m.name.starts_with("[v"))
+        .map(|m| m.range)
+        .collect()
+}
+
+/// The page maps of some ranges.
+fn read_pages(
+    root: &Root,
+    kernel: &dyn Kernel,
+    pid: Pid,
+    ranges: &[Range],
+) -> BTreeMap<Range, Fact<PageMap>> {
+    let ranges = ranges.iter().copied();
+    if !root.is_live() {
+        let runs = root.parse(file_of(pid, "pages"), parse_pages);
+        return ranges
+            .map(|range| (range, runs.clone().map(|runs| part_of(&runs, range))))
+            .collect();
+    }
+    let path = root.path(file_of(pid, "pagemap"));
+    let pagemap = File::open(&path);
+    let unreadable = |reason: String, denied: bool| {
+        Fact::Unreadable(ReadError::Io {
+            path: path.clone(),
+            reason,
+            denied,
+        })
+    };
+    ranges
+        .map(|range| {
+            let pages = match &pagemap {
+                Ok(file) => match kernel.page_map(file, range, ScanDetail::Exclusive) {
+                    Ok(map) => Fact::Known(map),
+                    Err(e) => unreadable(e.to_string(), false),
+                },
+                Err(e) => unreadable(e.to_string(), e.kind() == ErrorKind::PermissionDenied),
+            };
+            (range, pages)
+        })
+        .collect()
+}
+
+/// The live children of all threads of a process.
+fn children(root: &Root, pid: Pid) -> Vec<Pid> {
+    let tasks = root.list(file_of(pid, "task"));
+    let mut found: Vec<Pid> = tasks
+        .known()
+        .into_iter()
+        .flatten()
+        .filter_map(|task| {
+            root.read(file_of(pid, &format!("task/{task}/children")))
+                .known()
+                .cloned()
+        })
+        .flat_map(|text| {
+            text.split_ascii_whitespace()
+                .filter_map(|n| n.parse().ok().map(Pid))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}

@@ -1,0 +1,135 @@
+//! What a mapping is for.
+
+use crate::model::{Role, VmFlags};
+use crate::process::maps::MapLine;
+
+/// Tells the role of `map` from its name, its rights and the mapping before it.
+pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role {
+    let name = map.name.as_str();
+    match name {
+        "[heap]" => return Role::Heap,
+        "[stack]" => return Role::Stack,
+        _ if name.starts_with("[stack:") => return Role::ThreadStack,
+        _ if name.starts_with("[anon_shmem:") => return Role::Shm,
+        _ if name.starts_with("[anon:") => return Role::Anon,
+        _ if name.starts_with("[v") => return Role::Vdso,
+        _ => {}
+    }
+    let no_object = map.object.2 == 0 && name.is_empty();
+    if no_object {
+        return if is_thread_stack(map, before, flags) {
+            Role::ThreadStack
+        } else if before.is_some_and(|b| is_bss(map, b)) {
+            Role::Data
+        } else {
+            Role::Anon
+        };
+    }
+    if is_shared_memory(name) {
+        // A private mapping of a nameless object is private memory: MAP_HUGETLB makes those.
+        return if map.shared { Role::Shm } else { Role::Anon };
+    }
+    match (map.permissions, map.shared) {
+        ([_, _, true], _) => Role::Text,
+        ([_, true, _], false) => Role::Data,
+        _ => Role::File,
+    }
+}
+
+/// A thread's stack has a guard before it that nobody may touch (a reservation larger than what
+/// follows it is no guard), and the kernel refuses huge pages on it: glibc maps stacks with
+/// MAP_STACK, which sets `nh` since Linux 6.7.
+fn is_thread_stack(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> bool {
+    let guarded = before.is_some_and(|b| {
+        b.permissions == [false; 3]
+            && b.range.end() == map.range.start()
+            && b.object.2 == 0
+            && b.range.len() <= map.range.len()
+    });
+    guarded && !map.shared && map.permissions == [true, true, false] && flags.has("nh")
+}
+
+/// Zero data follows the initialised data of its file without a gap.
+fn is_bss(map: &MapLine, before: &MapLine) -> bool {
+    before.object.2 != 0
+        && before.permissions[1]
+        && !before.shared
+        && before.range.end() == map.range.start()
+}
+
+/// Names under which the kernel shows shared memory (mm/shmem.c, ipc/shm.c, mm/memfd.c,
+/// fs/hugetlbfs), and the folder where POSIX puts it (shm_overview(7)).
+fn is_shared_memory(name: &str) -> bool {
+    name == "/dev/zero (deleted)"
+        || [
+            "/SYSV",
+            "/memfd:",
+            "/dev/shm/",
+            "/anon_hugepage",
+            "/dev/hugepages/",
+        ]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::maps::parse_maps;
+
+    #[test]
+    fn roles() {
+        let text = "\
+1000-2000 r-xp 00000000 08:01 11 /usr/bin/server
+2000-3000 rw-p 00001000 08:01 11 /usr/bin/server
+3000-4000 rw-p 00000000 00:00 0 
+5000-6000 rw-p 00000000 00:00 0 [heap]
+7000-8000 ---p 00000000 00:00 0 
+8000-9000 rw-p 00000000 00:00 0 
+a000-b000 rw-p 00000000 00:00 0 
+b000-c000 rw-s 00000000 00:01 77 /dev/zero (deleted)
+c000-d000 rw-s 00000000 00:01 78 /SYSV00000000 (deleted)
+d000-e000 rw-p 00000000 00:0f 79 /anon_hugepage (deleted)
+e000-f000 r--s 00000000 08:01 12 /data/file
+f000-10000 rw-p 00000000 00:00 0 [stack]
+10000-11000 r-xp 00000000 00:00 0 [vdso]
+11000-12000 rw-s 00000000 00:01 80 /dev/shm/PostgreSQL.1
+12000-13000 rw-p 00000000 00:00 0 [anon:hugeleaf]
+";
+        let maps = parse_maps(text).unwrap();
+        let nh = VmFlags(vec![*b"nh"]);
+        let roles: Vec<Role> = maps
+            .iter()
+            .enumerate()
+            .map(|(i, map)| {
+                let flags = if map.range.start() == 0x8000 {
+                    nh.clone()
+                } else {
+                    VmFlags::default()
+                };
+                role_of(map, i.checked_sub(1).map(|b| &maps[b]), &flags)
+            })
+            .collect();
+        use Role::*;
+        assert_eq!(
+            roles,
+            [
+                Text,
+                Data,
+                Data,
+                Heap,
+                Anon,
+                ThreadStack,
+                Anon,
+                Shm,
+                Shm,
+                Anon,
+                File,
+                Stack,
+                Vdso,
+                Shm,
+                Anon
+            ]
+        );
+    }
+}

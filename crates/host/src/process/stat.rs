@@ -1,0 +1,302 @@
+//! `/proc/PID/stat` and `/proc/PID/status` (proc(5)).
+
+use hugeleaf_units::Bytes;
+
+use crate::parse::{ParseError, fields, kib};
+
+/// What hugeleaf uses of `/proc/PID/stat`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// Name of the command; may hold spaces and parentheses.
+    pub name: String,
+    /// State, as in `R`, `S`, `Z`.
+    pub state: char,
+    /// Parent.
+    pub parent: u32,
+    /// Bit mask of the kernel's `PF_` flags.
+    pub flags: u64,
+    /// User time, in clock ticks.
+    pub user_ticks: u64,
+    /// System time, in clock ticks.
+    pub system_ticks: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Start time, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// startcode, endcode, startstack and arg_start: they change on execve. Zeroes where the
+    /// reader lacks ptrace access.
+    pub image: [u64; 4],
+}
+
+/// `PF_KTHREAD` (include/linux/sched.h): the process is a thread of the kernel.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+impl Stat {
+    /// Whether it is a thread of the kernel.
+    pub const fn is_kernel_thread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+}
+
+/// Parses `/proc/PID/stat`. Fields past those used may be missing (old kernels) or more (new
+/// ones).
+///
+/// # Errors
+/// Where the name is not in parentheses, or a field up to the start time is not a number.
+pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
+    // The name may hold anything, `) R 1` included: it ends at the last parenthesis.
+    let error = |what| ParseError::new(1, what, text);
+    let open = text
+        .find('(')
+        .ok_or_else(|| error("expected a name in parentheses"))?;
+    let close = text.rfind(')').filter(|c| *c > open);
+    let close = close.ok_or_else(|| error("expected a name in parentheses"))?;
+    let rest: Vec<&str> = text[close + 1..].split_ascii_whitespace().collect();
+    // rest[0] is field 3 of proc(5).
+    let number = |field: usize| -> Option<u64> { rest.get(field - 3)?.parse().ok() };
+    let needed = |field: usize| number(field).ok_or_else(|| error("expected a number"));
+    Ok(Stat {
+        name: text[open + 1..close].to_owned(),
+        state: rest
+            .first()
+            .and_then(|s| s.chars().next())
+            .ok_or_else(|| error("expected a state"))?,
+        parent: u32::try_from(needed(4)?).map_err(|_| error("expected a process id"))?,
+        flags: needed(9)?,
+        user_ticks: needed(14)?,
+        system_ticks: needed(15)?,
+        threads: needed(20)?,
+        start_ticks: needed(22)?,
+        image: [26, 27, 28, 48].map(|field| number(field).unwrap_or(0)),
+    })
+}
+
+/// What hugeleaf uses of `/proc/PID/status`. Sizes are `None` where the line is missing: a kernel
+/// thread has none of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id and the supplementary groups.
+    pub groups: Vec<u64>,
+    /// Ids in the PID namespaces, the reader's first.
+    pub ns_pids: Vec<u32>,
+    /// `VmRSS`.
+    pub resident: Option<Bytes>,
+    /// `RssAnon`.
+    pub resident_anon: Option<Bytes>,
+    /// `RssFile`.
+    pub resident_file: Option<Bytes>,
+    /// `RssShmem`.
+    pub resident_shmem: Option<Bytes>,
+    /// `VmLck`.
+    pub locked: Option<Bytes>,
+    /// `VmPin`.
+    pub pinned: Option<Bytes>,
+    /// `VmPTE`.
+    pub page_tables: Option<Bytes>,
+    /// `VmSwap`.
+    pub swapped: Option<Bytes>,
+    /// `HugetlbPages`.
+    pub hugetlb: Option<Bytes>,
+    /// `THP_enabled`.
+    pub thp_enabled: Option<bool>,
+    /// `CapEff`.
+    pub capabilities: u64,
+}
+
+/// Parses `/proc/PID/status`. Lines that are missing stay `None`, unknown ones are passed over.
+///
+/// # Errors
+/// Where a line that is used does not hold what it should.
+pub fn parse_status(text: &str) -> Result<Status, ParseError> {
+    let mut status = Status::default();
+    for (line, name, value) in fields(text) {
+        let numbers = || value.split_ascii_whitespace().map(str::parse::<u64>);
+        let bad = |what| ParseError::new(line, what, value);
+        match name {
+            "Uid" => {
+                let effective = numbers().nth(1).and_then(Result::ok);
+                status.uid = effective
+                    .and_then(|uid| u32::try_from(uid).ok())
+                    .ok_or_else(|| bad("expected four user ids"))?;
+            }
+            "Gid" => status.groups.extend(numbers().nth(1).and_then(Result::ok)),
+            "Groups" => status.groups.extend(numbers().filter_map(Result::ok)),
+            "NSpid" => {
+                status.ns_pids = value
+                    .split_ascii_whitespace()
+                    .filter_map(|n| n.parse().ok())
+                    .collect();
+            }
+            "VmRSS" => status.resident = Some(kib(line, value)?),
+            "RssAnon" => status.resident_anon = Some(kib(line, value)?),
+            "RssFile" => status.resident_file = Some(kib(line, value)?),
+            "RssShmem" => status.resident_shmem = Some(kib(line, value)?),
+            "VmLck" => status.locked = Some(kib(line, value)?),
+            "VmPin" => status.pinned = Some(kib(line, value)?),
+            "VmPTE" => status.page_tables = Some(kib(line, value)?),
+            "VmSwap" => status.swapped = Some(kib(line, value)?),
+            "HugetlbPages" => status.hugetlb = Some(kib(line, value)?),
+            "THP_enabled" => {
+                status.thp_enabled = Some(match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Err(bad("expected 0 or 1")),
+                });
+            }
+            "CapEff" => {
+                status.capabilities = u64::from_str_radix(value, 16)
+                    .map_err(|_| bad("expected a hexadecimal mask"))?;
+            }
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+/// The soft memlock limit of `/proc/PID/limits`: `None` where the line is missing, `u64::MAX`
+/// where it is unlimited.
+///
+/// # Errors
+/// Where the line is there and holds no limit.
+pub fn parse_memlock(text: &str) -> Result<Option<Bytes>, ParseError> {
+    const NAME: &str = "Max locked memory";
+    for (i, line) in text.lines().enumerate() {
+        if let Some(rest) = line.strip_prefix(NAME) {
+            let soft = rest.split_ascii_whitespace().next().unwrap_or("");
+            return match soft {
+                "unlimited" => Ok(Some(Bytes(u64::MAX))),
+                _ => soft
+                    .parse()
+                    .map(|n| Some(Bytes(n)))
+                    .map_err(|_| ParseError::new(i + 1, "expected a limit in bytes", line)),
+            };
+        }
+    }
+    Ok(None)
+}
+
+/// The cgroup that a process is accounted in, told from `/proc/PID/cgroup` (cgroups(7)): the
+/// unified hierarchy's path, else the memory controller's, else systemd's own.
+pub fn parse_cgroup(text: &str) -> Option<String> {
+    let mut best: Option<(u8, &str)> = None;
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        // A hybrid host mounts an empty unified hierarchy beside the real ones: the longest path
+        // among the three is the one that somebody set.
+        let rank = match (id, controllers) {
+            ("0", "") => 1,
+            (_, "name=systemd") => 2,
+            (_, list) if list.split(',').any(|c| c == "memory") => 3,
+            _ => continue,
+        };
+        if path != "/" && best.is_none_or(|(r, _)| rank > r) {
+            best = Some((rank, path));
+        }
+    }
+    best.map(|(_, path)| path.to_owned())
+}
+
+/// The systemd unit in a cgroup's path: the last part that names a service or a scope.
+pub fn unit_of(cgroup: &str) -> Option<String> {
+    cgroup
+        .rsplit('/')
+        .find(|part| part.ends_with(".service") || part.ends_with(".scope"))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STAT: &str = "1234 (my (odd) R 1 name) S 1 1 1 0 -1 4194560 100 0 0 0 7 8 0 0 20 0 3 0 \
+        5555 1000 200 18446744073709551615 94000 94100 140000 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 \
+        95000 96000 97000 98000 99000 99100 99200 0";
+
+    #[test]
+    fn stat_of_an_odd_name() {
+        let stat = parse_stat(STAT).unwrap();
+        assert_eq!(stat.name, "my (odd) R 1 name");
+        assert_eq!(
+            (stat.state, stat.parent, stat.threads, stat.start_ticks),
+            ('S', 1, 3, 5555)
+        );
+        assert_eq!((stat.user_ticks, stat.system_ticks), (7, 8));
+        assert_eq!(stat.image, [94000, 94100, 140_000, 98000]);
+        assert!(!stat.is_kernel_thread());
+    }
+
+    #[test]
+    fn stat_cut_short() {
+        for cut in [0, 5, 20, 40] {
+            assert!(parse_stat(&STAT[..cut]).is_err(), "{cut}");
+        }
+        // What comes after the start time may be missing.
+        let short: String = STAT
+            .split_inclusive(' ')
+            .take(26)
+            .collect::<Vec<_>>()
+            .concat();
+        assert_eq!(parse_stat(&short).unwrap().image, [0; 4]);
+    }
+
+    #[test]
+    fn status_lines() {
+        let text = "Name:\tx\nUid:\t1\t1000\t1\t1\nGid:\t5\t6\t5\t5\nGroups:\t7 8 \nNSpid:\t12\t3\n\
+            VmRSS:\t    100 kB\nHugetlbPages:\t 2048 kB\nTHP_enabled:\t0\nCapEff:\t00000000000000ff\n\
+            FutureLine:\twhatever\n";
+        let status = parse_status(text).unwrap();
+        assert_eq!(status.uid, 1000);
+        assert_eq!(status.groups, [6, 7, 8]);
+        assert_eq!(status.ns_pids, [12, 3]);
+        assert_eq!(status.resident, Some(Bytes(102_400)));
+        assert_eq!(status.hugetlb, Some(Bytes(2 << 20)));
+        assert_eq!(status.swapped, None);
+        assert_eq!(status.thp_enabled, Some(false));
+        assert_eq!(status.capabilities, 255);
+        assert!(parse_status("VmRSS: lots\n").is_err());
+    }
+
+    #[test]
+    fn memlock() {
+        let line = |v| format!("Limit  Soft Limit\nMax locked memory         {v}   8192   bytes\n");
+        assert_eq!(parse_memlock(&line("8192")).unwrap(), Some(Bytes(8192)));
+        assert_eq!(
+            parse_memlock(&line("unlimited")).unwrap(),
+            Some(Bytes(u64::MAX))
+        );
+        assert_eq!(parse_memlock("").unwrap(), None);
+        assert!(parse_memlock(&line("x")).is_err());
+    }
+
+    #[test]
+    fn cgroups_and_units() {
+        let v2 = "0::/system.slice/system-postgresql.slice/postgresql@15-main.service\n";
+        let path = parse_cgroup(v2).unwrap();
+        assert_eq!(unit_of(&path).unwrap(), "postgresql@15-main.service");
+        let hybrid = "5:memory:/docker/abc\n1:name=systemd:/docker/abc\n0::/\n";
+        assert_eq!(parse_cgroup(hybrid).unwrap(), "/docker/abc");
+        assert_eq!(parse_cgroup("0::/\n"), None);
+        assert_eq!(unit_of("/docker/abc"), None);
+        assert_eq!(
+            unit_of("/user.slice/user@0.service/app.slice/x.scope").unwrap(),
+            "x.scope"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*") {
+            let _ = parse_stat(&text);
+            let _ = parse_status(&text);
+            let _ = parse_memlock(&text);
+            let _ = parse_cgroup(&text);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The base page of a captured host, which no system call can tell.
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::fact::{Fact, ReadError};
+use crate::parse::{fields, kib};
+use crate::root::Root;
+
+/// AT_PAGESZ in `elf.h`.
+const AT_PAGESZ: u64 = 6;
+/// No kernel hands out a key above this one (the highest is AT_MINSIGSTKSZ, 51).
+const HIGHEST_KEY: u64 = 63;
+
+/// The base page as a captured auxiliary vector says, else the smallest page any captured mapping
+/// is made of.
+///
+/// # Errors
+/// Where the capture has neither.
+pub fn captured_base_page(root: &Root) -> Result<PageSize, ReadError> {
+    let auxv = ["proc/self/auxv", "proc/1/auxv"];
+    let from_auxv = auxv
+        .iter()
+        .find_map(|path| base_page(&root.read_bytes(path).ok()?));
+    from_auxv
+        .or_else(|| smallest_mapped(root))
+        .ok_or_else(|| ReadError::Io {
+            path: root.path(auxv[0]),
+            reason: "this captured host does not tell the size of its base page: neither \
+                 proc/self/auxv nor a KernelPageSize in any proc/PID/smaps is there"
+                .to_owned(),
+            denied: false,
+        })
+}
+
+/// AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order: the capture may
+/// come from another architecture.
+pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
+    let word8 = |word: &[u8], big| {
+        let bytes: [u8; 8] = word.try_into().unwrap_or_default();
+        if big {
+            u64::from_be_bytes(bytes)
+        } else {
+            u64::from_le_bytes(bytes)
+        }
+    };
+    let word4 = |word: &[u8], big| {
+        let bytes: [u8; 4] = word.try_into().unwrap_or_default();
+        u64::from(if big {
+            u32::from_be_bytes(bytes)
+        } else {
+            u32::from_le_bytes(bytes)
+        })
+    };
+    for big in [false, true] {
+        for width in [8, 4] {
+            let word = |bytes: &[u8]| {
+                if width == 8 {
+                    word8(bytes, big)
+                } else {
+                    word4(bytes, big)
+                }
+            };
+            let pairs: Vec<(u64, u64)> = auxv
+                .chunks_exact(2 * width)
+                .map(|pair| (word(&pair[..width]), word(&pair[width..])))
+                .take_while(|(key, _)| *key != 0)
+                .collect();
+            // Read with the wrong width or order, keys come out as nonsense.
+            if pairs.iter().any(|(key, _)| *key > HIGHEST_KEY) {
+                continue;
+            }
+            let found = pairs.iter().find(|(key, _)| *key == AT_PAGESZ);
+            if let Some(size) = found.and_then(|(_, n)| PageSize::new(Bytes(*n)).ok()) {
+                return Some(size);
+            }
+        }
+    }
+    None
+}
+
+/// The smallest `KernelPageSize` in any smaps of the capture.
+fn smallest_mapped(root: &Root) -> Option<PageSize> {
+    let Fact::Known(names) = root.list("proc") else {
+        return None;
+    };
+    let is_process = |name: &&String| *name == "self" || name.parse::<u32>().is_ok();
+    let smaps = |name: &String| root.read(format!("proc/{name}/smaps")).known().cloned();
+    names
+        .iter()
+        .filter(is_process)
+        .filter_map(smaps)
+        .filter_map(|text| smallest_in(&text))
+        .min()
+}
+
+fn smallest_in(smaps: &str) -> Option<PageSize> {
+    fields(smaps)
+        .filter(|(_, name, _)| *name == "KernelPageSize")
+        .filter_map(|(line, _, value)| PageSize::new(kib(line, value).ok()?).ok())
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words<const N: usize>(pairs: &[u64], word: impl Fn(u64) -> [u8; N]) -> Vec<u8> {
+        pairs.iter().flat_map(|n| word(*n)).collect()
+    }
+
+    #[test]
+    fn every_word_size_and_order() {
+        let pairs = [33, 0xffff_7000, 16, 0x178b_fbff, 6, 65536, 17, 100, 0, 0];
+        let size = Some("64K".parse().unwrap());
+        assert_eq!(base_page(&words(&pairs, u64::to_le_bytes)), size);
+        assert_eq!(base_page(&words(&pairs, u64::to_be_bytes)), size);
+        let short = |n: u64| u32::try_from(n).unwrap();
+        assert_eq!(base_page(&words(&pairs, |n| short(n).to_le_bytes())), size);
+        assert_eq!(base_page(&words(&pairs, |n| short(n).to_be_bytes())), size);
+    }
+
+    #[test]
+    fn none_in_an_empty_or_cut_vector() {
+        assert_eq!(base_page(&[]), None);
+        assert_eq!(
+            base_page(&words(&[33, 1, 0, 0, 6, 4096], u64::to_le_bytes)),
+            None
+        );
+        assert_eq!(base_page(&words(&[33, 1, 6], u64::to_le_bytes)), None);
+        assert_eq!(base_page(&words(&[6, 4097, 0, 0], u64::to_le_bytes)), None);
+    }
+
+    #[test]
+    fn own_vector_agrees_with_the_system_call() {
+        use hugeleaf_sys::Kernel;
+        let auxv = std::fs::read("/proc/self/auxv").unwrap();
+        assert_eq!(
+            base_page(&auxv),
+            Some(hugeleaf_sys::RealKernel::new().base_page())
+        );
+    }
+
+    #[test]
+    fn without_a_vector_the_smallest_mapped_page_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        assert!(
+            captured_base_page(&root)
+                .unwrap_err()
+                .to_string()
+                .contains("base page")
+        );
+        std::fs::create_dir_all(dir.path().join("proc/12")).unwrap();
+        let smaps = "KernelPageSize:     2048 kB\nKernelPageSize:       16 kB\nKernelPageSize: x\n";
+        std::fs::write(dir.path().join("proc/12/smaps"), smaps).unwrap();
+        assert_eq!(captured_base_page(&root).unwrap().to_string(), "16K");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = base_page(&bytes);
+        }
+    }
+}

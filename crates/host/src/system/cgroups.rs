@@ -1,0 +1,370 @@
+//! cgroups that limit hugetlb pages, versions 1 and 2
+//! (Documentation/admin-guide/cgroup-v1/hugetlb.rst, cgroup-v2.rst).
+
+use std::path::Path;
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::fact::Fact;
+use crate::model::{Cgroup, HugetlbLimit};
+use crate::parse::{self, ParseError};
+use crate::root::Root;
+
+/// cgroups nest no deeper than this in practice; a loop of bind mounts would.
+const DEEPEST: usize = 32;
+
+/// A mounted hierarchy that may have the hugetlb controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// 1 or 2.
+    pub version: u8,
+    /// Where it is mounted, as in `/sys/fs/cgroup`.
+    pub at: String,
+}
+
+/// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
+pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
+    let mounts = match root.read("proc/self/mounts") {
+        Fact::Absent => root.read("proc/mounts"),
+        fact => fact,
+    };
+    mounts.and_then(|text| {
+        let mounts: Vec<Mount> = mounts_in(&text)
+            .into_iter()
+            .filter(|m| has_controller(root, m))
+            .collect();
+        if mounts.is_empty() {
+            return Fact::Absent;
+        }
+        let sizes = super::sizes_in(root, "sys/kernel/mm/hugepages");
+        let sizes: Vec<PageSize> = sizes
+            .known()
+            .into_iter()
+            .flatten()
+            .map(|(size, _)| *size)
+            .collect();
+        let mut cgroups = Vec::new();
+        for mount in mounts {
+            walk(root, &mount, "", &sizes, 0, &mut cgroups);
+        }
+        cgroups.sort_by(|a, b| a.path.cmp(&b.path));
+        Fact::Known(cgroups)
+    })
+}
+
+/// The mounts of cgroup2, and of cgroup v1 with the hugetlb controller, in a `mounts` file.
+pub fn mounts_in(mounts: &str) -> Vec<Mount> {
+    mounts_with(mounts, "hugetlb")
+}
+
+/// The mounts of cgroup2, and of cgroup v1 with a controller, in a `mounts` file.
+pub(super) fn mounts_with(mounts: &str, controller: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (at, kind, options) = (words.next()?, words.next()?, words.next()?);
+        let version = match kind {
+            "cgroup2" => 2,
+            "cgroup" if options.split(',').any(|o| o == controller) => 1,
+            _ => return None,
+        };
+        Some(Mount {
+            version,
+            at: unescape(at),
+        })
+    };
+    mounts.lines().filter_map(parse).collect()
+}
+
+/// `\040` and the like as proc(5) writes blanks in paths.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
+}
+
+fn has_controller(root: &Root, mount: &Mount) -> bool {
+    let controllers = || root.read(below(&mount.at, "", "cgroup.controllers"));
+    mount.version == 1
+        || controllers()
+            .known()
+            .is_some_and(|text| names_hugetlb(text))
+}
+
+fn names_hugetlb(controllers: &str) -> bool {
+    controllers
+        .split_ascii_whitespace()
+        .any(|name| name == "hugetlb")
+}
+
+/// A path below the root, without the leading slash that would leave it.
+pub(super) fn below(mount: &str, cgroup: &str, file: &str) -> String {
+    let path = format!("{mount}{cgroup}/{file}");
+    path.trim_start_matches('/').to_owned()
+}
+
+fn walk(
+    root: &Root,
+    mount: &Mount,
+    path: &str,
+    sizes: &[PageSize],
+    depth: usize,
+    found: &mut Vec<Cgroup>,
+) {
+    let hugetlb: Vec<HugetlbLimit> = sizes
+        .iter()
+        .filter_map(|size| limit(root, mount, path, *size))
+        .collect();
+    if !hugetlb.is_empty() {
+        found.push(Cgroup {
+            version: mount.version,
+            path: if path.is_empty() {
+                "/".to_owned()
+            } else {
+                path.to_owned()
+            },
+            folder: format!("{}{path}", mount.at),
+            hugetlb,
+        });
+    }
+    // In version 2 only children of a cgroup that hands the controller down have its files.
+    let control = || root.read(below(&mount.at, path, "cgroup.subtree_control"));
+    let hands_down = mount.version == 1 || control().known().is_some_and(|t| names_hugetlb(t));
+    if depth < DEEPEST && hands_down {
+        for name in folders(&root.path(below(&mount.at, path, ""))) {
+            walk(
+                root,
+                mount,
+                &format!("{path}/{name}"),
+                sizes,
+                depth + 1,
+                found,
+            );
+        }
+    }
+}
+
+/// The folders in a folder, sorted; none where it cannot be read: cgroups come and go.
+fn folders(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// What a cgroup allows of one size; `None` where it limits neither faults nor reservations.
+fn limit(root: &Root, mount: &Mount, path: &str, size: PageSize) -> Option<HugetlbLimit> {
+    let (max, current) = match mount.version {
+        1 => ("limit_in_bytes", "usage_in_bytes"),
+        _ => ("max", "current"),
+    };
+    let prefix = format!("hugetlb.{}", name_of(size));
+    let file = |name: &str| below(&mount.at, path, &format!("{prefix}.{name}"));
+    let limit = |name: &str| root.parse(file(name), |text| limit_of(text, size));
+    let usage = |name: &str| root.parse(file(name), parse::number).map(Bytes);
+    let fault_limit = limit(max);
+    let reservation_limit = limit(&format!("rsvd.{max}"));
+    let is_open = |limit: &Fact<Option<Bytes>>| matches!(limit, Fact::Absent | Fact::Known(None));
+    if is_open(&fault_limit) && is_open(&reservation_limit) {
+        return None;
+    }
+    Some(HugetlbLimit {
+        size,
+        fault_limit,
+        fault_usage: usage(current),
+        reservation_limit,
+        reservation_usage: usage(&format!("rsvd.{current}")),
+        hits: match mount.version {
+            1 => root.parse(file("failcnt"), parse::number),
+            _ => root.parse(file("events"), hits_of),
+        },
+    })
+}
+
+/// The size as the files of the controller are named for it, as in `2MB` (mm/hugetlb_cgroup.c).
+pub fn name_of(size: PageSize) -> String {
+    let bytes = size.bytes().get();
+    let (shift, unit) = match bytes {
+        n if n >= 1 << 30 => (30, "GB"),
+        n if n >= 1 << 20 => (20, "MB"),
+        _ => (10, "KB"),
+    };
+    format!("{}{unit}", bytes >> shift)
+}
+
+/// A limit: `max` (version 2), or a number that version 1 writes as the most a counter of pages
+/// holds, are both unlimited.
+pub fn limit_of(text: &str, size: PageSize) -> Result<Option<Bytes>, ParseError> {
+    const MOST: u64 = i64::MAX.unsigned_abs();
+    if text.trim() == "max" {
+        return Ok(None);
+    }
+    let bytes = parse::number(text)?;
+    Ok((bytes < size.round_down(MOST)).then_some(Bytes(bytes)))
+}
+
+/// The `max` line of an `events` file.
+pub fn hits_of(text: &str) -> Result<u64, ParseError> {
+    let hits = text.lines().find_map(|line| line.strip_prefix("max "));
+    let hits = hits.and_then(|n| n.trim().parse().ok());
+    hits.ok_or_else(|| ParseError::new(1, "expected a line 'max NUMBER'", text.trim()))
+}
+
+/// The cgroups that this very process is in, by version, as `proc/self/cgroup` has them.
+pub fn own(root: &Root) -> Vec<(u8, String)> {
+    let text = root.read("proc/self/cgroup");
+    text.known().map(|text| own_in(text)).unwrap_or_default()
+}
+
+/// The hugetlb controller's line and the unified one of a `cgroup` file (cgroups(7)).
+pub fn own_in(text: &str) -> Vec<(u8, String)> {
+    own_with(text, "hugetlb")
+}
+
+/// A controller's line and the unified one of a `cgroup` file.
+pub(super) fn own_with(text: &str, controller: &str) -> Vec<(u8, String)> {
+    let parse = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        match controllers {
+            "" => Some((2, path.to_owned())),
+            list if list.split(',').any(|c| c == controller) => Some((1, path.to_owned())),
+            _ => None,
+        }
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::ErrorKind;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("sys/kernel/mm/hugepages/hugepages-2048kB"))
+            .unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn version_2_tells_fault_and_reservation_limits_apart() {
+        let (_dir, root) = host(&[
+            (
+                "proc/self/mounts",
+                "x / ext4 rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\nx",
+            ),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu hugetlb\n"),
+            ("sys/fs/cgroup/cgroup.subtree_control", "hugetlb\n"),
+            ("sys/fs/cgroup/db.slice/hugetlb.2MB.max", "1073741824\n"),
+            ("sys/fs/cgroup/db.slice/hugetlb.2MB.current", "2097152\n"),
+            ("sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.max", "max\n"),
+            (
+                "sys/fs/cgroup/db.slice/hugetlb.2MB.rsvd.current",
+                "4194304\n",
+            ),
+            ("sys/fs/cgroup/db.slice/hugetlb.2MB.events", "max 3\n"),
+            ("sys/fs/cgroup/free.slice/hugetlb.2MB.max", "max\n"),
+            // Nobody handed the controller down to this one: its file is left over.
+            ("sys/fs/cgroup/free.slice/child/hugetlb.2MB.max", "0\n"),
+        ]);
+        let cgroups = read(&root);
+        let cgroups = cgroups.known().unwrap();
+        assert_eq!(cgroups.len(), 1);
+        assert_eq!(cgroups[0].path, "/db.slice");
+        assert_eq!(cgroups[0].folder, "/sys/fs/cgroup/db.slice");
+        let limit = &cgroups[0].hugetlb[0];
+        assert_eq!(limit.fault_limit, Fact::Known(Some(Bytes(1 << 30))));
+        assert_eq!(limit.reservation_limit, Fact::Known(None));
+        assert_eq!(limit.reservation_usage, Fact::Known(Bytes(4 << 20)));
+        assert_eq!(limit.hits, Fact::Known(3));
+
+        let denied = root.failing(
+            "sys/fs/cgroup/db.slice/hugetlb.2MB.max",
+            ErrorKind::PermissionDenied,
+        );
+        let cgroups = read(&denied);
+        let limit = &cgroups.known().unwrap()[0].hugetlb[0];
+        assert!(limit.fault_limit.error().unwrap().is_denied());
+    }
+
+    #[test]
+    fn version_1_unlimited_is_a_number() {
+        let folder = "mnt/huge tlb/docker/abc";
+        let (_dir, root) = host(&[
+            (
+                "proc/mounts",
+                "cgroup /mnt/huge\\040tlb cgroup rw,hugetlb 0 0\n",
+            ),
+            (
+                &format!("{folder}/hugetlb.2MB.limit_in_bytes"),
+                "9223372036852678656\n",
+            ),
+            (
+                &format!("{folder}/hugetlb.2MB.rsvd.limit_in_bytes"),
+                "2097152\n",
+            ),
+            (&format!("{folder}/hugetlb.2MB.failcnt"), "0\n"),
+        ]);
+        let cgroups = read(&root);
+        let cgroups = cgroups.known().unwrap();
+        assert_eq!(
+            (cgroups[0].version, cgroups[0].path.as_str()),
+            (1, "/docker/abc")
+        );
+        let limit = &cgroups[0].hugetlb[0];
+        assert_eq!(limit.fault_limit, Fact::Known(None));
+        assert_eq!(limit.reservation_limit, Fact::Known(Some(Bytes(2 << 20))));
+        assert!(limit.fault_usage.is_absent());
+    }
+
+    #[test]
+    fn no_controller_is_absent() {
+        let (_dir, root) = host(&[
+            (
+                "proc/self/mounts",
+                "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            ),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
+        ]);
+        assert!(read(&root).is_absent());
+        assert!(
+            read(&root.failing("proc/self/mounts", ErrorKind::PermissionDenied))
+                .error()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn names_and_own_lines() {
+        let name = |text: &str| name_of(text.parse().unwrap());
+        assert_eq!(
+            [name("64K"), name("32M"), name("16G")],
+            ["64KB", "32MB", "16GB"]
+        );
+        assert_eq!(
+            own_in("4:memory,hugetlb:/a:b\n3:cpu:/x\n0::/c\njunk"),
+            [(1, "/a:b".to_owned()), (2, "/c".to_owned())]
+        );
+        assert!(limit_of("ma", "2M".parse().unwrap()).is_err());
+        assert!(hits_of("low 0\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([a-z0-9:/, \\\\]*\n?)*") {
+            let _ = (mounts_in(&text), own_in(&text), hits_of(&text));
+            let _ = limit_of(&text, "2M".parse().unwrap());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Readers of what a host has as a whole: one module a source, its parser beside its reader.
+//!
+//! Nothing here judges. Where one file cannot be read or parsed, only the facts that come from it
+//! are unreadable; the rest of the host is still told.
+
+pub mod auxv;
+pub mod buddy;
+pub mod cgroups;
+pub mod kernel_log;
+mod limits;
+pub mod meminfo;
+mod memory_room;
+mod owners;
+mod pools;
+mod sizes;
+pub mod sysctl;
+mod thp;
+
+use std::path::Path;
+
+use hugeleaf_sys::Kernel;
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::Host;
+use crate::root::Root;
+
+pub use memory_room::memory_room;
+pub use owners::read_owners;
+pub use sizes::at_most;
+
+/// Reads the host below `root`, without [`Host::owners`] (see [`read_owners`]: it looks at every
+/// process). `kernel` answers for what only a system call tells, and only where `root` is live.
+///
+/// # Errors
+/// Where not even the size of a base page can be told; everything else is a [`crate::Fact`].
+pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+    let base_page = if root.is_live() {
+        kernel.base_page()
+    } else {
+        auxv::captured_base_page(root)?
+    };
+    let nodes = pools::nodes(root);
+    let pmd_page = thp::pmd_page(root);
+    let memory = meminfo::read(root);
+    let mut host = Host {
+        kernel: line(root, "proc/sys/kernel/osrelease"),
+        arch: arch(root),
+        base_page,
+        thp: thp::read(root, pmd_page.get()),
+        pmd_page,
+        pools: pools::read(root, memory.default_hugetlb_page.get()),
+        memory,
+        page_sizes: Vec::new(),
+        buddy: root.parse("proc/buddyinfo", buddy::parse),
+        limits: limits::read(root),
+        cgroups: cgroups::read(root),
+        owners: Vec::new(),
+        kernel_log: kernel_log::read(root),
+        nodes,
+    };
+    let own_cgroups = cgroups::own(root);
+    host.page_sizes = sizes::page_sizes(&host, &own_cgroups);
+    Ok(host)
+}
+
+/// A file of one line, without its end.
+fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
+    root.read(path).map(|text| text.trim_end().to_owned())
+}
+
+/// A file of one number.
+fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
+    root.parse(path, crate::parse::number)
+}
+
+/// The architecture; `/proc/sys/kernel/arch` is there since Linux 6.1, uname(2) always.
+fn arch(root: &Root) -> Fact<String> {
+    match line(root, "proc/sys/kernel/arch") {
+        Fact::Absent if root.is_live() => Fact::Known(hugeleaf_sys::machine()),
+        fact => fact,
+    }
+}
+
+/// The size that a folder such as `hugepages-2048kB` is named for.
+fn size_of_folder(name: &str) -> Option<PageSize> {
+    let kib: u64 = name
+        .strip_prefix("hugepages-")?
+        .strip_suffix("kB")?
+        .parse()
+        .ok()?;
+    PageSize::new(Bytes::from_kib(kib)).ok()
+}
+
+/// The sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
+fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
+    root.list(folder).map(|names| {
+        let mut sizes: Vec<(PageSize, String)> = names
+            .iter()
+            .filter_map(|name| Some((size_of_folder(name)?, format!("{folder}/{name}"))))
+            .collect();
+        sizes.sort();
+        sizes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_name_sizes() {
+        let size = |name| size_of_folder(name).map(|s| s.to_string());
+        assert_eq!(size("hugepages-2048kB").as_deref(), Some("2M"));
+        assert_eq!(size("hugepages-16777216kB").as_deref(), Some("16G"));
+        for name in [
+            "hugepages-kB",
+            "hugepages-3kB",
+            "hugepages-2048",
+            "khugepaged",
+            "",
+        ] {
+            assert_eq!(size(name), None, "{name}");
+        }
+        // 2^64 KiB saturates to a number that is no power of two.
+        assert_eq!(size("hugepages-18446744073709551615kB"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! hugetlb pools and the nodes that they lie on.
+
+use hugeleaf_units::{PageSize, Pages};
+
+use crate::fact::Fact;
+use crate::model::Pool;
+use crate::parse::ParseError;
+use crate::root::Root;
+
+const TOTALS: &str = "sys/kernel/mm/hugepages";
+const NODES: &str = "sys/devices/system/node";
+
+/// The nodes that have memory.
+pub fn nodes(root: &Root) -> Vec<u32> {
+    let named = root.parse(format!("{NODES}/has_memory"), parse_list);
+    let nodes = match named {
+        Fact::Known(nodes) => nodes,
+        // A kernel or a capture without the list: every node's folder.
+        _ => {
+            let names = root.list(NODES);
+            let names = names.known().map(Vec::as_slice).unwrap_or_default();
+            let mut nodes: Vec<u32> = names
+                .iter()
+                .filter_map(|name| name.strip_prefix("node")?.parse().ok())
+                .collect();
+            nodes.sort_unstable();
+            nodes
+        }
+    };
+    if nodes.is_empty() { vec![0] } else { nodes }
+}
+
+/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst); at most 1024 numbers, the
+/// most nodes a kernel can be built for.
+fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
+    const MOST: u32 = 1024;
+    let error = || ParseError::new(1, "expected a list of numbers as in 0-3,8", text.trim());
+    let mut numbers = Vec::new();
+    for item in text.trim().split(',').filter(|item| !item.is_empty()) {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let first: u32 = first.parse().map_err(|_| error())?;
+        let last: u32 = last.parse().map_err(|_| error())?;
+        if first > last || last >= MOST {
+            return Err(error());
+        }
+        numbers.extend(first..=last);
+    }
+    Ok(numbers)
+}
+
+/// The pools: of each size the total first, then its nodes. Empty without hugetlb. Where the list
+/// of sizes cannot be read there is one pool of the default size, of which nothing is known.
+pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
+    let sizes = super::sizes_in(root, TOTALS);
+    if let (Fact::Unreadable(error), Some(size)) = (&sizes, default) {
+        let unknown = || Fact::Unreadable(error.clone());
+        return vec![Pool {
+            size,
+            node: None,
+            total: unknown(),
+            free: unknown(),
+            reserved: unknown(),
+            surplus: unknown(),
+            overcommit: unknown(),
+        }];
+    }
+    let mut pools = Vec::new();
+    for (size, folder) in sizes.known().map(Vec::as_slice).unwrap_or_default() {
+        let pages =
+            |folder: &str, file: &str| super::number(root, format!("{folder}/{file}")).map(Pages);
+        pools.push(Pool {
+            size: *size,
+            node: None,
+            total: pages(folder, "nr_hugepages"),
+            free: pages(folder, "free_hugepages"),
+            reserved: pages(folder, "resv_hugepages"),
+            surplus: pages(folder, "surplus_hugepages"),
+            overcommit: pages(folder, "nr_overcommit_hugepages"),
+        });
+        let name = folder.rsplit('/').next().unwrap_or_default();
+        for node in nodes(root) {
+            let folder = format!("{NODES}/node{node}/hugepages/{name}");
+            let total = pages(&folder, "nr_hugepages");
+            if total.is_absent() {
+                continue;
+            }
+            pools.push(Pool {
+                size: *size,
+                node: Some(node),
+                total,
+                free: pages(&folder, "free_hugepages"),
+                reserved: Fact::Absent,
+                surplus: pages(&folder, "surplus_hugepages"),
+                overcommit: Fact::Absent,
+            });
+        }
+    }
+    pools
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_nodes() {
+        assert_eq!(parse_list("0-1,3\n").unwrap(), [0, 1, 3]);
+        assert_eq!(parse_list("\n").unwrap(), [0u32; 0]);
+        for text in ["0-", "a", "3-1", "0-4294967295"] {
+            assert!(parse_list(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_without_node_folders_has_node_0() {
+        assert_eq!(nodes(&Root::at("/nowhere")), [0]);
+        assert_eq!(read(&Root::at("/nowhere"), None), []);
+        let denied = Root::at("/nowhere").failing(TOTALS, std::io::ErrorKind::PermissionDenied);
+        let pools = read(&denied, "2M".parse().ok());
+        assert!(pools[0].total.error().unwrap().is_denied());
+    }
+}

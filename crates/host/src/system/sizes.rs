@@ -1,0 +1,275 @@
+//! Every page size of every kind, how each is enabled, and how much of it could be had now.
+
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+
+use crate::fact::Fact;
+use crate::model::{CouldBeHad, Host, PageSizeInfo, Pool, Thp, ThpOrder};
+
+/// What limits a size that must be found contiguous in free memory.
+const FREE_BLOCKS: &str = "free blocks";
+
+/// The page sizes of a host whose other facts are read. `own_cgroups` are the cgroups that this
+/// process is in, by version.
+pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo> {
+    let mut sizes = vec![PageSizeInfo {
+        size: host.base_page,
+        kind: PageKind::Base,
+        enabled: true,
+        how: "always".to_owned(),
+        could_be_had: host.memory.available.clone().map(|bytes| CouldBeHad {
+            bytes: Bytes(host.base_page.round_down(bytes.get())),
+            limited_by: "memory".to_owned(),
+        }),
+    }];
+    if let Some(thp) = host.thp.known() {
+        sizes.extend(thp.orders.iter().map(|order| thp_size(host, thp, order)));
+    }
+    let totals = host.pools.iter().filter(|pool| pool.node.is_none());
+    sizes.extend(totals.map(|pool| hugetlb_size(host, pool, own_cgroups)));
+    sizes.sort_by_key(|info| (info.size, info.kind));
+    sizes
+}
+
+fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
+    let anon = order.anon_in_force(thp);
+    let shmem = order.shmem_in_force(thp);
+    let is_on = |knob: Option<&str>| knob.is_some_and(|word| !matches!(word, "never" | "deny"));
+    let mut how: Vec<String> = Vec::new();
+    if !order.anon.is_absent() {
+        how.push(anon.unwrap_or("unknown").to_owned());
+    }
+    if !order.shmem.is_absent() {
+        how.push(format!("shmem {}", shmem.unwrap_or("unknown")));
+    }
+    PageSizeInfo {
+        size: order.size,
+        kind: PageKind::Thp,
+        enabled: is_on(anon) || is_on(shmem),
+        how: how.join("; "),
+        could_be_had: free_blocks(host, order.size).map(|bytes| CouldBeHad {
+            bytes,
+            limited_by: FREE_BLOCKS.to_owned(),
+        }),
+    }
+}
+
+/// Free bytes in blocks that hold a page of `size`.
+fn free_blocks(host: &Host, size: PageSize) -> Fact<Bytes> {
+    let buddy = host
+        .buddy
+        .known()
+        .map(|buddy| buddy.free_for(size, host.base_page));
+    match host.buddy.error() {
+        Some(error) => Fact::Unreadable(error.clone()),
+        None => buddy.into(),
+    }
+}
+
+fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageSizeInfo {
+    let count = |fact: &Fact<Pages>| fact.get().map_or("unknown".to_owned(), |n| n.to_string());
+    let pages = |fact: &Fact<Pages>| fact.get().unwrap_or_default().get();
+    PageSizeInfo {
+        size: pool.size,
+        kind: PageKind::Hugetlb,
+        enabled: pages(&pool.total) + pages(&pool.overcommit) > 0,
+        how: format!(
+            "pool {}, overcommit {}",
+            count(&pool.total),
+            count(&pool.overcommit)
+        ),
+        could_be_had: from_pool(host, pool)
+            .map(|had| within_cgroups(host, pool.size, had, own_cgroups)),
+    }
+}
+
+/// What the pool has left, and what overcommit may add to it from free contiguous memory.
+fn from_pool(host: &Host, pool: &Pool) -> Fact<CouldBeHad> {
+    for fact in [
+        &pool.total,
+        &pool.free,
+        &pool.reserved,
+        &pool.surplus,
+        &pool.overcommit,
+    ] {
+        if let Some(error) = fact.error() {
+            return Fact::Unreadable(error.clone());
+        }
+    }
+    let Some(free) = pool.free.get() else {
+        return Fact::Absent;
+    };
+    let less = |a: Pages, b: &Fact<Pages>| {
+        Pages(a.get().saturating_sub(b.get().unwrap_or_default().get()))
+    };
+    let left = less(free, &pool.reserved).of(pool.size);
+    let may_add = less(pool.overcommit.get().unwrap_or_default(), &pool.surplus).of(pool.size);
+    let can_add = free_blocks(host, pool.size).get().unwrap_or_default();
+    let limited_by = if may_add > can_add {
+        FREE_BLOCKS
+    } else {
+        "pool"
+    };
+    Fact::Known(CouldBeHad {
+        bytes: left + may_add.min(can_add),
+        limited_by: limited_by.to_owned(),
+    })
+}
+
+/// The same, less what the cgroups that this process is in leave of it: both a fault limit and a
+/// reservation limit bound what can be used.
+fn within_cgroups(
+    host: &Host,
+    size: PageSize,
+    mut had: CouldBeHad,
+    own_cgroups: &[(u8, String)],
+) -> CouldBeHad {
+    for cgroup in host.cgroups.known().into_iter().flatten() {
+        let is_own = |(version, path): &(u8, String)| {
+            let path = std::path::Path::new(path);
+            *version == cgroup.version && path.starts_with(&cgroup.path)
+        };
+        if !own_cgroups.iter().any(is_own) {
+            continue;
+        }
+        for limit in cgroup.hugetlb.iter().filter(|limit| limit.size == size) {
+            let pairs = [
+                (&limit.fault_limit, &limit.fault_usage),
+                (&limit.reservation_limit, &limit.reservation_usage),
+            ];
+            for (limit, usage) in pairs {
+                if let Some(limit) = limit.get().flatten() {
+                    let left = limit - usage.get().unwrap_or_default();
+                    if left < had.bytes {
+                        had.bytes = left;
+                        had.limited_by = format!("cgroup {}", cgroup.path);
+                    }
+                }
+            }
+        }
+    }
+    had
+}
+
+/// The most that could be had on pages of `size` were all available memory made contiguous: an
+/// upper bound on what compaction, dropping page cache, and for hugetlb growing the pool, can give.
+/// Memory that cannot be moved makes it less.
+pub fn at_most(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
+    let pool = host
+        .pools
+        .iter()
+        .find(|p| p.node.is_none() && p.size == info.size);
+    let idle = match (info.kind, pool) {
+        (PageKind::Hugetlb, Some(pool)) => {
+            let free = pool.free.get().unwrap_or_default().get();
+            let reserved = pool.reserved.get().unwrap_or_default().get();
+            Pages(free.saturating_sub(reserved)).of(info.size)
+        }
+        _ => Bytes::ZERO,
+    };
+    let whole = |bytes: Bytes| Bytes(info.size.round_down(bytes.get()));
+    host.memory
+        .available
+        .clone()
+        .map(|available| whole(available) + idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root::Root;
+    use hugeleaf_sys::RealKernel;
+    use std::io::ErrorKind;
+
+    fn fixture(name: &str) -> Root {
+        Root::at(format!(
+            "{}/../../fixtures/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        ))
+    }
+
+    fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<CouldBeHad>, Fact<Bytes>) {
+        let host = crate::read_host(root, &RealKernel::new()).unwrap();
+        let wanted = size.parse().unwrap();
+        let mut sizes = host.page_sizes.iter();
+        let info = sizes
+            .find(|info| info.size == wanted && info.kind == kind)
+            .unwrap();
+        (info.could_be_had.clone(), at_most(&host, info))
+    }
+
+    fn known(bytes: u64, limited_by: &str) -> Fact<CouldBeHad> {
+        let limited_by = limited_by.to_owned();
+        Fact::Known(CouldBeHad {
+            bytes: Bytes(bytes),
+            limited_by,
+        })
+    }
+
+    #[test]
+    fn a_pool_gives_what_is_not_reserved_and_what_overcommit_may_add() {
+        let root = fixture("x86-4k-two-nodes");
+        let (now, most) = had(&root, PageKind::Hugetlb, "2M");
+        assert_eq!(now, known((6000 - 1200 + 512 - 128) << 21, "pool"));
+        assert_eq!(most, Fact::Known(Bytes((96 << 30) + (4800 << 21))));
+        assert_eq!(had(&root, PageKind::Hugetlb, "1G").0, known(0, "pool"));
+        // Reserved to the last page: nothing is left.
+        assert_eq!(
+            had(&fixture("no-thp"), PageKind::Hugetlb, "2M").0,
+            known(0, "pool")
+        );
+    }
+
+    #[test]
+    fn overcommit_adds_no_more_than_is_free_in_one_piece() {
+        let root = fixture("arm64-64k");
+        assert_eq!(
+            had(&root, PageKind::Hugetlb, "2M").0,
+            known(2 << 30, "pool")
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
+        write(&format!("{pool}/nr_hugepages"), "0");
+        write(&format!("{pool}/free_hugepages"), "0");
+        write(&format!("{pool}/nr_overcommit_hugepages"), "9");
+        write("proc/1/smaps", "KernelPageSize: 4 kB\n");
+        write(
+            "proc/buddyinfo",
+            "Node 0, zone Normal 7 7 7 7 7 7 7 7 7 2 0\n",
+        );
+        let now = had(&Root::at(dir.path()), PageKind::Hugetlb, "2M").0;
+        assert_eq!(now, known(4 << 20, FREE_BLOCKS));
+    }
+
+    #[test]
+    fn the_own_cgroup_bounds_what_the_pool_has() {
+        let root = fixture("arm64-16k");
+        let now = had(&root, PageKind::Hugetlb, "32M").0;
+        assert_eq!(now, known(1 << 30, "cgroup /docker/4c1f"));
+        // Out of that cgroup the whole pool is there.
+        let root = root.failing("proc/self/cgroup", ErrorKind::NotFound);
+        assert_eq!(
+            had(&root, PageKind::Hugetlb, "32M").0,
+            known(4 << 30, "pool")
+        );
+    }
+
+    #[test]
+    fn thp_is_bound_by_free_blocks_and_unknown_without_them() {
+        let root = fixture("arm64-64k");
+        let now = had(&root, PageKind::Thp, "512M").0;
+        assert_eq!(now, known(161 << 29, FREE_BLOCKS));
+        let root = root.failing("proc/buddyinfo", ErrorKind::PermissionDenied);
+        assert!(
+            had(&root, PageKind::Thp, "512M")
+                .0
+                .error()
+                .unwrap()
+                .is_denied()
+        );
+    }
+}

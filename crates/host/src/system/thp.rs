@@ -1,0 +1,139 @@
+//! Transparent huge pages (Documentation/admin-guide/mm/transhuge.rst).
+
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use crate::fact::Fact;
+use crate::model::{Khugepaged, Thp, ThpOrder};
+use crate::parse::{self, ParseError};
+use crate::root::Root;
+
+const FOLDER: &str = "sys/kernel/mm/transparent_hugepage";
+
+/// The size of a PMD-mapped huge page.
+pub fn pmd_page(root: &Root) -> Fact<PageSize> {
+    root.parse(format!("{FOLDER}/hpage_pmd_size"), |text| {
+        let bytes = Bytes(parse::number(text)?);
+        PageSize::new(bytes).map_err(|_| ParseError::new(1, "expected a page size", text.trim()))
+    })
+}
+
+/// All knobs; absent where the kernel has no THP.
+pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
+    super::sizes_in(root, FOLDER).map(|folders| Thp {
+        enabled: knob(root, "enabled"),
+        defrag: knob(root, "defrag"),
+        shmem_enabled: knob(root, "shmem_enabled"),
+        use_zero_page: switch(root, "use_zero_page"),
+        shrink_underused: switch(root, "shrink_underused"),
+        khugepaged: khugepaged(root),
+        orders: orders(root, folders, pmd),
+    })
+}
+
+/// A knob such as `always [madvise] never`.
+fn knob(root: &Root, name: &str) -> Fact<String> {
+    root.parse(format!("{FOLDER}/{name}"), parse::chosen)
+}
+
+fn switch(root: &Root, name: &str) -> Fact<bool> {
+    super::number(root, format!("{FOLDER}/{name}")).map(|n| n != 0)
+}
+
+fn khugepaged(root: &Root) -> Khugepaged {
+    let number = |name: &str| super::number(root, format!("{FOLDER}/khugepaged/{name}"));
+    Khugepaged {
+        defrag: switch(root, "khugepaged/defrag"),
+        pages_to_scan: number("pages_to_scan").map(Pages),
+        scan_sleep_millis: number("scan_sleep_millisecs"),
+        alloc_sleep_millis: number("alloc_sleep_millisecs"),
+        max_ptes_none: number("max_ptes_none").map(Pages),
+        max_ptes_swap: number("max_ptes_swap").map(Pages),
+        max_ptes_shared: number("max_ptes_shared").map(Pages),
+        pages_collapsed: number("pages_collapsed"),
+        full_scans: number("full_scans"),
+    }
+}
+
+/// The sizes with their own knobs. Before Linux 6.8 there are none for anonymous memory and before
+/// 6.11 none for shared memory: the PMD size then follows the knobs above, which is what `inherit`
+/// means.
+fn orders(root: &Root, folders: Vec<(PageSize, String)>, pmd: Option<PageSize>) -> Vec<ThpOrder> {
+    let own = |folder: &str, name: &str| root.parse(format!("{folder}/{name}"), parse::chosen);
+    let mut orders: Vec<ThpOrder> = folders
+        .into_iter()
+        .map(|(size, folder)| ThpOrder {
+            size,
+            anon: own(&folder, "enabled"),
+            shmem: own(&folder, "shmem_enabled"),
+        })
+        .collect();
+    let Some(pmd) = pmd else {
+        return orders;
+    };
+    let inherit = || Fact::Known("inherit".to_owned());
+    let no_shmem_knobs = orders.iter().all(|order| order.shmem.is_absent());
+    if orders.is_empty() {
+        orders.push(ThpOrder {
+            size: pmd,
+            anon: inherit(),
+            shmem: inherit(),
+        });
+    } else if no_shmem_knobs && let Some(order) = orders.iter_mut().find(|o| o.size == pmd) {
+        order.shmem = inherit();
+    }
+    orders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(FOLDER).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn an_old_kernel_has_one_size_that_follows_the_knobs_above() {
+        let (_dir, root) = host(&[
+            ("hpage_pmd_size", "2097152\n"),
+            ("enabled", "[always] madvise never\n"),
+            (
+                "shmem_enabled",
+                "always within_size advise [never] deny force\n",
+            ),
+        ]);
+        let thp = read(&root, pmd_page(&root).get());
+        let thp = thp.known().unwrap();
+        assert_eq!(thp.orders.len(), 1);
+        assert_eq!(thp.orders[0].anon_in_force(thp), Some("always"));
+        assert_eq!(thp.orders[0].shmem_in_force(thp), Some("never"));
+    }
+
+    #[test]
+    fn a_cut_knob_is_unreadable_and_the_others_are_known() {
+        let (_dir, root) = host(&[
+            ("hpage_pmd_size", "3\n"),
+            ("enabled", "always [madv"),
+            ("hugepages-64kB/enabled", "always inherit [madvise] never\n"),
+        ]);
+        assert!(pmd_page(&root).error().is_some());
+        let thp = read(&root, None);
+        let thp = thp.known().unwrap();
+        assert!(thp.enabled.error().is_some());
+        assert!(thp.defrag.is_absent());
+        assert_eq!(thp.orders[0].anon_in_force(thp), Some("madvise"));
+        assert!(thp.orders[0].shmem.is_absent());
+    }
+
+    #[test]
+    fn a_kernel_without_thp_says_absent() {
+        assert!(read(&Root::at("/nowhere"), None).is_absent());
+    }
+}

@@ -1,0 +1,28 @@
+//! Proof: experiments on running programs, and their statistics.
+//!
+//! An experiment measures a [`Metric`] on a [`Subject`] whose memory is moved between base and
+//! large pages, pair by pair of intervals in random order, until its [`rule`] has seen enough; the
+//! result is a ratio with an interval, a verdict, and what else moved.
+//!
+//! This crate must not draw or print (that is `hugeleaf-report`), and moves memory only through a
+//! [`Subject`]: what is left behind is that subject's business, and so is putting it back.
+//!
+//! Main types: [`run`], [`Settings`], [`Subject`], [`Metric`], [`ResultFile`], [`stats`],
+//! [`simulate`].
+
+pub mod experiment;
+pub mod live;
+pub mod metric;
+pub mod result;
+pub mod rule;
+pub mod simulate;
+pub mod stats;
+pub mod subject;
+
+pub use experiment::{Circumstances, Event, Keep, ProveError, Settings, run};
+pub use live::{LiveSubject, circumstances};
+pub use metric::{Metric, MetricError, MetricSpec};
+pub use result::{Design, Ending, ResultFile, WriteError, write_whole};
+pub use rule::Rule;
+pub use stats::Verdict;
+pub use subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};

@@ -1,0 +1,495 @@
+//! The subject that `prove` is about: running processes, moved by `hugeleaf-change`.
+//!
+//! What is moved is chosen once, before anything is touched, and the same ranges go back and
+//! forth: memory that was on large pages before stays there in both arms, and what the server
+//! takes meanwhile stays as it comes.
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::eligible::{self, Block, Kind, Rules};
+use hugeleaf_change::{
+    ChangeError, DemoteOptions, Ended, Percent, PromoteOptions, demote, promote,
+};
+use hugeleaf_host::process::identity;
+use hugeleaf_host::process::stat::{parse_stat, parse_status};
+use hugeleaf_host::{Fact, Held, Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::{Bytes, Range};
+
+use crate::experiment::Circumstances;
+use crate::result::{HostFingerprint, Knob};
+use crate::subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};
+
+type Ranges = Vec<(Pid, Vec<Range>)>;
+
+/// Running processes.
+pub struct LiveSubject<'a> {
+    kernel: &'a dyn Kernel,
+    root: &'a Root,
+    host: &'a Host,
+    name: String,
+    /// The processes, with what tells each from a later one of the same id.
+    processes: Vec<(Pid, (u64, [u64; 4]))>,
+    /// The part of a process's time that moving may take.
+    budget: Percent,
+    /// What is moved.
+    ranges: Ranges,
+}
+
+impl<'a> LiveSubject<'a> {
+    /// The processes `pids`, called `name`. `budget` is the part of their time that moving them
+    /// may take: all of it is quickest, and nothing is measured meanwhile.
+    pub fn new(
+        kernel: &'a dyn Kernel,
+        root: &'a Root,
+        host: &'a Host,
+        name: &str,
+        pids: &[Pid],
+        budget: Percent,
+    ) -> LiveSubject<'a> {
+        LiveSubject {
+            kernel,
+            root,
+            host,
+            name: name.to_owned(),
+            processes: (pids.iter())
+                .filter_map(|pid| Some((*pid, identity(root, *pid).ok()?)))
+                .collect(),
+            budget,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Those that still live and are still the same.
+    fn alive(&self) -> Vec<Pid> {
+        (self.processes.iter())
+            .filter(|(pid, who)| identity(self.root, *pid).is_ok_and(|now| now == *who))
+            .map(|(pid, _)| *pid)
+            .collect()
+    }
+
+    fn ended(&self) -> SubjectError {
+        SubjectError::Ended {
+            pid: self.processes.first().map_or(Pid(0), |p| p.0),
+        }
+    }
+
+    /// Reads those that live; `Ended` where none does.
+    fn read(&self, pids: &[Pid], looking: Looking) -> Result<Vec<Process>, SubjectError> {
+        let alive = self.alive();
+        let mut read = Vec::new();
+        for pid in pids.iter().filter(|p| alive.contains(p)) {
+            match read_process(self.root, self.kernel, self.host, *pid, looking) {
+                Ok(process) => read.push(process),
+                Err(ProcessError::Gone { .. } | ProcessError::Zombie { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if read.is_empty() {
+            return Err(self.ended());
+        }
+        Ok(read)
+    }
+
+    /// The processes whose memory is moved.
+    fn moved(&self) -> Vec<Pid> {
+        match self.ranges.is_empty() {
+            true => self.processes.iter().map(|p| p.0).collect(),
+            false => self.ranges.iter().map(|r| r.0).collect(),
+        }
+    }
+
+    fn table(&self) -> Result<Vec<Held>, SubjectError> {
+        let mut table = Vec::new();
+        for process in self.read(&self.moved(), Looking::Summary)? {
+            match &process.by_page_size {
+                Fact::Known(sizes) => {
+                    for held in sizes {
+                        Held::add(&mut table, held.size, held.kind, held.bytes);
+                    }
+                }
+                Fact::Absent => {}
+                Fact::Unreadable(e) => {
+                    return Err(SubjectError::Process(ProcessError::Read(e.clone())));
+                }
+            }
+        }
+        Ok(table)
+    }
+}
+
+/// The blocks of some processes, told apart by whether they can be moved back.
+#[derive(Default)]
+struct Blocks {
+    both_ways: Ranges,
+    both_ways_bytes: Bytes,
+    one_way: Ranges,
+    one_way_bytes: Bytes,
+    /// Why some go one way only.
+    is_locked: bool,
+    is_shared: bool,
+}
+
+impl Blocks {
+    fn of(processes: &[Process], plans: &[eligible::Plan]) -> Blocks {
+        let mut blocks = Blocks::default();
+        for (process, plan) in processes.iter().zip(plans) {
+            for block in &plan.blocks {
+                blocks.add(process.pid, block);
+            }
+        }
+        blocks
+    }
+
+    fn add(&mut self, pid: Pid, block: &Block) {
+        // Program text that was collapsed cannot be split from outside, and is little: left out.
+        let goes_back = match block.kind {
+            Kind::Private => !block.locked,
+            Kind::Shared => !block.locked && block.exclusive && !block.attach,
+            Kind::File => return,
+        };
+        let (list, bytes) = match goes_back {
+            true => (&mut self.both_ways, &mut self.both_ways_bytes),
+            false => (&mut self.one_way, &mut self.one_way_bytes),
+        };
+        if !block.attach {
+            *bytes += block.range.len();
+        }
+        if !goes_back {
+            self.is_locked |= block.locked;
+            self.is_shared |= !block.locked;
+        }
+        match list.last_mut() {
+            Some((last, ranges)) if *last == pid => ranges.push(block.range),
+            _ => list.push((pid, vec![block.range])),
+        }
+    }
+
+    fn why_one_way(&self) -> String {
+        match (self.is_shared, self.is_locked) {
+            (true, true) => "the memory is shared by several processes and locked with mlock",
+            (false, true) => "the memory is locked with mlock",
+            _ => "the memory is shared by several processes",
+        }
+        .to_owned()
+            + ", and the kernel splits no such pages from outside"
+    }
+}
+
+impl Subject for LiveSubject<'_> {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn prepare(&mut self) -> Result<Prepared, SubjectError> {
+        let Some(huge) = self.host.pmd_page.get() else {
+            return Err(ChangeError::NoThp.into());
+        };
+        let pids: Vec<Pid> = self.processes.iter().map(|p| p.0).collect();
+        let processes = self.read(&pids, Looking::Pages)?;
+        let rules = Rules {
+            huge,
+            base: self.kernel.base_page(),
+            min_resident: Percent::ALL,
+            only: vec![None; processes.len()],
+        };
+        let all: Vec<&Process> = processes.iter().collect();
+        let up = Blocks::of(&processes, &eligible::plan(&all, &rules));
+        let splits: Vec<_> = (processes.iter().enumerate())
+            .map(|(index, process)| eligible::plan_split(index, process, &rules))
+            .collect();
+        let down = Blocks::of(&processes, &splits);
+        self.choose(up, down)
+    }
+
+    fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
+        let alive = self.alive();
+        let only: Ranges = (self.ranges.iter())
+            .filter(|(pid, _)| alive.contains(pid))
+            .cloned()
+            .collect();
+        if only.is_empty() {
+            return Err(self.ended());
+        }
+        let pids: Vec<Pid> = only.iter().map(|r| r.0).collect();
+        let only = Some(only);
+        let (budget, quiet) = (self.budget, &mut |_: &_| {});
+        let (kernel, root, host) = (self.kernel, self.root, self.host);
+        let outcome = match arm {
+            Arm::Large => {
+                // Splitting gives base pages back that hold only zeroes (kernel-notes.md). Blocks
+                // that were whole before the experiment are not any more, and must be taken all
+                // the same: that restores their size and grows nobody beyond it.
+                let options = PromoteOptions {
+                    budget,
+                    only,
+                    min_resident: Percent::new(1).unwrap_or(Percent::ALL),
+                    ..PromoteOptions::default()
+                };
+                promote(kernel, root, host, &pids, &options, quiet, stop)
+            }
+            Arm::Base => {
+                let options = DemoteOptions {
+                    budget,
+                    only,
+                    ..DemoteOptions::default()
+                };
+                demote(kernel, root, host, &pids, &options, quiet, stop)
+            }
+        };
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(ChangeError::Process(ProcessError::Gone { .. } | ProcessError::Zombie { .. })) => {
+                return Err(self.ended());
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let has_ended = |e: Option<Ended>| e.is_some();
+        if outcome.processes.iter().all(|p| has_ended(p.ended)) {
+            return Err(self.ended());
+        }
+        Ok(())
+    }
+
+    fn coverage(&mut self) -> Result<f64, SubjectError> {
+        Ok(Held::coverage(&self.table()?).unwrap_or(0.0))
+    }
+
+    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
+        let table = self.table()?;
+        Ok((table.iter())
+            .map(|h| SizeHeld::new(h.size, h.kind, h.bytes))
+            .collect())
+    }
+
+    fn beside(&mut self) -> Beside {
+        let ticks = hugeleaf_sys::ticks_per_second();
+        #[allow(clippy::cast_precision_loss)]
+        let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
+        let mut beside = Beside::default();
+        let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
+        for (pid, _) in &self.processes {
+            let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
+            if let Some(stat) = stat.known() {
+                let (user, system) = (&mut beside.user_seconds, &mut beside.system_seconds);
+                *user = Some(user.unwrap_or(0.0) + seconds(stat.user_ticks));
+                *system = Some(system.unwrap_or(0.0) + seconds(stat.system_ticks));
+            }
+            let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
+            if let Some(status) = status.known() {
+                let hugetlb = status.hugetlb.unwrap_or_default();
+                if let Some(resident) = status.resident {
+                    beside.resident = plus(beside.resident, resident + hugetlb);
+                }
+                if let Some(tables) = status.page_tables {
+                    beside.page_tables = plus(beside.page_tables, tables);
+                }
+            }
+        }
+        let vmstat = self.root.read("proc/vmstat");
+        beside.compaction_stalls = vmstat.known().and_then(|t| compaction_stalls(t));
+        beside
+    }
+}
+
+impl LiveSubject<'_> {
+    /// What to experiment on: the larger of what could go up and what could come down; of that,
+    /// what goes both ways, unless most of it goes one way only.
+    fn choose(&mut self, up: Blocks, down: Blocks) -> Result<Prepared, SubjectError> {
+        let mut notes = Vec::new();
+        let up_all = up.both_ways_bytes + up.one_way_bytes;
+        if down.both_ways_bytes > up_all {
+            self.ranges = down.both_ways;
+            if !up_all.is_zero() {
+                notes.push(format!("{up_all} on base pages stay there in both arms."));
+            }
+            return Ok(Prepared {
+                began: Arm::Large,
+                bytes: down.both_ways_bytes,
+                one_way: None,
+                notes,
+            });
+        }
+        if up_all.is_zero() {
+            let why = match (down.one_way_bytes.is_zero(), down.is_locked) {
+                (true, _) => "no range of it can be moved to large pages".to_owned(),
+                (false, _) => format!(
+                    "it is on large pages already, and does not go back: {}",
+                    down.why_one_way()
+                ),
+            };
+            let target = self.name.clone();
+            return Err(SubjectError::Nothing { target, why });
+        }
+        let already = down.both_ways_bytes + down.one_way_bytes;
+        if !already.is_zero() {
+            notes.push(format!(
+                "{already} were on large pages before and stay there in both arms."
+            ));
+        }
+        if up.both_ways_bytes >= up.one_way_bytes {
+            if !up.one_way_bytes.is_zero() {
+                notes.push(format!(
+                    "{} are left out: {}.",
+                    up.one_way_bytes,
+                    up.why_one_way()
+                ));
+            }
+            self.ranges = up.both_ways;
+            return Ok(Prepared {
+                began: Arm::Base,
+                bytes: up.both_ways_bytes,
+                one_way: None,
+                notes,
+            });
+        }
+        let why = up.why_one_way();
+        notes.push(format!(
+            "{why}: it is measured before and after instead, and the memory stays on large pages \
+             until the server is restarted."
+        ));
+        let bytes = up_all;
+        self.ranges = joined(up.both_ways, up.one_way);
+        Ok(Prepared {
+            began: Arm::Base,
+            bytes,
+            one_way: Some(why),
+            notes,
+        })
+    }
+}
+
+/// Two lists of ranges as one, one entry a process.
+fn joined(mut a: Ranges, b: Ranges) -> Ranges {
+    for (pid, ranges) in b {
+        match a.iter_mut().find(|(p, _)| *p == pid) {
+            Some((_, known)) => known.extend(ranges),
+            None => a.push((pid, ranges)),
+        }
+    }
+    a
+}
+
+/// `compact_stall` of `/proc/vmstat`: how often an allocation waited for compaction.
+fn compaction_stalls(vmstat: &str) -> Option<u64> {
+    let line = vmstat
+        .lines()
+        .find_map(|l| l.strip_prefix("compact_stall "))?;
+    line.trim().parse().ok()
+}
+
+/// What a result says of the machine and of the knobs in force. `command` is what was typed; its
+/// passwords are left out.
+pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstances {
+    let cpuinfo = root.read("proc/cpuinfo");
+    let cpuinfo = cpuinfo.known().map_or("", String::as_str);
+    let mut knobs = Vec::new();
+    let mut knob = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let name = name.to_owned();
+            knobs.push(Knob { name, value });
+        }
+    };
+    if let Some(thp) = host.thp.known() {
+        knob("enabled", thp.enabled.known().cloned());
+        knob("defrag", thp.defrag.known().cloned());
+        knob("shmem_enabled", thp.shmem_enabled.known().cloned());
+        let k = &thp.khugepaged;
+        knob(
+            "khugepaged/pages_to_scan",
+            k.pages_to_scan.get().map(|p| p.0.to_string()),
+        );
+        let sleep = k.scan_sleep_millis.get();
+        knob(
+            "khugepaged/scan_sleep_millisecs",
+            sleep.map(|s| s.to_string()),
+        );
+        for order in &thp.orders {
+            let name = format!("hugepages-{}kB/enabled", order.size.bytes().get() / 1024);
+            knob(&name, order.anon.known().cloned());
+        }
+    }
+    let proactive = host.limits.compaction_proactiveness.get();
+    knob(
+        "vm.compaction_proactiveness",
+        proactive.map(|v| v.to_string()),
+    );
+    Circumstances {
+        host: HostFingerprint {
+            kernel: host.kernel.known().cloned(),
+            arch: host.arch.known().cloned(),
+            processor: processor(cpuinfo),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            nodes: host.nodes.len(),
+            memory_bytes: host.memory.total.get().map(Bytes::get),
+            base_page_bytes: host.base_page.bytes().get(),
+            large_page_bytes: host.pmd_page.get().map(|p| p.bytes().get()),
+            is_virtual: flags(cpuinfo).map(|f| f.split(' ').any(|f| f == "hypervisor")),
+        },
+        knobs,
+        command: command.iter().map(|a| crate::metric::redact(a)).collect(),
+        started: jiff::Timestamp::now()
+            .round(jiff::Unit::Second)
+            .map_or_else(|_| String::new(), |t| t.to_string()),
+    }
+}
+
+fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = cpuinfo.lines().filter_map(|l| l.split_once(':'));
+    fields
+        .find(|(n, _)| n.trim() == name)
+        .map(|(_, v)| v.trim())
+}
+
+fn processor(cpuinfo: &str) -> Option<String> {
+    cpuinfo_field(cpuinfo, "model name").map(str::to_owned)
+}
+
+/// The processor's flags; only x86 has the line.
+fn flags(cpuinfo: &str) -> Option<&str> {
+    cpuinfo_field(cpuinfo, "flags")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_stalls() {
+        assert_eq!(compaction_stalls("a 1\ncompact_stall 42\nb 2\n"), Some(42));
+        assert_eq!(compaction_stalls("compact_stall x\n"), None);
+        assert_eq!(compaction_stalls(""), None);
+    }
+
+    #[test]
+    fn a_virtual_processor_says_so() {
+        let text = "model name\t: Some CPU @ 2GHz\nflags\t\t: fpu hypervisor sse\n";
+        assert_eq!(processor(text).as_deref(), Some("Some CPU @ 2GHz"));
+        assert_eq!(flags(text), Some("fpu hypervisor sse"));
+        assert_eq!(flags("Features : fp"), None);
+    }
+
+    #[test]
+    fn what_goes_back_is_told_apart() {
+        let block = |kind, locked, exclusive, attach| Block {
+            range: Range::new(0x20_0000, 0x40_0000).unwrap(),
+            role: hugeleaf_host::Role::Anon,
+            kind,
+            object: (0, 0, 0, false),
+            attach,
+            missing: Bytes::ZERO,
+            locked,
+            exclusive,
+        };
+        let goes_back = |b: Block| {
+            let mut blocks = Blocks::default();
+            blocks.add(Pid(1), &b);
+            (blocks.both_ways.len(), blocks.one_way.len())
+        };
+        assert_eq!(goes_back(block(Kind::Private, false, true, false)), (1, 0));
+        assert_eq!(goes_back(block(Kind::Private, true, true, false)), (0, 1));
+        assert_eq!(goes_back(block(Kind::Shared, false, true, false)), (1, 0));
+        assert_eq!(goes_back(block(Kind::Shared, false, false, false)), (0, 1));
+        assert_eq!(goes_back(block(Kind::File, false, true, false)), (0, 0));
+    }
+}

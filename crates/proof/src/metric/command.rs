@@ -1,0 +1,166 @@
+//! A metric that a command prints.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::info::last_number;
+use super::{Kind, Metric, MetricError, Reading};
+use crate::stats::Better;
+
+/// A command that takes longer is ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// No more of its output is read: a number is short.
+const MOST_OUTPUT: u64 = 64 * 1024;
+
+/// `cmd:COMMAND`: what `sh -c COMMAND` prints last.
+#[derive(Debug)]
+pub struct Command {
+    command: String,
+    gauge: Option<Better>,
+}
+
+impl Command {
+    /// The command, run anew for every reading; a rising counter unless `gauge` says otherwise.
+    pub fn new(command: &str, gauge: Option<Better>) -> Command {
+        Command {
+            command: command.to_owned(),
+            gauge,
+        }
+    }
+
+    fn unreachable(&self, reason: impl Into<String>) -> MetricError {
+        MetricError::Unreachable {
+            metric: self.name(),
+            reason: reason.into(),
+            next: format!("try it by hand: sh -c '{}'", self.command),
+        }
+    }
+
+    fn output(&self) -> Result<String, MetricError> {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", &self.command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Its own group, so that Ctrl-C at the terminal ends the experiment, not the reading,
+            // and so that a command that hangs can be ended with all it started.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| self.unreachable(format!("sh: {e}")))?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let out = out.map(read_apart);
+        let err = err.map(read_apart);
+        let text = out.and_then(|o| o.recv_timeout(PATIENCE).ok());
+        let Some(text) = text else {
+            end(&mut child);
+            return Err(self.unreachable(format!("no answer in {} s", PATIENCE.as_secs())));
+        };
+        let status = child.wait().map_err(|e| self.unreachable(e.to_string()))?;
+        if status.success() {
+            return Ok(text);
+        }
+        let said = err
+            .and_then(|e| e.recv_timeout(Duration::from_secs(1)).ok())
+            .and_then(|t| t.lines().last().map(|l| format!(": {l}")))
+            .unwrap_or_default();
+        Err(self.unreachable(format!("{status}{said}")))
+    }
+}
+
+/// Reads a pipe in a thread of its own: both pipes must be drained at once.
+fn read_apart(pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.take(MOST_OUTPUT).read_to_end(&mut bytes);
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+/// Ends a child and all of its process group.
+fn end(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok();
+    if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+impl Metric for Command {
+    fn name(&self) -> String {
+        format!("cmd:{}", super::redact(&self.command))
+    }
+
+    fn unit(&self) -> String {
+        match self.gauge {
+            Some(_) => "value".into(),
+            None => "1/s".into(),
+        }
+    }
+
+    fn better(&self) -> Better {
+        self.gauge.unwrap_or(Better::Higher)
+    }
+
+    fn kind(&self) -> Kind {
+        match self.gauge {
+            Some(_) => Kind::Gauge,
+            None => Kind::Counter,
+        }
+    }
+
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        let text = self.output()?;
+        let value = last_number(&text).map_err(|e| MetricError::Garbage {
+            metric: self.name(),
+            what: e.to_string(),
+            next: format!("make it print one number last: sh -c '{}'", self.command),
+        })?;
+        Ok(match self.gauge {
+            Some(_) => Reading::Gauge(value),
+            None => Reading::Counter(value),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_is_printed() {
+        let mut m = Command::new("echo served: 41", None);
+        assert_eq!(m.read(), Ok(Reading::Counter(41.0)));
+        let mut m = Command::new("echo 2.5", Some(Better::Lower));
+        assert_eq!(m.read(), Ok(Reading::Gauge(2.5)));
+        assert_eq!(m.better(), Better::Lower);
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let failed = Command::new("echo no such stat >&2; exit 4", None).read();
+        let Err(MetricError::Unreachable { reason, .. }) = failed else {
+            panic!("{failed:?}");
+        };
+        assert!(
+            reason.contains('4') && reason.contains("no such stat"),
+            "{reason}"
+        );
+        for garbage in ["echo hello", "true", "printf '\\377\\376'"] {
+            let e = Command::new(garbage, None).read().unwrap_err();
+            assert!(matches!(e, MetricError::Garbage { .. }), "{garbage}: {e}");
+        }
+    }
+
+    #[test]
+    fn endless_output_ends() {
+        // The pipe is closed after 64 KiB, and the command dies of that.
+        let e = Command::new("yes 1", None).read().unwrap_err();
+        assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+    }
+}

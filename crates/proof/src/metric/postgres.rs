@@ -1,0 +1,131 @@
+//! Transactions of a PostgreSQL database.
+
+use std::time::Duration;
+
+use ::postgres::{Client, NoTls, SimpleQueryMessage};
+
+use super::{Kind, Metric, MetricError, Reading};
+use crate::stats::Better;
+
+/// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
+pub struct Postgres {
+    client: Client,
+    name: String,
+    query: &'static str,
+    /// Transactions of this connection that the counter holds by the next reading.
+    own: f64,
+    last: f64,
+}
+
+/// From PostgreSQL 15 on a backend can be made to report at once, so that this connection's own
+/// transactions are in the next reading and can be taken off exactly.
+const FORCED: &str = "SELECT xact_commit + xact_rollback, pg_stat_force_next_flush() \
+     FROM pg_stat_database WHERE datname = current_database()";
+const PLAIN: &str = "SELECT xact_commit + xact_rollback \
+     FROM pg_stat_database WHERE datname = current_database()";
+const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_force_next_flush'";
+
+/// By how much a counter read without forcing may seem to fall, because this connection's own
+/// transactions show late.
+const LATE: f64 = 8.0;
+
+impl Postgres {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`MetricError::Unreachable`].
+    pub fn connect(dsn: &str) -> Result<Postgres, MetricError> {
+        let name = format!("postgres:{}", super::redact(dsn));
+        let name = name.replacen("postgres:postgres://", "postgres://", 1);
+        let fail = |e: ::postgres::Error| unreachable(&name, &e);
+        let mut config: ::postgres::Config = dsn.parse().map_err(fail)?;
+        config
+            .application_name("hugeleaf")
+            .connect_timeout(Duration::from_secs(5));
+        let mut client = config.connect(NoTls).map_err(fail)?;
+        // One statement a transaction: what is counted is what is sent.
+        client
+            .simple_query("SET statement_timeout = '10s'")
+            .map_err(fail)?;
+        let forced = number(&client.simple_query(HAS_FORCE).map_err(fail)?) == Some(1.0);
+        let mut postgres = Postgres {
+            client,
+            name,
+            query: if forced { FORCED } else { PLAIN },
+            own: 0.0,
+            last: 0.0,
+        };
+        // The first reading settles what connecting cost; only differences are used.
+        postgres.read()?;
+        Ok(postgres)
+    }
+}
+
+fn unreachable(name: &str, e: &::postgres::Error) -> MetricError {
+    // The library's own text leaves the server's out.
+    let reason = match (e.as_db_error(), std::error::Error::source(e)) {
+        (Some(db), _) => db.message().to_owned(),
+        (None, Some(source)) => format!("{e}: {source}"),
+        (None, None) => e.to_string(),
+    };
+    MetricError::Unreachable {
+        metric: name.to_owned(),
+        reason: reason.replace('\n', " "),
+        next: "try it by hand: psql 'DSN' -c 'SELECT 1'; \
+               a Unix socket is host=/run/postgresql"
+            .into(),
+    }
+}
+
+fn number(rows: &[SimpleQueryMessage]) -> Option<f64> {
+    rows.iter().find_map(|m| match m {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })
+}
+
+impl Metric for Postgres {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn unit(&self) -> String {
+        "transactions/s".into()
+    }
+
+    fn better(&self) -> Better {
+        Better::Higher
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Counter
+    }
+
+    /// A busy backend reports at most once a second.
+    fn least_interval(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn lag(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        let rows = self
+            .client
+            .simple_query(self.query)
+            .map_err(|e| unreachable(&self.name, &e))?;
+        let total = number(&rows).ok_or_else(|| MetricError::Garbage {
+            metric: self.name.clone(),
+            what: "pg_stat_database has no row for the current database".into(),
+            next: "check that track_counts is on: SHOW track_counts".into(),
+        })?;
+        let mut value = total - self.own;
+        self.own += 1.0;
+        if value < self.last && self.last - value <= LATE {
+            value = self.last;
+        }
+        self.last = value;
+        Ok(Reading::Counter(value))
+    }
+}

@@ -1,0 +1,524 @@
+//! The Prometheus text format, and what is picked from it. Pure.
+//!
+//! Rules: the exposition format as Prometheus documents it (text format 0.0.4), with what
+//! OpenMetrics adds (`# EOF`, exemplars, `_total` apart from its family's name).
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// One line with a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// The name, suffix included.
+    pub name: String,
+    /// Labels in their order.
+    pub labels: Vec<(String, String)>,
+    /// The value.
+    pub value: f64,
+}
+
+/// What a family of samples is, by its `# TYPE` line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// Rises only.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by size.
+    Histogram,
+    /// Quantiles made by the server.
+    Summary,
+    /// Not said.
+    Untyped,
+}
+
+/// A page of metrics.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exposition {
+    /// Types by family.
+    pub types: BTreeMap<String, Type>,
+    /// All samples.
+    pub samples: Vec<Sample>,
+}
+
+/// A line that is not of the format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not a metric: {text:?}")]
+pub struct ParseExpositionError {
+    /// Its number, from 1.
+    pub line: usize,
+    /// Its first characters.
+    pub text: String,
+}
+
+/// Reads a page.
+///
+/// # Errors
+/// The first line that is not of the format.
+pub fn parse(text: &str) -> Result<Exposition, ParseExpositionError> {
+    let mut page = Exposition::default();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(comment) = line.strip_prefix('#') {
+            note_type(comment, &mut page.types);
+        } else if !line.is_empty() {
+            let sample = sample(line).ok_or_else(|| ParseExpositionError {
+                line: number + 1,
+                text: line.chars().take(60).collect(),
+            })?;
+            page.samples.push(sample);
+        }
+    }
+    Ok(page)
+}
+
+fn note_type(comment: &str, types: &mut BTreeMap<String, Type>) {
+    let mut words = comment.split_whitespace();
+    if words.next() != Some("TYPE") {
+        return;
+    }
+    if let (Some(name), Some(kind)) = (words.next(), words.next()) {
+        let kind = match kind {
+            "counter" => Type::Counter,
+            "gauge" => Type::Gauge,
+            "histogram" => Type::Histogram,
+            "summary" => Type::Summary,
+            _ => Type::Untyped,
+        };
+        types.insert(name.to_owned(), kind);
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let ok = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(ok)
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
+    let (name, rest) = line.split_at(end);
+    if !is_name(name) {
+        return None;
+    }
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(inner) => labels(inner)?,
+        None => (Vec::new(), rest),
+    };
+    // A timestamp may follow the value, and behind a # an exemplar.
+    let value = rest.split_whitespace().next()?;
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value: number(value)?,
+    })
+}
+
+fn number(text: &str) -> Option<f64> {
+    match text {
+        "+Inf" | "Inf" => Some(f64::INFINITY),
+        "-Inf" => Some(f64::NEG_INFINITY),
+        _ => text.parse().ok(),
+    }
+}
+
+/// Reads labels up to and with the closing brace; gives what follows it.
+fn labels(mut rest: &str) -> Option<(Vec<(String, String)>, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        rest = rest.trim_start();
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (name, after) = rest.split_once('=')?;
+        let name = name.trim();
+        if !is_name(name) {
+            return None;
+        }
+        let (value, after) = quoted(after.trim_start().strip_prefix('"')?)?;
+        labels.push((name.to_owned(), value));
+        rest = after.trim_start();
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+}
+
+/// Reads up to the closing quote; knows `\\`, `\"` and `\n`.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match chars.next()?.1 {
+                'n' => value.push('\n'),
+                c => value.push(c),
+            },
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+/// What stands behind `#` in an address: `name`, `name{label="x"}`, `p99(name{label="x"})`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selector {
+    /// The quantile that is asked of a histogram, above 0 and below 1.
+    pub quantile: Option<f64>,
+    /// The name.
+    pub name: String,
+    /// Labels that must be so.
+    pub labels: Vec<(String, String)>,
+}
+
+/// Why a text selects no metric.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not NAME, NAME{{LABEL=\"VALUE\"}} or p99(NAME)")]
+pub struct ParseSelectorError(pub String);
+
+impl FromStr for Selector {
+    type Err = ParseSelectorError;
+
+    fn from_str(text: &str) -> Result<Selector, ParseSelectorError> {
+        parse_selector(text.trim()).ok_or_else(|| ParseSelectorError(text.to_owned()))
+    }
+}
+
+fn parse_selector(text: &str) -> Option<Selector> {
+    let (quantile, inner) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
+        Some((p, inner)) => {
+            // p99 is 0.99, p999 is 0.999, p5 is 0.5.
+            let digits = p.strip_prefix('p').filter(|d| !d.is_empty())?;
+            let all_digits = digits.bytes().all(|b| b.is_ascii_digit());
+            let quantile: f64 = format!("0.{digits}").parse().ok()?;
+            if !all_digits || quantile <= 0.0 || quantile >= 1.0 {
+                return None;
+            }
+            (Some(quantile), inner)
+        }
+        None => (None, text),
+    };
+    let (name, labels) = match inner.split_once('{') {
+        Some((name, rest)) => {
+            let (labels, after) = labels(rest)?;
+            if !after.trim().is_empty() {
+                return None;
+            }
+            (name, labels)
+        }
+        None => (inner, Vec::new()),
+    };
+    is_name(name.trim()).then(|| Selector {
+        quantile,
+        name: name.trim().to_owned(),
+        labels,
+    })
+}
+
+impl std::fmt::Display for Selector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let labels: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(n, v)| format!("{n}={v:?}"))
+            .collect();
+        let inner = match labels.is_empty() {
+            true => self.name.clone(),
+            false => format!("{}{{{}}}", self.name, labels.join(",")),
+        };
+        match self.quantile {
+            Some(q) => write!(f, "p{}({inner})", &q.to_string()[2..]),
+            None => f.write_str(&inner),
+        }
+    }
+}
+
+/// What a page says of what was selected.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selected {
+    /// A counter; several series are summed.
+    Counter(f64),
+    /// A gauge.
+    Gauge(f64),
+    /// A histogram's cumulative counts by upper bound; several series are summed.
+    Buckets(Vec<(f64, f64)>),
+}
+
+/// Why a page does not have what was selected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    /// No such series.
+    #[error("the page has no series {0}")]
+    None(String),
+    /// Several gauges: their sum would mean nothing.
+    #[error("{count} series match {selector}, as {example}")]
+    Several {
+        /// What was asked.
+        selector: String,
+        /// How many match.
+        count: usize,
+        /// The labels of one.
+        example: String,
+    },
+    /// A quantile of something without buckets.
+    #[error("{0} is no histogram: the page has no {0}_bucket")]
+    NoBuckets(String),
+    /// A histogram without a quantile.
+    #[error("{0} is a histogram: ask for a quantile, as in p99({0}), or for {0}_count")]
+    NeedsQuantile(String),
+}
+
+/// Picks from a page. `as_gauge` says that what the page does not type is a gauge.
+///
+/// # Errors
+/// See [`SelectError`].
+pub fn select(
+    page: &Exposition,
+    selector: &Selector,
+    as_gauge: bool,
+) -> Result<Selected, SelectError> {
+    let matches = |s: &&Sample, name: &str| {
+        s.name == name && selector.labels.iter().all(|l| s.labels.contains(l))
+    };
+    if selector.quantile.is_some() {
+        let bucket = format!("{}_bucket", selector.name);
+        return buckets(page.samples.iter().filter(|s| matches(s, &bucket)))
+            .map(Selected::Buckets)
+            .ok_or_else(|| SelectError::NoBuckets(selector.name.clone()));
+    }
+    let kind = type_of(page, &selector.name);
+    let found: Vec<&Sample> = (page.samples.iter())
+        .filter(|s| matches(s, &selector.name))
+        .collect();
+    if found.is_empty() {
+        return Err(match kind {
+            Type::Histogram => SelectError::NeedsQuantile(selector.name.clone()),
+            _ => SelectError::None(selector.to_string()),
+        });
+    }
+    let is_gauge = match kind {
+        Type::Gauge | Type::Summary => true,
+        Type::Counter | Type::Histogram => false,
+        Type::Untyped => as_gauge,
+    };
+    if !is_gauge {
+        return Ok(Selected::Counter(found.iter().map(|s| s.value).sum()));
+    }
+    if found.len() > 1 {
+        let labels = found[0].labels.iter().map(|(n, v)| format!("{n}={v:?}"));
+        return Err(SelectError::Several {
+            selector: selector.to_string(),
+            count: found.len(),
+            example: format!("{{{}}}", labels.collect::<Vec<_>>().join(",")),
+        });
+    }
+    Ok(Selected::Gauge(found[0].value))
+}
+
+/// The type of the family that a series belongs to; `_count`, `_sum` and `_bucket` of a histogram
+/// and of a summary are counters, and OpenMetrics types `x_total` under `x`.
+fn type_of(page: &Exposition, name: &str) -> Type {
+    if let Some(kind) = page.types.get(name) {
+        return *kind;
+    }
+    for (suffix, families) in [
+        ("_total", &[Type::Counter][..]),
+        ("_bucket", &[Type::Histogram]),
+        ("_count", &[Type::Histogram, Type::Summary]),
+        ("_sum", &[Type::Histogram, Type::Summary]),
+    ] {
+        let family = name.strip_suffix(suffix).and_then(|f| page.types.get(f));
+        if family.is_some_and(|f| families.contains(f)) {
+            return Type::Counter;
+        }
+    }
+    Type::Untyped
+}
+
+/// The cumulative counts of histogram series, summed by bound; `None` of none.
+fn buckets<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Vec<(f64, f64)>> {
+    let mut counts: Vec<(f64, f64)> = Vec::new();
+    for s in samples {
+        let le = s.labels.iter().find(|(n, _)| n == "le")?;
+        let bound = number(&le.1).filter(|b| !b.is_nan())?;
+        match counts.iter_mut().find(|(b, _)| *b == bound) {
+            Some((_, count)) => *count += s.value,
+            None => counts.push((bound, s.value)),
+        }
+    }
+    counts.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (!counts.is_empty()).then_some(counts)
+}
+
+/// The quantile of observations counted cumulatively by upper bound, interpolated within its
+/// bucket as Prometheus does (`histogram_quantile`): it can be no finer than the buckets are, and
+/// beyond the last finite bound it is that bound. `None` of no observations.
+pub fn quantile(q: f64, counts: &[(f64, f64)]) -> Option<f64> {
+    let all = counts.last()?.1;
+    if all.is_nan() || all <= 0.0 {
+        return None;
+    }
+    let rank = q * all;
+    let at = counts.iter().position(|(_, c)| *c >= rank)?;
+    let (bound, count) = counts[at];
+    let (from, below) = match at {
+        0 => (0.0, 0.0),
+        _ => counts[at - 1],
+    };
+    if bound.is_infinite() {
+        return (at > 0).then_some(from);
+    }
+    if at == 0 && bound <= 0.0 {
+        return Some(bound);
+    }
+    let inside = count - below;
+    if inside <= 0.0 {
+        return Some(bound);
+    }
+    Some(from + (bound - from) * (rank - below) / inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: &str = r#"
+# HELP http_requests_total The total number of HTTP requests.
+# TYPE http_requests_total counter
+http_requests_total{method="post",code="200"} 1027 1395066363000
+http_requests_total{method="post",code="400"}    3 1395066363000
+# Escaping:
+msdos_file_access_time_seconds{path="C:\\DIR\\FILE.TXT",error="Cannot find file:\n\"FILE.TXT\""} 1.458255915e9
+# TYPE temperature gauge
+temperature{room="a"} 20.5
+temperature{room="b",} -3
+metric_without_timestamp_and_labels 12.47
+# TYPE latency_seconds histogram
+latency_seconds_bucket{le="0.1"} 50
+latency_seconds_bucket{le="0.2"} 90 # {trace_id="x"} 0.15
+latency_seconds_bucket{le="+Inf"} 100
+latency_seconds_sum 12
+latency_seconds_count 100
+# TYPE rpc summary
+rpc{quantile="0.99"} 0.5
+rpc_count 7
+# TYPE jobs counter
+jobs_total 5
+weird NaN
+# EOF
+"#;
+
+    fn pick(selector: &str, as_gauge: bool) -> Result<Selected, SelectError> {
+        select(&parse(PAGE).unwrap(), &selector.parse().unwrap(), as_gauge)
+    }
+
+    #[test]
+    fn picks_by_type_and_label() {
+        use Selected::{Buckets, Counter, Gauge};
+        assert_eq!(pick("http_requests_total", false), Ok(Counter(1030.0)));
+        let one = r#"http_requests_total{code="400"}"#;
+        assert_eq!(pick(one, false), Ok(Counter(3.0)));
+        assert_eq!(pick(r#"temperature{room="b"}"#, false), Ok(Gauge(-3.0)));
+        assert_eq!(pick("latency_seconds_count", false), Ok(Counter(100.0)));
+        assert_eq!(pick("jobs_total", true), Ok(Counter(5.0)));
+        assert_eq!(pick("rpc_count", false), Ok(Counter(7.0)));
+        assert_eq!(pick(r#"rpc{quantile="0.99"}"#, false), Ok(Gauge(0.5)));
+        let untyped = "metric_without_timestamp_and_labels";
+        assert_eq!(pick(untyped, false), Ok(Counter(12.47)));
+        assert_eq!(pick(untyped, true), Ok(Gauge(12.47)));
+        let counts = vec![(0.1, 50.0), (0.2, 90.0), (f64::INFINITY, 100.0)];
+        assert_eq!(pick("p99(latency_seconds)", false), Ok(Buckets(counts)));
+    }
+
+    #[test]
+    fn says_what_a_page_lacks() {
+        assert!(matches!(pick("nope", false), Err(SelectError::None(_))));
+        assert!(matches!(
+            pick("temperature", false),
+            Err(SelectError::Several { count: 2, .. })
+        ));
+        assert!(matches!(
+            pick("p99(jobs)", false),
+            Err(SelectError::NoBuckets(_))
+        ));
+        assert!(matches!(
+            pick("latency_seconds", false),
+            Err(SelectError::NeedsQuantile(_))
+        ));
+        let e = parse("good 1\nbad\n").unwrap_err();
+        assert_eq!((e.line, e.text.as_str()), (2, "bad"));
+        for bad in [
+            "a{b} 1",
+            "a{b=\"c} 1",
+            "1a 1",
+            "a x",
+            "<html>",
+            "a{b=\"c\" 1",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quantiles_as_prometheus_makes_them() {
+        let counts = [(0.1, 50.0), (0.2, 90.0), (f64::INFINITY, 100.0)];
+        let near = |q, v: f64| assert!((quantile(q, &counts).unwrap() - v).abs() < 1e-12);
+        near(0.25, 0.05);
+        near(0.5, 0.1);
+        near(0.7, 0.15);
+        near(0.99, 0.2);
+        assert_eq!(quantile(0.5, &[(1.0, 0.0), (f64::INFINITY, 0.0)]), None);
+        assert_eq!(quantile(0.5, &[]), None);
+        assert_eq!(quantile(0.5, &[(f64::INFINITY, 5.0)]), None);
+    }
+
+    #[test]
+    fn selectors_print_as_they_are_written() {
+        for text in ["a", r#"a{b="c",d="e f"}"#, "p99(a)", r#"p999(a{b="}"})"#] {
+            assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
+        }
+        for bad in [
+            "",
+            "p99()",
+            "p(a)",
+            "pxx(a)",
+            "p00(a)",
+            "a{b=c}",
+            "a{b=\"c\"}x",
+            "a b",
+        ] {
+            assert!(bad.parse::<Selector>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in ".*", line in "[a-z_]{0,5}[{ ][a-z=\",}\\\\ 0-9+.]*") {
+            let _ = parse(&text);
+            let _ = parse(&line);
+            let _ = text.parse::<Selector>();
+        }
+
+        #[test]
+        fn what_is_written_is_read(name in "[a-z_:][a-z0-9_:]{0,8}", label in "[a-z_][a-z0-9_]{0,5}",
+            value in "[^\\\\\"\n]*", number in -1e9f64..1e9)
+        {
+            let page = parse(&format!("{name}{{{label}=\"{value}\"}} {number}")).unwrap();
+            prop_assert_eq!(&page.samples[0].name, &name);
+            prop_assert_eq!(&page.samples[0].labels[0], &(label, value));
+            prop_assert_eq!(page.samples[0].value, number);
+        }
+
+        #[test]
+        fn quantiles_lie_within_the_bounds(counts in prop::collection::vec(0u32..100, 1..8), q in 0.01f64..0.99) {
+            let mut sum = 0.0;
+            let mut all: Vec<(f64, f64)> = counts.iter().enumerate().map(|(i, c)| {
+                sum += f64::from(*c);
+                (f64::from(u32::try_from(i).unwrap() + 1), sum)
+            }).collect();
+            all.push((f64::INFINITY, sum));
+            if let Some(v) = quantile(q, &all) {
+                prop_assert!((0.0..=f64::from(u32::try_from(counts.len()).unwrap())).contains(&v));
+            }
+        }
+    }
+}

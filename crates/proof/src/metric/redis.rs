@@ -1,0 +1,80 @@
+//! Commands of a Redis server.
+
+use std::time::Duration;
+
+use super::info::info_field;
+use super::{Kind, Metric, MetricError, Reading};
+use crate::stats::Better;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `redis:ADDR`: commands processed, without its own.
+pub struct Redis {
+    connection: ::redis::Connection,
+    name: String,
+    own: f64,
+}
+
+impl Redis {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`MetricError::Unreachable`].
+    pub fn connect(url: &str) -> Result<Redis, MetricError> {
+        let name = super::redact(url);
+        let fail = |e: ::redis::RedisError| unreachable(&name, &e);
+        let client = ::redis::Client::open(url).map_err(fail)?;
+        let connection = client.get_connection_with_timeout(PATIENCE).map_err(fail)?;
+        connection.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
+        connection.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
+        Ok(Redis {
+            connection,
+            name,
+            own: 0.0,
+        })
+    }
+}
+
+fn unreachable(name: &str, e: &::redis::RedisError) -> MetricError {
+    MetricError::Unreachable {
+        metric: name.to_owned(),
+        reason: e.to_string().replace('\n', " "),
+        next: "try it by hand: redis-cli -u URL ping; an address is host:port, /path/to.sock or \
+               redis://:PASSWORD@host:port"
+            .into(),
+    }
+}
+
+impl Metric for Redis {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn unit(&self) -> String {
+        "commands/s".into()
+    }
+
+    fn better(&self) -> Better {
+        Better::Higher
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Counter
+    }
+
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        let text: String = ::redis::cmd("INFO")
+            .arg("stats")
+            .query(&mut self.connection)
+            .map_err(|e| unreachable(&self.name, &e))?;
+        let total =
+            info_field(&text, "total_commands_processed").map_err(|e| MetricError::Garbage {
+                metric: self.name.clone(),
+                what: e.to_string(),
+                next: "check that this is a Redis server: redis-cli info stats".into(),
+            })?;
+        let value = total - self.own;
+        self.own += 1.0;
+        Ok(Reading::Counter(value))
+    }
+}

@@ -1,0 +1,336 @@
+//! The result file: what was measured, on what, with which settings, and what it says.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::{Better, Method, Verdict};
+use crate::subject::{Arm, SizeHeld};
+
+/// How the arms were compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Design {
+    /// Pairs of intervals, one on each arm, in random order.
+    RandomPairs,
+    /// All intervals on base pages, then all on large ones: the weaker design, for memory that
+    /// cannot be moved back.
+    BeforeAfter,
+}
+
+/// Why an experiment ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The interval is as narrow as was asked.
+    Narrow,
+    /// The number of pairs that was asked for is there.
+    Pairs,
+    /// Time is over.
+    Time,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// A whole result; `schema` 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResultFile {
+    /// 1.
+    pub schema: u32,
+    /// What was measured, and how.
+    pub experiment: Experiment,
+    /// `base` and `large`, in this order.
+    pub arms: Vec<ArmSamples>,
+    /// The pairs, in the order they were taken.
+    pub pairs: Vec<Pair>,
+    /// Large over base; missing where there were too few pairs to say anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// What that says.
+    pub verdict: Verdict,
+    /// What else moved, per arm, in the order of `arms`.
+    pub beside: Vec<BesideArm>,
+    /// The memory by page size at the stages of the experiment.
+    pub page_sizes: PageSizes,
+    /// Intervals that were thrown away, and why.
+    pub rejected: Vec<Rejected>,
+    /// What a reader must know before believing it, a sentence each.
+    pub caveats: Vec<String>,
+    /// The machine.
+    pub host: HostFingerprint,
+    /// The knobs in force and the settings of the experiment.
+    pub settings: SettingsInForce,
+    /// The exact command, passwords left out.
+    pub command: Vec<String>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// Name of the metric.
+    pub name: String,
+    /// Unit of the samples.
+    pub unit: String,
+    /// Which way it gets better.
+    pub better: Better,
+    /// What it was measured on.
+    pub target: String,
+    /// How.
+    pub design: Design,
+    /// When it began (RFC 3339, UTC).
+    pub started: String,
+    /// How long it took, moving and putting back included.
+    pub duration_seconds: f64,
+    /// Why it ended.
+    pub ending: Ending,
+    /// How the memory was found.
+    pub began_on: Arm,
+    /// How it was left; missing where the target had gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_on: Option<Arm>,
+    /// The memory that was moved.
+    pub moved_bytes: u64,
+}
+
+/// The samples of one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArmSamples {
+    /// `base` or `large`.
+    pub label: Arm,
+    /// The samples, in the order they were taken.
+    pub samples: Vec<f64>,
+    /// The middle of each sample's interval, since the beginning.
+    pub at_seconds: Vec<f64>,
+    /// Coverage at the start and the end of each sample's interval.
+    pub coverage: Vec<[f64; 2]>,
+}
+
+/// One sample of each arm, taken one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    /// On base pages.
+    pub base: f64,
+    /// On large pages.
+    pub large: f64,
+    /// `large / base`.
+    pub ratio: f64,
+    /// Which was first.
+    pub first: Arm,
+    /// When the pair began.
+    pub at_seconds: f64,
+}
+
+/// Large over base.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The estimate.
+    pub ratio: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How sure that interval is: 0.95.
+    pub confidence: f64,
+    /// How it was made.
+    pub method: Method,
+}
+
+/// What else moved in one arm. What could not be read is missing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BesideArm {
+    /// The arm.
+    pub label: Arm,
+    /// Resident size, mean over the ends of intervals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
+    /// Page tables, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_tables_bytes: Option<u64>,
+    /// Processors kept busy in user mode, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_cpus: Option<f64>,
+    /// Processors kept busy in the kernel, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_cpus: Option<f64>,
+    /// Waits for compaction on this host during the arm's intervals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction_stalls: Option<u64>,
+}
+
+/// The memory by page size, at four times. What was not reached is empty.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PageSizes {
+    /// As it was found.
+    pub before: Vec<SizeHeld>,
+    /// In the base arm.
+    pub base: Vec<SizeHeld>,
+    /// In the large arm.
+    pub large: Vec<SizeHeld>,
+    /// As it was left.
+    pub after: Vec<SizeHeld>,
+}
+
+/// An interval that was thrown away.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// The arm it was meant for.
+    pub arm: Arm,
+    /// When.
+    pub at_seconds: f64,
+    /// Why.
+    pub reason: String,
+}
+
+/// The machine that a result was made on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostFingerprint {
+    /// Release of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Architecture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// Model of the processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// Processors.
+    pub cpus: usize,
+    /// NUMA nodes that have memory.
+    pub nodes: usize,
+    /// Memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The base page.
+    pub base_page_bytes: u64,
+    /// The large page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub large_page_bytes: Option<u64>,
+    /// Whether the processor says that it is a virtual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_virtual: Option<bool>,
+}
+
+/// Knobs and settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingsInForce {
+    /// Length of an interval.
+    pub interval_seconds: f64,
+    /// Time discarded after every change.
+    pub settle_seconds: f64,
+    /// When to stop: half width of the interval as a ratio less 1.
+    pub until: f64,
+    /// When to stop: time.
+    pub for_seconds: f64,
+    /// When to stop: pairs, where a number was fixed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<usize>,
+    /// What counts as equal, as a ratio less 1.
+    pub equal: f64,
+    /// Seed of the random orders.
+    pub seed: u64,
+    /// Knobs of the kernel that bear on large pages, by path below
+    /// `/sys/kernel/mm/transparent_hugepage` or name.
+    pub knobs: Vec<Knob>,
+    /// Version of hugeleaf.
+    pub version: String,
+}
+
+/// A knob of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A result that could not be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct WriteError {
+    /// The file.
+    pub path: PathBuf,
+    /// The system's answer.
+    pub reason: String,
+}
+
+impl ResultFile {
+    /// The file's text.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self)
+            .unwrap_or_else(|e| format!("{{\"schema\": 1, \"error\": \"{e}\"}}"));
+        text.push('\n');
+        text
+    }
+
+    /// Log ratios of the pairs.
+    pub fn log_ratios(&self) -> Vec<f64> {
+        (self.pairs.iter())
+            .filter_map(|p| crate::stats::log_ratio(p.base, p.large))
+            .collect()
+    }
+
+    /// The samples of an arm.
+    pub fn arm(&self, arm: Arm) -> Option<&ArmSamples> {
+        self.arms.iter().find(|a| a.label == arm)
+    }
+}
+
+/// Writes a file whole or not at all: beside it first, then renamed over it. What is no regular
+/// file (a device, a pipe) is written to as it stands: renaming would replace it.
+///
+/// # Errors
+/// [`WriteError`]; nothing is left behind.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), WriteError> {
+    let fail = |e: std::io::Error| WriteError {
+        path: path.to_owned(),
+        reason: e.to_string(),
+    };
+    let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
+    if is_special {
+        let mut file = File::options().write(true).open(path).map_err(fail)?;
+        return file.write_all(text.as_bytes()).map_err(fail);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = File::create(&beside)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&beside);
+        fail(e)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result.json");
+        write_whole(&path, "one").unwrap();
+        write_whole(&path, "two").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let e = write_whole(&dir.path().join("no/such/folder"), "x").unwrap_err();
+        assert!(e.to_string().contains("no/such/folder"), "{e}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_full_device_is_an_error_and_stays_a_device() {
+        use std::os::unix::fs::FileTypeExt;
+        let e = write_whole(Path::new("/dev/full"), "x").unwrap_err();
+        assert!(e.reason.contains("space"), "{e}");
+        let kind = std::fs::metadata("/dev/full").unwrap().file_type();
+        assert!(kind.is_char_device());
+    }
+}

@@ -1,0 +1,117 @@
+//! When an experiment has seen enough, and the interval it then reports.
+//!
+//! Looking at the data to decide when to stop eats into an interval's coverage: one stops when the
+//! interval happens to be narrow, and that is when it is most often wrong. Simulated at its worst,
+//! a 95 % interval covers 93.5 % that way. So where the rule looks, the interval is made at a
+//! confidence that leaves a quarter of the permitted doubt for the looking (0.9625 instead of
+//! 0.95; the interval is 4 % wider), and it looks only every few pairs. Asking for a narrower
+//! interval at the moment of stopping alone was tried too and does not help. With a number of
+//! pairs fixed beforehand nothing is looked at and nothing is set aside.
+//!
+//! What this reaches is measured by [`crate::simulate`], not argued.
+
+use crate::stats::{self, LogInterval};
+
+/// The share of the doubt (1 - confidence) that is left for the interval once looking is paid for.
+const LEFT_AFTER_LOOKING: f64 = 0.75;
+
+/// The fewest pairs that anything is said about.
+pub const MIN_PAIRS: usize = 8;
+
+/// When to stop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    /// The confidence of the interval that is reported, above 0 and below 1: 0.95.
+    pub confidence: f64,
+    /// Stop once the interval's half width, a log ratio, is at most this: ln 1.03.
+    pub until: f64,
+    /// Look first after so many pairs: 8.
+    pub min_pairs: usize,
+    /// And then every so many: 4.
+    pub look_every: usize,
+    /// Stop at this number of pairs whatever the interval is; then nothing is looked at before.
+    pub fixed_pairs: Option<usize>,
+}
+
+impl Default for Rule {
+    fn default() -> Rule {
+        Rule {
+            confidence: 0.95,
+            until: 1.03f64.ln(),
+            min_pairs: MIN_PAIRS,
+            look_every: 4,
+            fixed_pairs: None,
+        }
+    }
+}
+
+impl Rule {
+    /// Whether these log ratios of pairs, the latest last, are enough.
+    pub fn enough(&self, logs: &[f64]) -> bool {
+        if let Some(pairs) = self.fixed_pairs {
+            return logs.len() >= pairs;
+        }
+        let is_look = logs.len() >= self.min_pairs
+            && (logs.len() - self.min_pairs).is_multiple_of(self.look_every.max(1));
+        is_look
+            && self
+                .interval(logs)
+                .is_some_and(|i| i.half_width() <= self.until)
+    }
+
+    /// The interval for these log ratios; `None` where they are too few for one.
+    pub fn interval(&self, logs: &[f64]) -> Option<LogInterval> {
+        stats::signed_rank_interval(logs, self.inner_confidence())
+    }
+
+    /// The confidence at which the interval is made, so that what is reported has `confidence`.
+    fn inner_confidence(&self) -> f64 {
+        match self.fixed_pairs {
+            Some(_) => self.confidence,
+            None => 1.0 - LEFT_AFTER_LOOKING * (1.0 - self.confidence),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_eight_twelve_sixteen() {
+        let rule = Rule::default();
+        let quiet: Vec<f64> = (0..20).map(|i| f64::from(i % 3) * 0.001).collect();
+        for n in 0..20 {
+            let is_look = n >= 8 && n % 4 == 0;
+            assert_eq!(rule.enough(&quiet[..n]), is_look, "{n}");
+        }
+        let loud: Vec<f64> = (0..20).map(|i| f64::from(i % 3) * 0.5).collect();
+        assert!(!(0..20).any(|n| rule.enough(&loud[..n])));
+    }
+
+    #[test]
+    fn a_fixed_number_is_kept_whatever_the_data() {
+        let rule = Rule {
+            fixed_pairs: Some(10),
+            ..Rule::default()
+        };
+        let quiet = [0.0; 12];
+        assert!(!rule.enough(&quiet[..9]));
+        assert!(rule.enough(&quiet[..10]));
+    }
+
+    #[test]
+    fn looking_costs_width() {
+        let logs: Vec<f64> = (0..24).map(|i| f64::from(i % 7) * 0.01).collect();
+        let fixed = Rule {
+            fixed_pairs: Some(24),
+            ..Rule::default()
+        };
+        let (looking, fixed) = (
+            Rule::default().interval(&logs).unwrap(),
+            fixed.interval(&logs).unwrap(),
+        );
+        assert!(looking.half_width() >= fixed.half_width());
+        assert_eq!(Rule::default().interval(&logs[..3]), None);
+    }
+}

@@ -1,0 +1,420 @@
+//! From pairs of samples to an interval and a verdict.
+//!
+//! A pair is one sample on base pages and one on large pages, taken one after the other in an
+//! order that a coin decided. What is judged is the logarithm of their ratio. Because of the coin,
+//! whatever else moved between the two samples (drift, a neighbour, a compaction) enters each log
+//! ratio with a fair sign of its own: around the true effect the log ratios are symmetric and
+//! their signs independent, however the noise is distributed and however it is correlated in time.
+//! That is all that Wilcoxon's signed-rank statistic needs, so its interval is exact for a number
+//! of pairs fixed beforehand, where Student's is exact for normal noise only. `prove` judges by
+//! the former; the latter is there for comparison and for designs without the coin.
+//!
+//! This module must not read a clock or draw a number: it is pure.
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+/// Which way a metric gets better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Rates: transactions per second.
+    Higher,
+    /// Times and costs: p99 latency, cycles per instruction.
+    Lower,
+}
+
+/// What an experiment says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Large pages are better: the interval excludes no difference.
+    Faster,
+    /// Large pages are worse: the interval excludes no difference.
+    Slower,
+    /// Whatever difference there is, it is within what counts as equal.
+    Same,
+    /// The interval is too wide to say.
+    Unclear,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Same => "same",
+            Verdict::Unclear => "unclear",
+        })
+    }
+}
+
+/// How an interval was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Wilcoxon's signed rank, inverted (Hodges and Lehmann): for pairs in random order.
+    SignedRank,
+    /// Student's t on the log ratios of pairs.
+    StudentT,
+    /// Welch's t on the logs of two runs of samples, widened for their correlation in time.
+    Welch,
+}
+
+/// An interval for the logarithm of a ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LogInterval {
+    /// The estimate.
+    pub center: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// How it was made.
+    pub method: Method,
+}
+
+impl LogInterval {
+    /// Half its width: ln 1.03 is "within ±3 %".
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Whether `value` lies in it, ends included.
+    pub fn covers(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
+/// The log of `large / base`, or `None` where one of them is not a positive finite number.
+pub fn log_ratio(base: f64, large: f64) -> Option<f64> {
+    let usable = |x: f64| x.is_finite() && x > 0.0;
+    (usable(base) && usable(large))
+        .then(|| (large / base).ln())
+        .filter(|x| x.is_finite())
+}
+
+/// The two-sided quantile of Student's t: with 10 degrees of freedom and 0.95 it is 2.228.
+/// Infinite where there is no degree of freedom or `confidence` is not within 0 to 1.
+pub fn t_quantile(confidence: f64, degrees: f64) -> f64 {
+    if !(confidence > 0.0 && confidence < 1.0) {
+        return f64::INFINITY;
+    }
+    StudentsT::new(0.0, 1.0, degrees).map_or(f64::INFINITY, |t| {
+        t.inverse_cdf(0.5 + confidence / 2.0).abs()
+    })
+}
+
+/// Student's interval for the mean of `x`; `None` for fewer than two.
+pub fn t_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
+    let n = count(x);
+    if x.len() < 2 {
+        return None;
+    }
+    let center = mean(x);
+    let half = t_quantile(confidence, n - 1.0) * (variance(x) / n).sqrt();
+    Some(LogInterval {
+        center,
+        low: center - half,
+        high: center + half,
+        method: Method::StudentT,
+    })
+}
+
+/// The signed-rank interval for the centre of symmetry of `x`: its ends are order statistics of
+/// the means of all pairs of values (Walsh averages), the estimate is their median. `None` where
+/// `x` is too short for this confidence (fewer than 6 values for 0.95).
+pub fn signed_rank_interval(x: &[f64], confidence: f64) -> Option<LogInterval> {
+    let rank = signed_rank_critical(x.len(), 1.0 - confidence)?;
+    let mut walsh = Vec::with_capacity(x.len() * (x.len() + 1) / 2);
+    for (i, a) in x.iter().enumerate() {
+        walsh.extend(x[i..].iter().map(|b| f64::midpoint(*a, *b)));
+    }
+    // Selected, not sorted: a thousand pairs have half a million means.
+    let (last, half) = (walsh.len() - 1, walsh.len() / 2);
+    let mut nth = |n: usize| *walsh.select_nth_unstable_by(n, f64::total_cmp).1;
+    Some(LogInterval {
+        center: f64::midpoint(nth(last / 2), nth(half)),
+        low: nth(rank),
+        high: nth(last - rank),
+        method: Method::SignedRank,
+    })
+}
+
+/// The largest k for which both tails together, `2 P(W <= k)`, hold at most `alpha`; W is the
+/// signed-rank statistic of `n` values. `None` where not even k = 0 fits.
+fn signed_rank_critical(n: usize, alpha: f64) -> Option<usize> {
+    /// From here on the normal approximation is right to the third digit.
+    const EXACT_UP_TO: usize = 60;
+    if n == 0 || !(alpha > 0.0 && alpha < 1.0) {
+        return None;
+    }
+    if n > EXACT_UP_TO {
+        let n = f64::from(u32::try_from(n).ok()?);
+        let sd = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
+        let z = Normal::standard().inverse_cdf(1.0 - alpha / 2.0);
+        let k = (n * (n + 1.0) / 4.0 - z * sd - 0.5).floor();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        return (k >= 0.0).then_some(k as usize);
+    }
+    // ways[s]: in how many of the 2^n sign patterns the positive ranks sum to s, as a share.
+    let most = n * (n + 1) / 2;
+    let mut ways = vec![0.0f64; most + 1];
+    ways[0] = 1.0;
+    for rank in 1..=n {
+        for sum in (0..=most).rev() {
+            let with = if sum >= rank { ways[sum - rank] } else { 0.0 };
+            ways[sum] = (ways[sum] + with) / 2.0;
+        }
+    }
+    let mut tail = 0.0;
+    let mut best = None;
+    for (k, share) in ways.iter().enumerate() {
+        tail += share;
+        if 2.0 * tail > alpha {
+            break;
+        }
+        best = Some(k);
+    }
+    best
+}
+
+/// Welch's interval for the difference of the means of logs, `large - base`, of two runs of
+/// samples of which each was taken in one stretch. Samples in a row resemble each other, so each
+/// run's variance is widened by (1 + r) / (1 - r), r being its correlation with itself one sample
+/// later where that is positive. What drifts between the two runs it cannot see. `None` where a
+/// run has fewer than three samples.
+pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<LogInterval> {
+    if base.len() < 3 || large.len() < 3 {
+        return None;
+    }
+    let part = |x: &[f64]| {
+        let r = lag_one(x).clamp(0.0, 0.95);
+        let widen = (1.0 + r) / (1.0 - r);
+        (variance(x) / count(x) * widen, count(x) / widen)
+    };
+    let ((vb, nb), (vl, nl)) = (part(base), part(large));
+    let sum = vb + vl;
+    let spread = vb * vb / (nb - 1.0).max(1.0) + vl * vl / (nl - 1.0).max(1.0);
+    let degrees = if spread > 0.0 {
+        sum * sum / spread
+    } else {
+        1.0
+    };
+    let center = mean(large) - mean(base);
+    let half = t_quantile(confidence, degrees.max(1.0)) * sum.sqrt();
+    Some(LogInterval {
+        center,
+        low: center - half,
+        high: center + half,
+        method: Method::Welch,
+    })
+}
+
+/// What the interval says, when anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
+/// A difference that is certain and still within `equal` is `same`.
+pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
+    let up = match better {
+        Better::Higher => Verdict::Faster,
+        Better::Lower => Verdict::Slower,
+    };
+    let down = match better {
+        Better::Higher => Verdict::Slower,
+        Better::Lower => Verdict::Faster,
+    };
+    if interval.low >= -equal && interval.high <= equal {
+        Verdict::Same
+    } else if interval.low > 0.0 {
+        up
+    } else if interval.high < 0.0 {
+        down
+    } else {
+        Verdict::Unclear
+    }
+}
+
+fn count(x: &[f64]) -> f64 {
+    #[allow(clippy::cast_precision_loss)]
+    let n = x.len() as f64;
+    n
+}
+
+/// The arithmetic mean; 0 of nothing.
+pub fn mean(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / count(x).max(1.0)
+}
+
+/// The variance of a sample (n - 1 below); 0 for fewer than two.
+pub fn variance(x: &[f64]) -> f64 {
+    let m = mean(x);
+    x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (count(x) - 1.0).max(1.0)
+}
+
+/// The correlation of a series with itself one step later; 0 where it does not vary.
+pub fn lag_one(x: &[f64]) -> f64 {
+    let m = mean(x);
+    let all: f64 = x.iter().map(|v| (v - m) * (v - m)).sum();
+    let next: f64 = x.windows(2).map(|w| (w[0] - m) * (w[1] - m)).sum();
+    if all > 0.0 { next / all } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn near(a: f64, b: f64, by: f64) {
+        assert!((a - b).abs() <= by, "{a} is not {b}");
+    }
+
+    /// Table of Student's t (NIST/SEMATECH e-Handbook 1.3.6.7.2), two-sided.
+    #[test]
+    fn quantiles_are_the_published_ones() {
+        for (confidence, degrees, value) in [
+            (0.95, 1.0, 12.706),
+            (0.95, 7.0, 2.365),
+            (0.95, 10.0, 2.228),
+            (0.95, 30.0, 2.042),
+            (0.99, 10.0, 3.169),
+            (0.90, 5.0, 2.015),
+        ] {
+            near(t_quantile(confidence, degrees), value, 5e-4);
+        }
+        assert!(t_quantile(0.95, 0.0).is_infinite());
+        assert!(t_quantile(1.0, 5.0).is_infinite());
+    }
+
+    /// The differences of Student's 1908 sleep data: mean 1.58, 95 % interval 0.70 to 2.46.
+    const SLEEP: [f64; 10] = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
+
+    #[test]
+    fn students_own_data() {
+        let i = t_interval(&SLEEP, 0.95).unwrap();
+        near(i.center, 1.58, 1e-9);
+        near(i.low, 0.7001, 1e-3);
+        near(i.high, 2.4599, 1e-3);
+        assert_eq!(t_interval(&[1.0], 0.95), None);
+    }
+
+    /// Critical values of Wilcoxon's table, two-sided 0.05 and 0.01.
+    #[test]
+    fn signed_ranks_are_the_published_ones() {
+        for (n, five, one) in [
+            (6, Some(0), None),
+            (8, Some(3), Some(0)),
+            (10, Some(8), Some(3)),
+            (15, Some(25), Some(15)),
+            (20, Some(52), Some(37)),
+            (25, Some(89), Some(68)),
+            (30, Some(137), Some(109)),
+            (50, Some(434), Some(373)),
+        ] {
+            assert_eq!(signed_rank_critical(n, 0.05), five, "{n}");
+            assert_eq!(signed_rank_critical(n, 0.01), one, "{n}");
+        }
+        assert_eq!(signed_rank_critical(5, 0.05), None);
+        assert_eq!(signed_rank_critical(0, 0.05), None);
+        // The approximation takes over without a step.
+        let (a, b) = (
+            signed_rank_critical(60, 0.05).unwrap(),
+            signed_rank_critical(61, 0.05).unwrap(),
+        );
+        assert!(b > a && b - a < 30, "{a} {b}");
+    }
+
+    /// The depression data of Hollander and Wolfe (1973), which R's wilcox.test shows: estimate
+    /// -0.46; 95 % interval -0.786 to -0.010.
+    #[test]
+    #[allow(clippy::approx_constant, reason = "a measured 3.14")]
+    fn hodges_and_lehmann_on_published_data() {
+        let before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30];
+        let after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29];
+        let x: Vec<f64> = before.iter().zip(after).map(|(b, a)| a - b).collect();
+        let i = signed_rank_interval(&x, 0.95).unwrap();
+        near(i.center, -0.46, 1e-3);
+        near(i.low, -0.786, 1e-3);
+        near(i.high, -0.010, 1e-3);
+    }
+
+    #[test]
+    fn welch_widens_for_resemblance() {
+        let flat = [1.0, 1.2, 0.9, 1.1, 1.0, 1.2, 0.9, 1.1];
+        let climbing = [1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35];
+        let plain = welch_interval(&flat, &flat, 0.95).unwrap();
+        near(plain.center, 0.0, 1e-12);
+        let i = welch_interval(&flat, &climbing, 0.95).unwrap();
+        let unwidened =
+            t_quantile(0.95, 14.0) * (variance(&flat) / 8.0 + variance(&climbing) / 8.0).sqrt();
+        assert!(i.half_width() > unwidened);
+        assert_eq!(welch_interval(&flat[..2], &flat, 0.95), None);
+    }
+
+    #[test]
+    fn verdicts() {
+        let judge = |low: f64, high: f64, better| {
+            let method = Method::SignedRank;
+            let i = LogInterval {
+                center: f64::midpoint(low, high),
+                low,
+                high,
+                method,
+            };
+            judge(&i, 0.02, better)
+        };
+        for (low, high, higher, lower) in [
+            (0.05, 0.10, Verdict::Faster, Verdict::Slower),
+            (-0.10, -0.05, Verdict::Slower, Verdict::Faster),
+            (-0.02, 0.02, Verdict::Same, Verdict::Same),
+            (0.005, 0.015, Verdict::Same, Verdict::Same),
+            (0.005, 0.025, Verdict::Faster, Verdict::Slower),
+            (-0.03, 0.01, Verdict::Unclear, Verdict::Unclear),
+            (0.0, 0.10, Verdict::Unclear, Verdict::Unclear),
+            (
+                f64::NEG_INFINITY,
+                f64::INFINITY,
+                Verdict::Unclear,
+                Verdict::Unclear,
+            ),
+        ] {
+            assert_eq!(judge(low, high, Better::Higher), higher, "{low} {high}");
+            assert_eq!(judge(low, high, Better::Lower), lower, "{low} {high}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn intervals_hold_their_estimate_and_move_with_the_data(
+            x in prop::collection::vec(-1.0f64..1.0, 6..80), by in -1.0f64..1.0)
+        {
+            let moved: Vec<f64> = x.iter().map(|v| v + by).collect();
+            for f in [t_interval, signed_rank_interval] {
+                let (i, m) = (f(&x, 0.95).unwrap(), f(&moved, 0.95).unwrap());
+                prop_assert!(i.low <= i.center && i.center <= i.high);
+                prop_assert!((i.center + by - m.center).abs() < 1e-9);
+                prop_assert!((i.low + by - m.low).abs() < 1e-9);
+                if let Some(wide) = f(&x, 0.99) {
+                    prop_assert!(wide.low <= i.low && wide.high >= i.high);
+                }
+            }
+        }
+
+        #[test]
+        fn swapping_the_arms_mirrors_the_interval(
+            x in prop::collection::vec(-1.0f64..1.0, 6..40))
+        {
+            let swapped: Vec<f64> = x.iter().map(|v| -v).collect();
+            for f in [t_interval, signed_rank_interval] {
+                let (i, s) = (f(&x, 0.95).unwrap(), f(&swapped, 0.95).unwrap());
+                prop_assert!((i.low + s.high).abs() < 1e-9);
+                prop_assert!((i.center + s.center).abs() < 1e-9);
+            }
+        }
+
+        #[test]
+        fn log_ratios_are_finite_or_none(a in prop::num::f64::ANY, b in prop::num::f64::ANY) {
+            if let Some(x) = log_ratio(a, b) {
+                prop_assert!(x.is_finite());
+            }
+        }
+    }
+}

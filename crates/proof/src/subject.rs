@@ -1,0 +1,172 @@
+//! What is experimented on: memory that can be on base pages and on large ones.
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::ChangeError;
+use hugeleaf_host::ProcessError;
+use hugeleaf_sys::Pid;
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+use serde::{Deserialize, Serialize};
+
+/// The two things that are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arm {
+    /// Memory on base pages.
+    Base,
+    /// The same memory on large pages.
+    Large,
+}
+
+impl Arm {
+    /// The name on screens and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arm::Base => "base",
+            Arm::Large => "large",
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Arm {
+        match self {
+            Arm::Base => Arm::Large,
+            Arm::Large => Arm::Base,
+        }
+    }
+}
+
+/// What a subject says of itself before anything is changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prepared {
+    /// How the memory to be moved is now.
+    pub began: Arm,
+    /// How much memory will be moved.
+    pub bytes: Bytes,
+    /// Why it cannot be moved back to base pages; `None` where it can.
+    pub one_way: Option<String>,
+    /// What a reader of the result should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// What else moves when pages change: read at both ends of every interval.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Beside {
+    /// Resident size.
+    pub resident: Option<Bytes>,
+    /// Page tables.
+    pub page_tables: Option<Bytes>,
+    /// CPU time in user mode so far, in seconds.
+    pub user_seconds: Option<f64>,
+    /// CPU time in the kernel so far, in seconds.
+    pub system_seconds: Option<f64>,
+    /// How often a task on this host waited for compaction so far (`compact_stall`).
+    pub compaction_stalls: Option<u64>,
+}
+
+/// How much is on pages of one size and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeHeld {
+    /// Size of the page.
+    pub page_bytes: u64,
+    /// `base`, `thp` or `hugetlb`.
+    pub kind: String,
+    /// How much.
+    pub bytes: u64,
+}
+
+impl SizeHeld {
+    /// From typed units.
+    pub fn new(size: PageSize, kind: PageKind, bytes: Bytes) -> SizeHeld {
+        SizeHeld {
+            page_bytes: size.bytes().get(),
+            kind: kind.to_string(),
+            bytes: bytes.get(),
+        }
+    }
+}
+
+/// Why a subject cannot do what is asked of it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SubjectError {
+    /// Moving memory failed before it began.
+    #[error("{0}")]
+    Change(#[from] ChangeError),
+    /// The process cannot be looked at.
+    #[error("{0}")]
+    Process(#[from] ProcessError),
+    /// It ended, or became another program.
+    #[error("process {pid}: it ended during the experiment")]
+    Ended {
+        /// The process.
+        pid: Pid,
+    },
+    /// Nothing of it can be moved to large pages.
+    #[error("{target}: there is no memory to experiment on: {why}")]
+    Nothing {
+        /// The target.
+        target: String,
+        /// Why.
+        why: String,
+    },
+    /// Anything else.
+    #[error("{what}")]
+    Other {
+        /// What failed.
+        what: String,
+        /// What to do.
+        next: String,
+    },
+}
+
+impl SubjectError {
+    /// What to do about it. For [`SubjectError::Change`] and [`SubjectError::Process`] the caller
+    /// knows better: they come from other crates with remedies of their own.
+    pub fn next(&self) -> String {
+        match self {
+            SubjectError::Change(_) | SubjectError::Process(_) => {
+                "run as root on the host itself; hugeleaf why TARGET says more".into()
+            }
+            SubjectError::Ended { .. } => {
+                "start it again, put load on it, and run the experiment again".into()
+            }
+            SubjectError::Nothing { target, .. } => format!("hugeleaf why {target}"),
+            SubjectError::Other { next, .. } => next.clone(),
+        }
+    }
+}
+
+/// Memory that can be moved between page sizes while somebody uses it.
+pub trait Subject {
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Looks, and changes nothing.
+    ///
+    /// # Errors
+    /// [`SubjectError`].
+    fn prepare(&mut self) -> Result<Prepared, SubjectError>;
+
+    /// Moves the memory to the arm's pages. May end early once `stop` is set; what came of it is
+    /// asked of [`Subject::coverage`], never believed.
+    ///
+    /// # Errors
+    /// [`SubjectError`].
+    fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError>;
+
+    /// The part of its resident memory that is on pages larger than the base page, 0.0 to 1.0.
+    ///
+    /// # Errors
+    /// [`SubjectError`]; [`SubjectError::Ended`] where it is gone.
+    fn coverage(&mut self) -> Result<f64, SubjectError>;
+
+    /// Its memory by page size.
+    ///
+    /// # Errors
+    /// [`SubjectError`].
+    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError>;
+
+    /// What else moves. What cannot be read is `None`.
+    fn beside(&mut self) -> Beside;
+}

@@ -1,0 +1,551 @@
+//! The engine on a subject, a metric and a clock made for it: every way an experiment can end.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
+use hugeleaf_proof::stats::{Better, Method};
+use hugeleaf_proof::{
+    Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
+    Settings, SizeHeld, Subject, SubjectError, Verdict, run,
+};
+use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SysError};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+/// A clock that only sleeping moves.
+#[derive(Default)]
+struct Clock(Mutex<Duration>);
+
+impl Kernel for Clock {
+    fn base_page(&self) -> PageSize {
+        PageSize::new(Bytes(4096)).unwrap()
+    }
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        Err(SysError::new("pidfd_open", pid.to_string(), Errno::SRCH))
+    }
+    fn has_exited(&self, _: &PidFd) -> Result<bool, SysError> {
+        Ok(true)
+    }
+    fn process_madvise(&self, _: &PidFd, _: &[Range], _: Advice) -> Result<Bytes, SysError> {
+        Err(SysError::new("process_madvise", "", Errno::SRCH))
+    }
+    fn page_map(&self, _: &File, _: Range, _: ScanDetail) -> Result<PageMap, SysError> {
+        Err(SysError::new("read", "", Errno::SRCH))
+    }
+    fn knows_collapse(&self) -> bool {
+        true
+    }
+    fn knows_process_madvise(&self) -> bool {
+        true
+    }
+    fn now(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+    fn sleep(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+/// Memory that does as it is told, but for what the fields say.
+struct Fake {
+    arm: Arc<Mutex<Arm>>,
+    began: Arm,
+    one_way: bool,
+    /// Does not come back from large pages, and does not know it beforehand.
+    sticks: bool,
+    /// Coverage read so far, and at which readings khugepaged has collapsed half of it.
+    readings: usize,
+    collapsed_at: Vec<usize>,
+    always_collapsed: bool,
+    /// Ends at this move.
+    ends_at_move: Option<usize>,
+    moves: Vec<Arm>,
+}
+
+impl Fake {
+    fn new(began: Arm) -> Fake {
+        Fake {
+            arm: Arc::new(Mutex::new(began)),
+            began,
+            one_way: false,
+            sticks: false,
+            readings: 0,
+            collapsed_at: Vec::new(),
+            always_collapsed: false,
+            ends_at_move: None,
+            moves: Vec::new(),
+        }
+    }
+}
+
+impl Subject for Fake {
+    fn name(&self) -> String {
+        "fake".into()
+    }
+    fn prepare(&mut self) -> Result<Prepared, SubjectError> {
+        Ok(Prepared {
+            began: self.began,
+            bytes: Bytes(1 << 30),
+            one_way: self.one_way.then(|| "it is locked".to_owned()),
+            notes: vec!["a note".into()],
+        })
+    }
+    fn go_to(&mut self, arm: Arm, _: &AtomicBool) -> Result<(), SubjectError> {
+        self.moves.push(arm);
+        if self.ends_at_move.is_some_and(|n| self.moves.len() >= n) {
+            return Err(SubjectError::Ended { pid: Pid(7) });
+        }
+        if !(self.sticks && arm == Arm::Base) {
+            *self.arm.lock().unwrap() = arm;
+        }
+        Ok(())
+    }
+    fn coverage(&mut self) -> Result<f64, SubjectError> {
+        self.readings += 1;
+        let collapsed = self.collapsed_at.contains(&self.readings)
+            || self.always_collapsed && self.readings.is_multiple_of(2);
+        let arm = *self.arm.lock().unwrap();
+        Ok(match arm {
+            Arm::Large => 0.95,
+            Arm::Base if collapsed => 0.5,
+            Arm::Base => 0.02,
+        })
+    }
+    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
+        Ok(vec![SizeHeld {
+            page_bytes: if *self.arm.lock().unwrap() == Arm::Large {
+                2 << 20
+            } else {
+                4096
+            },
+            kind: "thp".into(),
+            bytes: 1 << 30,
+        }])
+    }
+    fn beside(&mut self) -> Beside {
+        Beside {
+            resident: Some(Bytes(1 << 30)),
+            page_tables: Some(Bytes(
+                if *self.arm.lock().unwrap() == Arm::Large {
+                    1
+                } else {
+                    2
+                } << 20,
+            )),
+            ..Beside::default()
+        }
+    }
+}
+
+/// A rate that depends on the arm, with noise in the readings' order.
+struct Rate<'a> {
+    clock: &'a Clock,
+    arm: Arc<Mutex<Arm>>,
+    large: f64,
+    noise: f64,
+    better: Better,
+    kind: Kind,
+    total: f64,
+    last: Duration,
+    rng: fastrand::Rng,
+    /// From which reading on it gives what instead.
+    instead: Option<(usize, Result<Reading, MetricError>)>,
+    readings: usize,
+    /// Sets this flag at a reading: Ctrl-C.
+    interrupts: Option<(usize, Arc<AtomicBool>)>,
+}
+
+impl<'a> Rate<'a> {
+    fn new(clock: &'a Clock, subject: &Fake, large: f64, noise: f64) -> Rate<'a> {
+        Rate {
+            clock,
+            arm: Arc::clone(&subject.arm),
+            large,
+            noise,
+            better: Better::Higher,
+            kind: Kind::Counter,
+            total: 0.0,
+            last: Duration::ZERO,
+            rng: fastrand::Rng::with_seed(3),
+            instead: None,
+            readings: 0,
+            interrupts: None,
+        }
+    }
+}
+
+impl Metric for Rate<'_> {
+    fn name(&self) -> String {
+        "rate".into()
+    }
+    fn unit(&self) -> String {
+        "1/s".into()
+    }
+    fn better(&self) -> Better {
+        self.better
+    }
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        self.readings += 1;
+        if let Some((at, flag)) = &self.interrupts
+            && self.readings >= *at
+        {
+            flag.store(true, Ordering::Relaxed);
+        }
+        if let Some((at, instead)) = &self.instead
+            && self.readings >= *at
+        {
+            return instead.clone();
+        }
+        let arm = *self.arm.lock().unwrap();
+        let effect = if arm == Arm::Large { self.large } else { 1.0 };
+        let rate = 1000.0 * effect * (self.noise * (self.rng.f64() - 0.5)).exp();
+        let now = self.clock.now();
+        self.total += rate * (now - self.last).as_secs_f64();
+        self.last = now;
+        Ok(match self.kind {
+            Kind::Gauge => Reading::Gauge(rate),
+            _ => Reading::Counter(self.total),
+        })
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        seed: 1,
+        ..Settings::default()
+    }
+}
+
+struct Outcome {
+    result: Result<ResultFile, ProveError>,
+    left: Arm,
+    moves: Vec<Arm>,
+}
+
+/// Runs an experiment on `subject` with a rate that large pages multiply by `large`; `change` may
+/// spoil the metric first.
+fn experiment(
+    mut subject: Fake,
+    (large, noise): (f64, f64),
+    settings: &Settings,
+    change: impl FnOnce(&mut Rate<'_>, &Arc<AtomicBool>),
+) -> Outcome {
+    let clock = Clock::default();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut rate = Rate::new(&clock, &subject, large, noise);
+    change(&mut rate, &stop);
+    let mut pairs_told = 0;
+    let result = run(
+        &mut subject,
+        &mut rate,
+        &clock,
+        settings,
+        &Circumstances::default(),
+        &mut |event| {
+            if let Event::Paired { pairs, .. } = event {
+                assert_eq!(pairs, pairs_told + 1);
+                pairs_told = pairs;
+            }
+        },
+        &stop,
+    );
+    let left = *subject.arm.lock().unwrap();
+    Outcome {
+        result,
+        left,
+        moves: subject.moves,
+    }
+}
+
+fn unspoilt(_: &mut Rate<'_>, _: &Arc<AtomicBool>) {}
+
+#[test]
+fn a_clear_gain_is_found_and_memory_put_back() {
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Faster);
+    assert_eq!(result.experiment.ending, Ending::Narrow);
+    assert_eq!(result.experiment.design, Design::RandomPairs);
+    assert_eq!(result.pairs.len(), 8);
+    let effect = result.effect.unwrap();
+    assert_eq!(effect.method, Method::SignedRank);
+    assert!(effect.low <= 1.2 && 1.2 <= effect.high, "{effect:?}");
+    assert_eq!(got.left, Arm::Base);
+    assert_eq!(result.experiment.left_on, Some(Arm::Base));
+    assert_eq!(result.page_sizes.before, result.page_sizes.after);
+    assert_ne!(result.page_sizes.base, result.page_sizes.large);
+    assert!(result.caveats.iter().any(|c| c.contains("contiguous")));
+    assert!(result.caveats.iter().any(|c| c == "a note"));
+    assert_eq!(result.beside[0].page_tables_bytes, Some(2 << 20));
+    assert_eq!(result.beside[1].page_tables_bytes, Some(1 << 20));
+    for arm in &result.arms {
+        assert_eq!(arm.samples.len(), 8);
+        assert_eq!(arm.at_seconds.len(), 8);
+        assert_eq!(arm.coverage.len(), 8);
+    }
+}
+
+#[test]
+fn the_order_is_drawn_and_the_seed_repeats_it() {
+    let orders = |seed| {
+        let mut settings = Settings { seed, ..settings() };
+        settings.rule.fixed_pairs = Some(20);
+        let got = experiment(Fake::new(Arm::Base), (1.0, 0.1), &settings, unspoilt);
+        let result = got.result.unwrap();
+        assert_eq!(result.settings.seed, seed);
+        assert_eq!(result.experiment.ending, Ending::Pairs);
+        result.pairs.iter().map(|p| p.first).collect::<Vec<_>>()
+    };
+    assert_eq!(orders(5), orders(5));
+    assert_ne!(orders(5), orders(6));
+    let large_first = orders(5).iter().filter(|a| **a == Arm::Large).count();
+    assert!((3..=17).contains(&large_first), "{large_first}");
+}
+
+#[test]
+fn a_loss_no_difference_and_noise_are_told_apart() {
+    for (large, noise, better, verdict) in [
+        (0.8, 0.02, Better::Higher, Verdict::Slower),
+        (0.8, 0.02, Better::Lower, Verdict::Faster),
+        (1.0, 0.005, Better::Higher, Verdict::Same),
+        (1.0, 2.0, Better::Higher, Verdict::Unclear),
+    ] {
+        let got = experiment(
+            Fake::new(Arm::Base),
+            (large, noise),
+            &settings(),
+            |rate, _| {
+                rate.better = better;
+            },
+        );
+        assert_eq!(got.result.unwrap().verdict, verdict, "{large} {noise}");
+    }
+}
+
+#[test]
+fn noise_runs_into_the_limit_but_never_under_eight_pairs() {
+    let got = experiment(Fake::new(Arm::Base), (1.0, 2.0), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.experiment.ending, Ending::Time);
+    assert!(result.pairs.len() > 8);
+    assert!(result.experiment.duration_seconds >= 180.0);
+    let short = Settings {
+        limit: Duration::from_secs(1),
+        ..settings()
+    };
+    let got = experiment(Fake::new(Arm::Base), (1.0, 2.0), &short, unspoilt);
+    assert_eq!(got.result.unwrap().pairs.len(), 8);
+}
+
+#[test]
+fn a_gauge_is_averaged_over_the_interval() {
+    let got = experiment(Fake::new(Arm::Base), (0.5, 0.01), &settings(), |rate, _| {
+        rate.kind = Kind::Gauge;
+        rate.better = Better::Lower;
+    });
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Faster);
+    assert!((result.arms[1].samples[0] - 500.0).abs() < 5.0);
+}
+
+#[test]
+fn what_helped_is_kept_only_where_asked() {
+    let keep = Settings {
+        keep: Keep::IfFaster,
+        ..settings()
+    };
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &keep, unspoilt);
+    assert_eq!(
+        (got.left, got.result.unwrap().experiment.left_on),
+        (Arm::Large, Some(Arm::Large))
+    );
+    let got = experiment(Fake::new(Arm::Base), (0.8, 0.02), &keep, unspoilt);
+    assert_eq!(got.left, Arm::Base);
+    let got = experiment(Fake::new(Arm::Large), (0.8, 0.02), &settings(), unspoilt);
+    assert_eq!(got.left, Arm::Large);
+    assert_eq!(got.result.unwrap().experiment.began_on, Arm::Large);
+}
+
+#[test]
+fn khugepaged_behind_our_back_costs_a_pair_not_the_result() {
+    let mut subject = Fake::new(Arm::Base);
+    subject.collapsed_at = vec![8, 9, 20];
+    let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Faster);
+    assert!(!result.rejected.is_empty());
+    assert!(
+        result
+            .rejected
+            .iter()
+            .any(|r| r.reason.contains("khugepaged"))
+    );
+    assert!(result.caveats.iter().any(|c| c.contains("thrown away")));
+    assert_eq!(result.pairs.len(), 8);
+    let mut subject = Fake::new(Arm::Base);
+    subject.always_collapsed = true;
+    let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+    let e = got.result.unwrap_err();
+    assert!(
+        matches!(
+            e,
+            ProveError::Unsteady { .. }
+                | ProveError::NoDifference { .. }
+                | ProveError::OneWay { .. }
+        ),
+        "{e}"
+    );
+    assert_eq!(got.left, Arm::Base);
+}
+
+#[test]
+fn memory_that_cannot_go_back_is_measured_before_and_after() {
+    let mut subject = Fake::new(Arm::Base);
+    subject.one_way = true;
+    let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    assert_eq!(result.experiment.design, Design::BeforeAfter);
+    assert_eq!(result.verdict, Verdict::Faster);
+    assert_eq!(result.effect.unwrap().method, Method::Welch);
+    assert!(result.caveats.iter().any(|c| c.contains("weaker")));
+    assert!(result.caveats.iter().any(|c| c.contains("restarted")));
+    assert_eq!(
+        (got.left, result.experiment.left_on),
+        (Arm::Large, Some(Arm::Large))
+    );
+    assert_eq!(got.moves, [Arm::Large]);
+    // The same on request, and then it goes back.
+    let asked = Settings {
+        before_after: true,
+        ..settings()
+    };
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &asked, unspoilt);
+    assert_eq!(got.result.unwrap().experiment.design, Design::BeforeAfter);
+    assert_eq!(got.left, Arm::Base);
+}
+
+#[test]
+fn memory_that_sticks_is_found_out() {
+    let mut subject = Fake::new(Arm::Base);
+    subject.sticks = true;
+    let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+    let e = got.result.unwrap_err();
+    assert!(matches!(e, ProveError::OneWay { .. }), "{e}");
+    assert!(e.next().contains("--before-after"));
+}
+
+#[test]
+fn a_failing_metric_leaves_memory_as_it_was() {
+    let unreachable = || MetricError::Unreachable {
+        metric: "rate".into(),
+        reason: "refused".into(),
+        next: "start it".into(),
+    };
+    // At the first reading nothing has been touched yet.
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
+        rate.instead = Some((1, Err(unreachable())));
+    });
+    assert_eq!(got.result.unwrap_err(), ProveError::Metric(unreachable()));
+    assert!(got.moves.is_empty());
+    for at in 2..12 {
+        let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
+            rate.instead = Some((at, Err(unreachable())));
+        });
+        assert_eq!(got.result.unwrap_err(), ProveError::Metric(unreachable()));
+        assert_eq!(got.left, Arm::Base, "{at}");
+    }
+}
+
+#[test]
+fn a_counter_that_falls_or_stands_still_is_an_error() {
+    let stuck = |value: f64| {
+        let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
+            rate.instead = Some((5, Ok(Reading::Counter(value))));
+        });
+        assert_eq!(got.left, Arm::Base);
+        got.result.unwrap_err()
+    };
+    let fell = stuck(-1.0);
+    assert!(
+        matches!(fell, ProveError::Metric(MetricError::Fell { .. })),
+        "{fell}"
+    );
+    let still = stuck(1e12);
+    assert!(
+        matches!(still, ProveError::Metric(MetricError::StoodStill { .. })),
+        "{still}"
+    );
+}
+
+#[test]
+fn a_target_that_ends_is_an_error_at_every_move() {
+    for at in 1..8 {
+        let mut subject = Fake::new(Arm::Base);
+        subject.ends_at_move = Some(at);
+        let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+        let e = got.result.unwrap_err();
+        assert_eq!(
+            e,
+            ProveError::Subject(SubjectError::Ended { pid: Pid(7) }),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn an_interruption_gives_what_there_is_and_puts_memory_back() {
+    for at in 2..80 {
+        let mut settings = settings();
+        settings.rule.fixed_pairs = Some(30);
+        let got = experiment(
+            Fake::new(Arm::Base),
+            (1.2, 0.02),
+            &settings,
+            |rate, stop| {
+                rate.interrupts = Some((at, Arc::clone(stop)));
+            },
+        );
+        let result = got.result.unwrap();
+        assert_eq!(got.left, Arm::Base, "{at}");
+        assert_eq!(result.experiment.ending, Ending::Interrupted);
+        assert!(result.caveats.iter().any(|c| c.contains("Interrupted")));
+        match result.pairs.len() {
+            0..6 => assert_eq!((result.effect, result.verdict), (None, Verdict::Unclear)),
+            _ => assert_eq!(result.verdict, Verdict::Faster),
+        }
+    }
+}
+
+#[test]
+fn results_come_back_from_their_file() {
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    let text = result.to_json();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for name in [
+        "schema",
+        "experiment",
+        "arms",
+        "pairs",
+        "effect",
+        "verdict",
+        "beside",
+        "host",
+        "settings",
+        "command",
+    ] {
+        assert!(json.get(name).is_some(), "{name}");
+    }
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["verdict"], "faster");
+    assert_eq!(json["arms"][0]["label"], "base");
+    let back: ResultFile = serde_json::from_str(&text).unwrap();
+    assert_eq!(back.pairs.len(), result.pairs.len());
+    assert_eq!(back.verdict, result.verdict);
+}

@@ -1,0 +1,372 @@
+//! Metrics read from real servers, started here on Unix sockets or on loopback and ended by their
+//! ids; where a server is not installed the test says "not run".
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between, open};
+use hugeleaf_proof::stats::Better;
+
+fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
+    open(&spec.parse::<MetricSpec>().unwrap(), &[])
+}
+
+fn refused(spec: &str) -> MetricError {
+    match metric(spec) {
+        Ok(_) => panic!("{spec} was opened"),
+        Err(e) => e,
+    }
+}
+
+fn count(metric: &mut dyn Metric) -> f64 {
+    match metric.read().unwrap() {
+        Reading::Counter(n) => n,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Serves one page, whatever is asked, until the test ends.
+fn serve(page: &str) -> (String, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/metrics", listener.local_addr().unwrap());
+    let page = Arc::new(Mutex::new(page.to_owned()));
+    let served = Arc::clone(&page);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let body = served.lock().unwrap().clone();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+    });
+    (address, page)
+}
+
+const PAGE: &str = r#"# TYPE done_total counter
+done_total{shard="a"} 10
+done_total{shard="b"} 20
+# TYPE wait gauge
+wait 0.25
+# TYPE request_seconds histogram
+request_seconds_bucket{le="0.1"} 0
+request_seconds_bucket{le="0.2"} 0
+request_seconds_bucket{le="+Inf"} 0
+"#;
+
+#[test]
+fn http_by_type() {
+    let (url, page) = serve(PAGE);
+    let mut m = metric(&format!("{url}#done_total")).unwrap();
+    assert_eq!((m.kind(), m.better()), (Kind::Counter, Better::Higher));
+    assert_eq!(count(m.as_mut()), 30.0);
+    let mut m = metric(&format!("{url}#done_total{{shard=\"b\"}}")).unwrap();
+    assert_eq!(count(m.as_mut()), 20.0);
+    let mut m = metric(&format!("gauge:lower:{url}#wait")).unwrap();
+    assert_eq!((m.kind(), m.better()), (Kind::Gauge, Better::Lower));
+    assert_eq!(m.read(), Ok(Reading::Gauge(0.25)));
+    let mut m = metric(&format!("{url}#p50(request_seconds)")).unwrap();
+    assert_eq!((m.kind(), m.better()), (Kind::Quantile, Better::Lower));
+    assert_eq!(m.unit(), "s");
+    let before = m.read().unwrap();
+    *page.lock().unwrap() = PAGE
+        .replace("le=\"0.2\"} 0", "le=\"0.2\"} 10")
+        .replace("le=\"+Inf\"} 0", "le=\"+Inf\"} 10");
+    let after = m.read().unwrap();
+    let p50 = between("m", &before, &after, Duration::from_secs(1)).unwrap();
+    assert!((p50 - 0.15).abs() < 1e-9, "{p50}");
+}
+
+#[test]
+fn http_failures() {
+    let (url, page) = serve(PAGE);
+    for (spec, says) in [
+        (format!("{url}#wait"), "gauge"),
+        (format!("gauge:lower:{url}#done_total"), "counter"),
+        (format!("{url}#nothing"), "no series"),
+        (format!("{url}#p99(done_total)"), "no histogram"),
+    ] {
+        let e = refused(&spec);
+        assert!(matches!(e, MetricError::Garbage { .. }), "{spec}: {e}");
+        assert!(e.to_string().contains(says), "{spec}: {e}");
+        assert!(!e.next().is_empty());
+    }
+    *page.lock().unwrap() = "<html>not found</html>".into();
+    let e = refused(&format!("{url}#done_total"));
+    assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
+    // A port that nobody listens on any more.
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let e = refused(&format!("http://{free}/#x"));
+    assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+}
+
+#[test]
+fn commands_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("count");
+    std::fs::write(&file, "5\n").unwrap();
+    let mut m = metric(&format!("cmd:cat {}", file.display())).unwrap();
+    assert_eq!(count(m.as_mut()), 5.0);
+    std::fs::remove_file(&file).unwrap();
+    let e = m.read().unwrap_err();
+    assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+    assert!(e.to_string().contains("No such file"), "{e}");
+}
+
+#[test]
+fn servers_that_are_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().display();
+    for spec in [
+        format!("redis:{path}/no.sock"),
+        format!("mysql:{path}/no.sock"),
+        format!("postgres:host={path} user=x"),
+        "postgres:nonsense".to_owned(),
+    ] {
+        let e = refused(&spec);
+        assert!(matches!(e, MetricError::Unreachable { .. }), "{spec}: {e}");
+        assert!(!e.to_string().contains('\n'), "{e}");
+        assert!(!e.next().is_empty());
+    }
+}
+
+/// A server that is ended when the test ends, in a folder of its own that goes with it.
+struct Server {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program from PATH or from where distributions hide it.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    dirs.extend(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        dirs.extend(versions.flatten().map(|v| v.path().join("bin")));
+    }
+    dirs.iter().map(|d| d.join(name)).find(|p| p.is_file())
+}
+
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    hugeleaf_sys::effective_uid() == 0
+}
+
+/// A folder for a server, and a command that runs as nobody where the test runs as root: servers
+/// of databases refuse root.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::Builder::new()
+        .prefix("hl")
+        .tempdir_in("/tmp")
+        .unwrap();
+    if is_root() {
+        chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    dir
+}
+
+fn command(program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(dir)
+        .env("HOME", dir)
+        .stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Tries until it works; panics after a minute with the last reason.
+fn eventually<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(e) if begun.elapsed() > Duration::from_secs(60) => panic!("{e}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+#[test]
+fn redis_without_its_own_commands() {
+    let Some(program) = find("redis-server") else {
+        println!("redis_without_its_own_commands: not run: needs redis-server");
+        return;
+    };
+    let dir = folder();
+    let socket = dir.path().join("r.sock");
+    let child = command(&program, dir.path())
+        .args(["--port", "0", "--save", "", "--unixsocket"])
+        .arg(&socket)
+        .spawn()
+        .unwrap();
+    let server = Server { child, dir };
+    let spec = format!("redis:{}", socket.display());
+    let mut m = eventually(|| metric(&spec));
+    let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
+    let mut client = client.get_connection().unwrap();
+    let before = count(m.as_mut());
+    assert_eq!(count(m.as_mut()), before, "its own reading counts");
+    for i in 0..500 {
+        let _: () = redis::cmd("SET")
+            .arg("key")
+            .arg(i)
+            .query(&mut client)
+            .unwrap();
+    }
+    assert_eq!(count(m.as_mut()) - before, 500.0);
+    drop(server);
+    let e = m.read().unwrap_err();
+    assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+}
+
+#[test]
+fn postgres_without_its_own_transactions() {
+    let (Some(initdb), Some(program)) = (find("initdb"), find("postgres")) else {
+        println!("postgres_without_its_own_transactions: not run: needs postgresql");
+        return;
+    };
+    let dir = folder();
+    let data = dir.path().join("data");
+    let made = command(&initdb, dir.path())
+        .args(["-U", "me", "-A", "trust", "--no-sync", "-D"])
+        .arg(&data)
+        .status()
+        .unwrap();
+    assert!(made.success(), "initdb: {made}");
+    let child = command(&program, dir.path())
+        .args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "autovacuum=off",
+        ])
+        .args(["-c", "shared_buffers=16MB", "-D"])
+        .arg(&data)
+        .arg("-k")
+        .arg(dir.path())
+        .spawn()
+        .unwrap();
+    let server = Server { child, dir };
+    let dsn = format!(
+        "host={} user=me dbname=postgres",
+        server.dir.path().display()
+    );
+    let mut m = eventually(|| metric(&format!("postgres:{dsn}")));
+    assert!(m.least_interval() >= Duration::from_secs(5));
+    let idle = count(m.as_mut());
+    for _ in 0..3 {
+        // Readings as far apart as those of an interval are.
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(count(m.as_mut()), idle, "its own transactions count");
+    }
+    let mut client = postgres::Client::connect(&dsn, postgres::NoTls).unwrap();
+    for _ in 0..200 {
+        client.simple_query("SELECT 1").unwrap();
+    }
+    // What a session did is reported at the latest when it ends.
+    drop(client);
+    let counted = eventually(|| {
+        let counted = count(m.as_mut()) - idle;
+        if counted >= 200.0 {
+            Ok(counted)
+        } else {
+            Err(format!("{counted} of 200"))
+        }
+    });
+    // Connecting is a transaction or two.
+    assert!(counted <= 205.0, "{counted}");
+    drop(server);
+}
+
+#[test]
+fn mysql_without_its_own_statements() {
+    let (Some(install), Some(program)) = (find("mariadb-install-db"), find("mariadbd")) else {
+        println!("mysql_without_its_own_statements: not run: needs mariadb-server");
+        return;
+    };
+    let dir = folder();
+    let data = dir.path().join("data");
+    let made = command(&install, dir.path())
+        .args(["--no-defaults", "--auth-root-authentication-method=normal"])
+        .args(["--skip-test-db", "--skip-name-resolve", "--basedir=/usr"])
+        .arg(format!("--datadir={}", data.display()))
+        .status()
+        .unwrap();
+    assert!(made.success(), "mariadb-install-db: {made}");
+    let socket = dir.path().join("m.sock");
+    let child = command(&program, dir.path())
+        .args([
+            "--no-defaults",
+            "--skip-networking",
+            "--innodb-buffer-pool-size=16M",
+        ])
+        .arg(format!("--datadir={}", data.display()))
+        .arg(format!("--socket={}", socket.display()))
+        .arg(format!("--pid-file={}/pid", dir.path().display()))
+        .spawn()
+        .unwrap();
+    let server = Server { child, dir };
+    let url = format!("mysql://root@localhost?socket={}", socket.display());
+    let spec = format!("mysql:{url}");
+    let mut m = eventually(|| metric(&spec));
+    let mut commits = metric(&format!("{spec}#Com_commit+Com_rollback")).unwrap();
+    let e = metric(&format!("{spec}#No_such_variable"))
+        .unwrap()
+        .read()
+        .unwrap_err();
+    assert!(matches!(e, MetricError::Garbage { .. }), "{e}");
+    use mysql::prelude::Queryable;
+    let mut client = mysql::Conn::new(mysql::Opts::from_url(&url).unwrap()).unwrap();
+    // The session that asked in vain says goodbye in its own time, and that counts.
+    eventually(|| {
+        let twice = [count(m.as_mut()), count(m.as_mut())];
+        std::thread::sleep(Duration::from_millis(300));
+        match twice == [count(m.as_mut()); 2] {
+            true => Ok(()),
+            false => Err("others are still counted"),
+        }
+    });
+    let (before, committed) = (count(m.as_mut()), count(commits.as_mut()));
+    let later = count(m.as_mut());
+    // The other metric's two statements are another session's: they count.
+    assert_eq!(later - before, 2.0, "its own statements count");
+    for _ in 0..300 {
+        client.query_drop("DO 1").unwrap();
+    }
+    assert_eq!(count(m.as_mut()) - later, 300.0);
+    assert_eq!(count(commits.as_mut()), committed);
+    client.query_drop("BEGIN").unwrap();
+    client.query_drop("COMMIT").unwrap();
+    assert_eq!(count(commits.as_mut()) - committed, 1.0);
+    drop(server);
+    let e = m.read().unwrap_err();
+    assert!(matches!(e, MetricError::Unreachable { .. }), "{e}");
+}

@@ -1,0 +1,149 @@
+//! JSON as all commands write it: `"schema": 1` first, bytes as integers in `*_bytes`, times in
+//! `*_seconds`; what a host does not have is missing, and what could not be read is `null` with
+//! the reason beside it in `*_error`.
+//!
+//! ```
+//! use hugeleaf_host::Fact;
+//! use hugeleaf_report::json::Object;
+//! use hugeleaf_units::Bytes;
+//! let mut host = Object::new();
+//! host.put_fact("memory_bytes", &Fact::Known(Bytes(1 << 30)), |b| b.get())
+//!     .put_fact("swap_bytes", &Fact::<Bytes>::Absent, |b| b.get());
+//! let mut answer = Object::answer();
+//! answer.put("host", host.build());
+//! assert_eq!(
+//!     answer.render(),
+//!     "{\n  \"schema\": 1,\n  \"host\": {\n    \"memory_bytes\": 1073741824\n  }\n}\n"
+//! );
+//! ```
+
+use hugeleaf_host::{Fact, Held};
+use hugeleaf_units::Bytes;
+use serde_json::{Map, Value, json};
+
+/// The version of every JSON answer; raised when a field changes its meaning or goes.
+pub const SCHEMA: u64 = 1;
+
+/// A JSON object that knows how facts are written. Keys stay in the order they were put.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Object(Map<String, Value>);
+
+impl Object {
+    /// An empty object.
+    pub fn new() -> Object {
+        Object::default()
+    }
+
+    /// A whole answer: an object that begins with `"schema"`.
+    pub fn answer() -> Object {
+        let mut object = Object::new();
+        object.put("schema", SCHEMA);
+        object
+    }
+
+    /// Puts a value under a name.
+    pub fn put(&mut self, name: &str, value: impl Into<Value>) -> &mut Object {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// A number of bytes; the name ends in `bytes`.
+    pub fn put_bytes(&mut self, name: &str, bytes: Bytes) -> &mut Object {
+        debug_assert!(name.ends_with("bytes"), "{name}");
+        self.put(name, bytes.get())
+    }
+
+    /// Puts a value where there is one.
+    pub fn put_some(&mut self, name: &str, value: Option<impl Into<Value>>) -> &mut Object {
+        match value {
+            Some(value) => self.put(name, value),
+            None => self,
+        }
+    }
+
+    /// Puts a fact: nothing where it is absent, `null` and `NAME_error` where it is unreadable.
+    pub fn put_fact<T, V: Into<Value>>(
+        &mut self,
+        name: &str,
+        fact: &Fact<T>,
+        value: impl FnOnce(&T) -> V,
+    ) -> &mut Object {
+        match fact {
+            Fact::Known(known) => self.put(name, value(known)),
+            Fact::Absent => self,
+            Fact::Unreadable(error) => self
+                .put(name, Value::Null)
+                .put(&format!("{name}_error"), error.to_string()),
+        }
+    }
+
+    /// The object as a value to put into another.
+    pub fn build(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// The object as text, indented, the last line ended.
+    pub fn render(self) -> String {
+        // `{:#}` is indented JSON; it cannot fail on values made in memory.
+        format!("{:#}\n", self.build())
+    }
+}
+
+/// Memory by page size and kind: `[{page_bytes, kind, bytes}]`, as every command writes it.
+pub fn by_page_size(table: &[Held]) -> Value {
+    table
+        .iter()
+        .map(|held| {
+            json!({
+                "page_bytes": held.size.bytes().get(),
+                "kind": held.kind.name(),
+                "bytes": held.bytes.get(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_host::ReadError;
+    use hugeleaf_units::PageKind;
+
+    #[test]
+    fn known_absent_and_unreadable_are_told_apart() {
+        let denied = ReadError::Io {
+            path: "/proc/x".into(),
+            reason: "Permission denied".to_owned(),
+            denied: true,
+        };
+        let mut object = Object::new();
+        object
+            .put_fact("a_bytes", &Fact::Known(Bytes(0)), |b| b.get())
+            .put_fact("b_bytes", &Fact::<Bytes>::Absent, |b| b.get())
+            .put_fact("c", &Fact::<u64>::Unreadable(denied), |n| *n)
+            .put_some("d", None::<u64>);
+        let value = object.build();
+        assert_eq!(value["a_bytes"], 0);
+        assert!(value.get("b_bytes").is_none() && value.get("d").is_none());
+        assert!(value["c"].is_null() && value.get("c").is_some());
+        assert_eq!(value["c_error"], "/proc/x: Permission denied");
+    }
+
+    #[test]
+    fn an_answer_begins_with_its_schema() {
+        let mut answer = Object::answer();
+        answer.put("a", 1);
+        assert_eq!(answer.render(), "{\n  \"schema\": 1,\n  \"a\": 1\n}\n");
+    }
+
+    #[test]
+    fn page_sizes_are_numbers_and_kinds_words() {
+        let held = Held {
+            size: "2M".parse().unwrap(),
+            kind: PageKind::Thp,
+            bytes: Bytes(4 << 20),
+        };
+        let expected = json!([{"page_bytes": 2_097_152, "kind": "thp", "bytes": 4_194_304}]);
+        assert_eq!(by_page_size(&[held]), expected);
+    }
+}

@@ -1,0 +1,19 @@
+//! Views: from models to text, JSON and HTML. Pure: a view never touches the system.
+//!
+//! Every function here takes a model and returns a text. Widths, colour and time come in as
+//! arguments, so that what a person sees can be tested to the letter.
+//!
+//! This crate must not read, write or measure anything: it has nothing to say that is not in the
+//! model it was given.
+//!
+//! Main types: [`table::Table`], [`table::Look`], [`json::Object`]; one module a command.
+
+pub mod json;
+pub mod mem;
+pub mod promote;
+pub mod prove;
+pub mod prove_html;
+pub mod status;
+pub mod table;
+pub mod try_;
+pub mod why;

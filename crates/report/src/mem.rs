@@ -1,0 +1,715 @@
+//! `hugeleaf mem`: who holds what on pages of which size.
+
+use hugeleaf_host::{Advised, Fact, Held, Host, Process, Role, Segment, SharedObject, totals};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+use serde_json::{Value, json};
+
+use crate::json::{Object, by_page_size};
+use crate::table::{Align, Table, cut, percent};
+
+/// What `mem` shows: a model of its own, so that terminal and JSON say the same.
+#[derive(Debug, Clone)]
+pub struct Mem<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// The processes, those that hold most on base pages first.
+    pub processes: &'a [Process],
+    /// Shared objects; empty with a target.
+    pub shared: &'a [SharedObject],
+    /// Whether targets were named: then segments are shown, and totals are of them alone.
+    pub targeted: bool,
+    /// For each of `processes`, the verdicts on its ranges as [`crate::why`] puts them into JSON;
+    /// empty where nobody asked.
+    pub verdicts: &'a [Vec<(Range, Value)>],
+}
+
+/// How much of a long list to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// Columns.
+    pub width: usize,
+    /// All rows, however small.
+    pub all: bool,
+}
+
+/// Rows of processes or segments that a screen takes.
+const ROWS: usize = 25;
+
+/// Sorts as a screen shows them: what is held on base pages, most first; then the id.
+pub fn rank(processes: &mut [Process]) {
+    processes.sort_by_key(|p| {
+        let on_base = p
+            .by_page_size
+            .known()
+            .map(|t| Held::on_base(t))
+            .unwrap_or_default();
+        (std::cmp::Reverse(on_base), p.pid)
+    });
+}
+
+type Column = (PageSize, PageKind);
+
+/// A column for each page size and kind that anybody holds, smallest first; base pages always.
+fn columns<'a>(host: &Host, tables: impl Iterator<Item = &'a [Held]>) -> Vec<Column> {
+    let mut columns = vec![(host.base_page, PageKind::Base)];
+    for held in tables.flatten() {
+        if let Err(at) = columns.binary_search(&(held.size, held.kind)) {
+            columns.insert(at, (held.size, held.kind));
+        }
+    }
+    columns
+}
+
+fn column_name((size, kind): Column) -> String {
+    match kind {
+        PageKind::Base => format!("BASE {size}"),
+        PageKind::Thp => format!("THP {size}"),
+        PageKind::Hugetlb => format!("HUGETLB {size}"),
+    }
+}
+
+fn on(table: &[Held], (size, kind): Column) -> Bytes {
+    table
+        .iter()
+        .filter(|h| h.size == size && h.kind == kind)
+        .map(|h| h.bytes)
+        .sum()
+}
+
+/// A number of bytes as a cell: nothing is a dash, so that a reader sees what there is.
+fn cell(bytes: Bytes) -> String {
+    if bytes.is_zero() {
+        "-".into()
+    } else {
+        bytes.to_string()
+    }
+}
+
+fn sum(table: &[Held]) -> Bytes {
+    table.iter().map(|h| h.bytes).sum()
+}
+
+impl Mem<'_> {
+    /// Sums over what is shown, a shared page counted once.
+    pub fn totals(&self) -> Vec<Held> {
+        if self.targeted {
+            totals::of_processes(self.processes)
+        } else {
+            totals::of_host(self.host)
+        }
+    }
+
+    /// Page tables of all that is shown; of the host where no target was named.
+    pub fn page_tables(&self) -> Bytes {
+        let sum = self.processes.iter().map(|p| p.page_tables).sum();
+        if self.targeted {
+            sum
+        } else {
+            self.host.memory.page_tables.get().unwrap_or(sum)
+        }
+    }
+
+    /// The screen.
+    pub fn text(&self, shown: Shown) -> String {
+        if self.targeted {
+            let parts: Vec<String> = self
+                .processes
+                .iter()
+                .map(|p| self.process_text(p, shown))
+                .collect();
+            let mut text = parts.join("\n");
+            if self.processes.len() > 1 {
+                text.push('\n');
+                text.push_str(&self.sum_line("together, shared memory once"));
+            }
+            return text;
+        }
+        let mut text = self.ranking(shown);
+        text.push_str(&self.sum_line("in all, each page once"));
+        let shared = self.shared_text(shown);
+        if !shared.is_empty() {
+            text.push('\n');
+            text.push_str(&shared);
+        }
+        text
+    }
+
+    fn sum_line(&self, what: &str) -> String {
+        let totals = self.totals();
+        let parts: Vec<String> = totals
+            .iter()
+            .map(|h| {
+                format!(
+                    "{} on {}",
+                    h.bytes,
+                    column_name((h.size, h.kind)).to_lowercase_kind()
+                )
+            })
+            .collect();
+        format!(
+            "{what}: {} (coverage {}), page tables {}\n",
+            parts.join(", "),
+            percent(Held::coverage(&totals)),
+            self.page_tables()
+        )
+    }
+
+    fn ranking(&self, shown: Shown) -> String {
+        let tables = self.processes.iter().filter_map(|p| p.by_page_size.known());
+        let columns = columns(self.host, tables.map(Vec::as_slice));
+        let any_unit = self.processes.iter().any(|p| p.unit.is_some());
+        let mut heads = vec![
+            ("PID".to_owned(), Align::Right),
+            ("NAME".to_owned(), Align::Left),
+        ];
+        if any_unit {
+            heads.push(("UNIT".to_owned(), Align::Left));
+        }
+        heads.push(("RESIDENT".to_owned(), Align::Right));
+        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
+        heads.push(("COVERAGE".to_owned(), Align::Right));
+        heads.push(("PAGE TABLES".to_owned(), Align::Right));
+        let mut table = Table::new(&heads);
+        let limit = if shown.all { usize::MAX } else { ROWS };
+        for p in self.processes.iter().take(limit) {
+            let mut row = vec![p.pid.to_string(), self.marked_name(p)];
+            if any_unit {
+                row.push(p.unit.clone().unwrap_or_else(|| "-".into()));
+            }
+            row.push(p.resident.to_string());
+            match &p.by_page_size {
+                Fact::Known(held) => row.extend(columns.iter().map(|c| cell(on(held, *c)))),
+                _ => row.extend(columns.iter().map(|_| "?".to_owned())),
+            }
+            row.push(percent(p.coverage()));
+            row.push(p.page_tables.to_string());
+            table.row(row);
+        }
+        let mut text = table.render(shown.width);
+        text.push_str(&self.left_out(limit));
+        text
+    }
+
+    /// A process that switched THP off for itself, or one that cannot be read, says so by name.
+    fn marked_name(&self, p: &Process) -> String {
+        if p.thp_disabled.get() == Some(true) {
+            format!("{} (THP off)", p.name)
+        } else {
+            p.name.clone()
+        }
+    }
+
+    fn left_out(&self, limit: usize) -> String {
+        let mut text = String::new();
+        if self.processes.len() > limit {
+            let rest = &self.processes[limit..];
+            let base: Bytes = rest
+                .iter()
+                .filter_map(|p| p.by_page_size.known())
+                .map(|t| Held::on_base(t))
+                .sum();
+            text.push_str(&format!(
+                "… and {} more that hold {base} on base pages between them: --all\n",
+                rest.len()
+            ));
+        }
+        let hidden = self
+            .processes
+            .iter()
+            .filter(|p| p.by_page_size.error().is_some());
+        match hidden.count() {
+            0 => {}
+            1 => text.push_str("? one process of another user cannot be read: run as root\n"),
+            n => text.push_str(&format!(
+                "? {n} of other users cannot be read: run as root\n"
+            )),
+        }
+        text
+    }
+
+    fn shared_text(&self, shown: Shown) -> String {
+        let shared: Vec<&SharedObject> = self
+            .shared
+            .iter()
+            .filter(|o| !o.by_page_size.is_empty())
+            .collect();
+        if shared.is_empty() {
+            return String::new();
+        }
+        let columns = columns(self.host, shared.iter().map(|o| o.by_page_size.as_slice()));
+        let mut heads = vec![
+            ("SHARED OBJECT".to_owned(), Align::Left),
+            ("ATTACHED".to_owned(), Align::Right),
+        ];
+        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
+        heads.push(("COVERAGE".to_owned(), Align::Right));
+        heads.push(("MISALIGNED".to_owned(), Align::Right));
+        let mut table = Table::new(&heads);
+        let mut remarks = String::new();
+        for object in &shared {
+            let mut row = vec![object.name.clone(), format!("{} by", object.attached.len())];
+            row[1] = object.attached.len().to_string();
+            row.extend(columns.iter().map(|c| cell(on(&object.by_page_size, *c))));
+            row.push(percent(Held::coverage(&object.by_page_size)));
+            row.push(match object.misaligned.len() {
+                0 => "-".into(),
+                n => format!("{n} of {}", object.attached.len()),
+            });
+            table.row(row);
+            remarks.push_str(&remark(object));
+        }
+        table.render(shown.width) + &remarks
+    }
+
+    fn process_text(&self, p: &Process, shown: Shown) -> String {
+        let rows = rows_of(self.host, p, shown.all);
+        let columns = columns(self.host, rows.iter().map(|r| r.held.as_slice()));
+        // The name stands last among the left ones: it gives way where the screen is narrow.
+        let left = ["ROLE", "ADDRESS", "ASKED", "NAME"].map(|h| (h.to_owned(), Align::Left));
+        let mut heads: Vec<(String, Align)> = left.into();
+        heads.push(("RESIDENT".to_owned(), Align::Right));
+        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
+        // Most processes lock and swap nothing: those columns come where they say something.
+        let locks = rows.iter().any(|r| !r.locked.is_zero());
+        let swaps = rows.iter().any(|r| !r.swapped.is_zero());
+        let shown_heads = [
+            ("COVERAGE", true),
+            ("PSS", true),
+            ("LOCKED", locks),
+            ("SWAPPED", swaps),
+        ];
+        for (head, _) in shown_heads.iter().filter(|(_, shown)| *shown) {
+            heads.push(((*head).to_owned(), Align::Right));
+        }
+        let mut table = Table::new(&heads);
+        for row in rows {
+            let resident = sum(&row.held);
+            let mut cells = vec![
+                row.role.to_owned(),
+                row.address,
+                row.asked,
+                row.name,
+                cell(resident),
+            ];
+            cells.extend(columns.iter().map(|c| cell(on(&row.held, *c))));
+            cells.push(percent(Held::coverage(&row.held)));
+            cells.push(cell(row.pss));
+            cells.extend(locks.then(|| cell(row.locked)));
+            cells.extend(swaps.then(|| cell(row.swapped)));
+            table.row(cells);
+        }
+        self.head(p) + &table.render(shown.width)
+    }
+
+    fn head(&self, p: &Process) -> String {
+        let mut text = format!("{} ({})", p.name, p.pid);
+        if let Some(unit) = &p.unit {
+            text.push_str(&format!(" of {unit}"));
+        }
+        text.push_str(&format!(": {} resident", p.resident));
+        if let Some(table) = p.by_page_size.known() {
+            let parts: Vec<String> = table
+                .iter()
+                .map(|h| {
+                    format!(
+                        "{} {}",
+                        column_name((h.size, h.kind)).to_lowercase_kind(),
+                        h.bytes
+                    )
+                })
+                .collect();
+            text.push_str(&format!(": {}", parts.join(", ")));
+        }
+        text.push_str(&format!(
+            "\ncoverage {}, page tables {}",
+            percent(p.coverage()),
+            p.page_tables
+        ));
+        if let Some(pss) = p.pss.get() {
+            text.push_str(&format!(", proportional share {pss}"));
+        }
+        for (what, bytes) in [("locked", p.locked), ("swapped", p.swapped)] {
+            if !bytes.is_zero() {
+                text.push_str(&format!(", {what} {bytes}"));
+            }
+        }
+        if p.thp_disabled.get() == Some(true) {
+            text.push_str(
+                "\nit switched transparent huge pages off for itself: prctl(PR_SET_THP_DISABLE)",
+            );
+        }
+        text.push_str("\n\n");
+        text
+    }
+
+    /// The JSON answer.
+    pub fn json(&self) -> String {
+        let processes: Value = self
+            .processes
+            .iter()
+            .enumerate()
+            .map(|(i, p)| {
+                let none = Vec::new();
+                self.process_json(p, self.verdicts.get(i).unwrap_or(&none))
+            })
+            .collect();
+        let totals = self.totals();
+        let mut answer = Object::answer();
+        answer.put("processes", processes);
+        answer.put(
+            "totals",
+            json!({
+                "by_page_size": by_page_size(&totals),
+                "page_tables_bytes": self.page_tables().get(),
+            }),
+        );
+        if !self.targeted {
+            answer.put(
+                "shared",
+                self.shared.iter().map(shared_json).collect::<Value>(),
+            );
+        }
+        answer.render()
+    }
+
+    fn process_json(&self, p: &Process, verdicts: &[(Range, Value)]) -> Value {
+        let mut object = Object::new();
+        object
+            .put("pid", p.pid.0)
+            .put("name", p.name.clone())
+            .put_some("unit", p.unit.clone())
+            .put_some("cgroup", p.cgroup.clone())
+            .put_bytes("resident_bytes", p.resident)
+            .put_bytes("swapped_bytes", p.swapped)
+            .put_bytes("locked_bytes", p.locked)
+            .put_bytes("page_tables_bytes", p.page_tables)
+            .put_fact("thp_disabled", &p.thp_disabled, |b| *b)
+            .put_some("coverage", p.coverage())
+            .put_fact("by_page_size", &p.by_page_size, |t| by_page_size(t));
+        if self.targeted {
+            object.put_fact("pss_bytes", &p.pss, |b| b.get());
+            let segments: Value = p
+                .segments
+                .iter()
+                .map(|s| segment_json(s, verdicts))
+                .collect();
+            object.put("segments", segments);
+        }
+        object.build()
+    }
+}
+
+/// `BASE 4K` in a sentence: `base 4K`.
+trait LowercaseKind {
+    fn to_lowercase_kind(&self) -> String;
+}
+
+impl LowercaseKind for String {
+    fn to_lowercase_kind(&self) -> String {
+        match self.split_once(' ') {
+            Some(("THP", size)) => format!("THP {size}"),
+            Some((kind, size)) => format!("{} {size}", kind.to_lowercase()),
+            None => self.clone(),
+        }
+    }
+}
+
+/// What stands out about a shared object, in lines of its own.
+fn remark(object: &SharedObject) -> String {
+    let pids = |pids: &[hugeleaf_host::Pid]| {
+        let shown: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
+        let more = pids.len().saturating_sub(5);
+        if more > 0 {
+            format!("{} and {more} more", shown.join(", "))
+        } else {
+            shown.join(", ")
+        }
+    };
+    let mut text = String::new();
+    if !object.misaligned.is_empty() {
+        text.push_str(&format!(
+            "  {}: attached at an address that large pages do not fit by {}\n",
+            cut(&object.name, 40),
+            pids(&object.misaligned)
+        ));
+    }
+    let other: Vec<hugeleaf_host::Pid> = object
+        .worse
+        .iter()
+        .map(|(pid, _)| *pid)
+        .filter(|pid| !object.misaligned.contains(pid))
+        .collect();
+    if !other.is_empty() {
+        text.push_str(&format!(
+            "  {}: mapped by smaller pages than elsewhere by {}\n",
+            cut(&object.name, 40),
+            pids(&other)
+        ));
+    }
+    text
+}
+
+/// The last part of a file's path says most; `--json` has all of it.
+fn name(s: &Segment) -> String {
+    match s.name.rsplit('/').next() {
+        Some("") | None => "-".into(),
+        Some(last) if s.name.starts_with('/') && s.role != Role::Shm => last.to_owned(),
+        Some(_) => s.name.clone(),
+    }
+}
+
+/// One line of a process's table: a segment, or what the small ones of a role come to.
+struct Row {
+    role: &'static str,
+    address: String,
+    asked: String,
+    name: String,
+    held: Vec<Held>,
+    pss: Bytes,
+    locked: Bytes,
+    swapped: Bytes,
+}
+
+/// The segments that could hold a large page, largest first, then one line a role for those that
+/// could not; all of them, one by one, where `all`.
+fn rows_of(host: &Host, p: &Process, all: bool) -> Vec<Row> {
+    let smallest = host.pmd_page.get().unwrap_or(host.base_page).bytes();
+    let mut segments: Vec<&Segment> = p
+        .segments
+        .iter()
+        .filter(|s| !(s.resident + s.swapped).is_zero())
+        .collect();
+    segments.sort_by_key(|s| (std::cmp::Reverse(s.resident), s.range));
+    let (large, small): (Vec<&Segment>, Vec<&Segment>) = segments
+        .into_iter()
+        .partition(|s| all || s.resident + s.swapped >= smallest);
+    let mut rows: Vec<Row> = large
+        .into_iter()
+        .map(|s| Row {
+            role: s.role.name(),
+            address: format!("{:x}", s.range.start()),
+            asked: asked(s),
+            name: name(s),
+            held: s.by_page_size.clone(),
+            pss: s.pss,
+            locked: s.locked,
+            swapped: s.swapped,
+        })
+        .collect();
+    let mut roles: Vec<Role> = small.iter().map(|s| s.role).collect();
+    roles.sort_unstable();
+    roles.dedup();
+    for role in roles {
+        rows.push(summed(
+            role,
+            small.iter().filter(|s| s.role == role),
+            smallest,
+        ));
+    }
+    rows
+}
+
+fn summed<'a>(role: Role, segments: impl Iterator<Item = &'a &'a Segment>, smallest: Bytes) -> Row {
+    let mut row = Row {
+        role: role.name(),
+        address: String::new(),
+        asked: String::new(),
+        name: String::new(),
+        held: Vec::new(),
+        pss: Bytes::ZERO,
+        locked: Bytes::ZERO,
+        swapped: Bytes::ZERO,
+    };
+    let mut count = 0;
+    for s in segments {
+        count += 1;
+        for held in &s.by_page_size {
+            Held::add(&mut row.held, held.size, held.kind, held.bytes);
+        }
+        row.pss += s.pss;
+        row.locked += s.locked;
+        row.swapped += s.swapped;
+    }
+    row.name = format!("{count} under {smallest}");
+    row
+}
+
+/// What was asked for a segment, in the words of the calls.
+fn asked(s: &Segment) -> String {
+    let mut words = Vec::new();
+    if let Some(size) = s.asked.hugetlb {
+        words.push(format!("hugetlb {size}"));
+    }
+    match s.asked.advised {
+        Advised::Huge => words.push("huge".to_owned()),
+        Advised::NoHuge => words.push("no huge".to_owned()),
+        Advised::Nothing => {}
+    }
+    if let Some(policy) = &s.asked.policy {
+        words.push(policy.clone());
+    }
+    if words.is_empty() {
+        "-".into()
+    } else {
+        words.join(", ")
+    }
+}
+
+fn segment_json(s: &Segment, verdicts: &[(Range, Value)]) -> Value {
+    let mut asked = Object::new();
+    asked.put(
+        "advised",
+        match s.asked.advised {
+            Advised::Nothing => "nothing",
+            Advised::Huge => "huge",
+            Advised::NoHuge => "nohuge",
+        },
+    );
+    let hugetlb = s.asked.hugetlb.map(|p| p.bytes().get());
+    asked
+        .put_some("hugetlb_page_bytes", hugetlb)
+        .put_some("policy", s.asked.policy.clone());
+    let verdicts: Value = verdicts
+        .iter()
+        .filter(|(range, _)| s.range.contains(range.start()))
+        .map(|(_, verdict)| verdict.clone())
+        .collect();
+    let mut object = Object::new();
+    object
+        .put("start", s.range.start())
+        .put("end", s.range.end())
+        .put("role", s.role.name())
+        .put("name", s.name.clone())
+        .put("shared", s.shared)
+        .put_bytes("resident_bytes", s.resident)
+        .put_bytes("pss_bytes", s.pss)
+        .put_bytes("locked_bytes", s.locked)
+        .put_bytes("swapped_bytes", s.swapped)
+        .put("asked", asked.build())
+        .put("by_page_size", by_page_size(&s.by_page_size))
+        .put("verdicts", verdicts);
+    object.build()
+}
+
+fn shared_json(o: &SharedObject) -> Value {
+    json!({
+        "name": o.name,
+        "device": format!("{:x}:{:x}", o.object.0, o.object.1),
+        "inode": o.object.2,
+        "by_page_size": by_page_size(&o.by_page_size),
+        "attached": o.attached.iter().map(|p| p.0).collect::<Vec<_>>(),
+        "misaligned": o.misaligned.iter().map(|p| p.0).collect::<Vec<_>>(),
+        "worse": o.worse.iter().map(|(p, t)| json!({"pid": p.0, "by_page_size": by_page_size(t)}))
+            .collect::<Vec<_>>(),
+    })
+}
+
+/// One row of `mem --global`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GlobalSize {
+    /// The page size.
+    pub size: PageSize,
+    /// Where its pages come from.
+    pub kind: PageKind,
+    /// What there is of it; `None` for THP, which is made of base pages as needed.
+    pub pool: Option<Bytes>,
+    /// In use.
+    pub in_use: Bytes,
+    /// Neither reclaimed nor moved to swap: locked memory, and all hugetlb pages.
+    pub pinned: Option<Bytes>,
+    /// Free.
+    pub free: Option<Bytes>,
+}
+
+/// The host by page size, as `svmon -G` showed it.
+pub fn global(host: &Host) -> Vec<GlobalSize> {
+    let m = &host.memory;
+    let known = |f: &Fact<Bytes>| f.get().unwrap_or_default();
+    let thp = known(&m.anon_huge) + known(&m.shmem_huge) + known(&m.file_huge);
+    let mut rows = Vec::new();
+    if let (Some(total), Some(free)) = (m.total.get(), m.free.get()) {
+        let pools = known(&m.hugetlb);
+        rows.push(GlobalSize {
+            size: host.base_page,
+            kind: PageKind::Base,
+            pool: Some(total - pools),
+            in_use: total - pools - free - thp,
+            pinned: m.unevictable.get(),
+            free: Some(free),
+        });
+    }
+    if let Some(size) = host.pmd_page.get() {
+        rows.push(GlobalSize {
+            size,
+            kind: PageKind::Thp,
+            pool: None,
+            in_use: thp,
+            pinned: None,
+            free: host.buddy.known().map(|b| b.free_for(size, host.base_page)),
+        });
+    }
+    for pool in host.pools.iter().filter(|p| p.node.is_none()) {
+        if let (Some(total), Some(free)) = (pool.total.get(), pool.free.get()) {
+            let (total, free) = (total.of(pool.size), free.of(pool.size));
+            rows.push(GlobalSize {
+                size: pool.size,
+                kind: PageKind::Hugetlb,
+                pool: Some(total),
+                in_use: total - free,
+                pinned: Some(total),
+                free: Some(free),
+            });
+        }
+    }
+    rows
+}
+
+/// `mem --global` as text.
+pub fn global_text(host: &Host, width: usize) -> String {
+    let heads = ["PAGE SIZE", "KIND", "POOL", "IN USE", "PINNED", "FREE"];
+    let align = |i| if i == 1 { Align::Left } else { Align::Right };
+    let heads: Vec<(&str, Align)> = heads
+        .iter()
+        .enumerate()
+        .map(|(i, h)| (*h, align(i)))
+        .collect();
+    let mut table = Table::new(&heads);
+    let optional = |b: Option<Bytes>| b.map_or_else(|| "-".to_owned(), |b| b.to_string());
+    for row in global(host) {
+        table.row([
+            row.size.to_string(),
+            row.kind.to_string(),
+            optional(row.pool),
+            row.in_use.to_string(),
+            optional(row.pinned),
+            optional(row.free),
+        ]);
+    }
+    let mut text = table.render(width);
+    text.push_str(
+        "THP is made of base memory as needed: its FREE is the part of free memory that lies in \
+         blocks large enough.\nhugetlb pages are never reclaimed: all of a pool is pinned.\n",
+    );
+    text
+}
+
+/// `mem --global --json`.
+pub fn global_json(host: &Host) -> String {
+    let sizes: Value = global(host)
+        .into_iter()
+        .map(|row| {
+            let mut object = Object::new();
+            object
+                .put_bytes("page_bytes", row.size.bytes())
+                .put("kind", row.kind.name())
+                .put_some("pool_bytes", row.pool.map(Bytes::get))
+                .put_bytes("in_use_bytes", row.in_use)
+                .put_some("pinned_bytes", row.pinned.map(Bytes::get))
+                .put_some("free_bytes", row.free.map(Bytes::get));
+            object.build()
+        })
+        .collect();
+    let mut answer = Object::answer();
+    answer.put("sizes", sizes);
+    answer.render()
+}

@@ -1,0 +1,749 @@
+//! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
+//! cost, how to undo it, and how to make it last.
+
+use hugeleaf_change::{ChangeError, Ended, Outcome, Part, ProcessOutcome, Reason, StoppedBy};
+use hugeleaf_host::Role;
+use hugeleaf_units::Bytes;
+use serde_json::{Value, json};
+
+use crate::json::Object;
+use crate::table::{Align, Look, Paint, Table, percent};
+
+/// Which way memory was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Onto huge pages.
+    Promote,
+    /// Back to base pages.
+    Demote,
+}
+
+impl Direction {
+    const fn verb(self) -> &'static str {
+        match self {
+            Direction::Promote => "promote",
+            Direction::Demote => "demote",
+        }
+    }
+
+    const fn past(self) -> &'static str {
+        match self {
+            Direction::Promote => "promoted",
+            Direction::Demote => "demoted",
+        }
+    }
+}
+
+/// What starts programs at fixed times on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheduler {
+    /// systemd runs this host.
+    Systemd,
+    /// There is an `/etc/cron.d`.
+    Cron,
+    /// Neither was found.
+    Unknown,
+}
+
+/// What was asked for, as far as the text speaks of it.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// Which way.
+    pub direction: Direction,
+    /// The targets as they were typed, joined by spaces.
+    pub targets: &'a str,
+    /// The budget as it was typed, as in `10%`.
+    pub budget: &'a str,
+    /// Where the program lies, for lines that something else will run.
+    pub program: &'a str,
+    /// What starts programs here.
+    pub scheduler: Scheduler,
+}
+
+/// The answer as text.
+pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+    let mut out = headline(outcome, request, look);
+    out.push_str(&processes(outcome, request).render_as(look));
+    out.push_str(&roles(outcome, look));
+    let (failed, left_out) = (all(outcome, |p| &p.failed), all(outcome, |p| &p.left_out));
+    out.push_str(&reasons("not got", &failed, request, look));
+    out.push_str(&reasons("left out", &left_out, request, look));
+    for process in &outcome.processes {
+        if let Some(ended) = process.ended {
+            let how = match ended {
+                Ended::Exited => "exited midway: its memory is gone",
+                Ended::Replaced => "became another program midway (execve): left alone since",
+            };
+            let line = format!("process {} ({}) {how}", process.pid, process.name);
+            out.push_str(&look.wrap("  ", &line));
+        }
+    }
+    for (pid, error) in &outcome.skipped {
+        out.push_str(&look.wrap("  ", &format!("process {pid} was skipped: {error}")));
+    }
+    out.push_str(&ending(outcome, request, look));
+    out
+}
+
+fn headline(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+    let (asked, done) = (outcome.asked(), outcome.done());
+    let verb = request.direction.verb();
+    if outcome.dry_run {
+        let time = match outcome.estimated_seconds {
+            Some(seconds) => format!(
+                ", in about {} at --budget {}",
+                time(seconds),
+                request.budget
+            ),
+            None => String::new(),
+        };
+        let line = format!("would {verb} {asked}{time}; nothing was changed");
+        return format!("{}\n", look.paint(&line, Paint::Bold));
+    }
+    let how = match (outcome.is_complete(), asked.is_zero()) {
+        (true, false) => format!("{} all {done}", request.direction.past()),
+        (true, true) => format!("nothing left to {verb}"),
+        (false, true) => format!("nothing to {verb}"),
+        (false, false) => format!(
+            "{} {done} of {asked}; {} not",
+            request.direction.past(),
+            asked - done
+        ),
+    };
+    let paint = if outcome.is_complete() {
+        Paint::Good
+    } else {
+        Paint::Warn
+    };
+    format!("{}\n", look.paint(&how, paint))
+}
+
+fn processes(outcome: &Outcome, request: &Request<'_>) -> Table {
+    let already = match request.direction {
+        Direction::Promote => "HUGE BEFORE",
+        Direction::Demote => "BASE BEFORE",
+    };
+    let mut table = Table::new(&[
+        ("PID", Align::Right),
+        ("NAME", Align::Left),
+        (already, Align::Right),
+        ("ASKED", Align::Right),
+        ("GOT", Align::Right),
+        ("COVERAGE", Align::Right),
+        ("PAGE TABLES", Align::Right),
+        ("RESIDENT", Align::Right),
+    ])
+    .indented(2);
+    for p in &outcome.processes {
+        let pair = |before: String, after: Option<String>| match after {
+            _ if outcome.dry_run => before,
+            Some(after) => format!("{before} → {after}"),
+            None => format!("{before} → gone"),
+        };
+        let coverage_after = p.resident_after.map(|_| percent(p.coverage_after));
+        table.row([
+            p.pid.to_string(),
+            p.name.clone(),
+            p.already.to_string(),
+            p.asked.to_string(),
+            if outcome.dry_run {
+                "-".to_owned()
+            } else {
+                p.done.to_string()
+            },
+            pair(percent(p.coverage_before), coverage_after),
+            pair(
+                p.page_tables_before.to_string(),
+                p.page_tables_after.map(|b| b.to_string()),
+            ),
+            pair(
+                p.resident_before.to_string(),
+                p.resident_after.map(|b| b.to_string()),
+            ),
+        ]);
+    }
+    table
+}
+
+/// What was asked and got by role, over all processes; one line.
+fn roles(outcome: &Outcome, look: Look) -> String {
+    let mut sums: Vec<(Role, Bytes, Bytes)> = Vec::new();
+    for role in outcome.processes.iter().flat_map(|p| &p.by_role) {
+        match sums.iter_mut().find(|s| s.0 == role.role) {
+            Some(sum) => {
+                sum.1 += role.asked;
+                sum.2 += role.done;
+            }
+            None => sums.push((role.role, role.asked, role.done)),
+        }
+    }
+    if sums.is_empty() {
+        return String::new();
+    }
+    let parts = sums
+        .iter()
+        .map(|(role, asked, done)| match outcome.dry_run {
+            true => format!("{} {asked}", role.name()),
+            false => format!("{} {done} of {asked}", role.name()),
+        });
+    look.wrap("by role: ", &parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The parts of all processes, largest first.
+fn all(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> &Vec<Part>) -> Vec<Part> {
+    let mut sums = Vec::new();
+    for part in outcome.processes.iter().flat_map(of) {
+        Part::add(&mut sums, part.reason, part.bytes);
+    }
+    sums.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    sums
+}
+
+fn reasons(title: &str, parts: &[Part], request: &Request<'_>, look: Look) -> String {
+    if parts.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("{}\n", look.paint(&format!("{title}:"), Paint::Bold));
+    for part in parts {
+        let first = format!("  {:>6}  ", part.bytes.to_string());
+        out.push_str(&look.wrap(&first, &meaning(part.reason)));
+        if let Some(command) = remedy(part.reason, request) {
+            out.push_str(&format!("          next: {command}\n"));
+        }
+    }
+    out
+}
+
+/// What a reason means, in a sentence.
+pub fn meaning(reason: Reason) -> String {
+    let text = match reason {
+        Reason::TooSmall => "smaller than a huge page, or the unaligned ends of a mapping",
+        Reason::NotResident => "not wholly in memory: filling it up would grow the process",
+        Reason::Swapped => "partly in swap: bringing it back would grow the process",
+        Reason::SharedCopyOnWrite => {
+            "shared copy-on-write with another process (a forked child): moving it would double it"
+        }
+        Reason::ExclusiveUnknown => {
+            "the page map does not tell which pages are the process's own (it could not be read)"
+        }
+        Reason::Misaligned => {
+            "shared memory or a file mapped at an address that does not agree with its offset: \
+             nothing from outside can mend that"
+        }
+        Reason::NoHuge => {
+            "the program refuses huge pages here (MADV_NOHUGEPAGE or MAP_STACK); only it can \
+             take that back"
+        }
+        Reason::Stack => "stacks are left alone",
+        Reason::Special => "memory of a device or of the kernel",
+        Reason::Hugetlb => "hugetlb pages: not transparent, so neither call reaches them",
+        Reason::UserFault => "under userfaultfd: another program manages its pages",
+        Reason::Merged => "handed to KSM: moving it would undo the merging",
+        Reason::PrivateFile => "private pages of a file (a program's initialised data)",
+        Reason::WritableFile => {
+            "a file mapped for writing: kernels collapse only files that are read"
+        }
+        Reason::ThpDisabled => {
+            "the program switched transparent huge pages off for itself (prctl \
+             PR_SET_THP_DISABLE); only it can take that back"
+        }
+        Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
+        Reason::CgroupLimit => {
+            "no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)"
+        }
+        Reason::NoContiguousMemory => "no contiguous memory to be had (ENOMEM)",
+        Reason::Unmapped => "unmapped or given back by the program meanwhile",
+        Reason::FileUnsupported => "this kernel cannot put this file on huge pages",
+        Reason::Refused => "refused by the kernel (EINVAL)",
+        Reason::Denied => "not permitted any more: the process changed its rights",
+        Reason::Other(errno) => return format!("refused by the kernel: {errno}"),
+        Reason::NotSeen => {
+            "the kernel reported success, and the page map says otherwise: the program or \
+             khugepaged changed it again"
+        }
+        Reason::SharedByOthers => {
+            "mapped by several processes: the kernel skips such pages and reports success"
+        }
+        Reason::Locked => "locked in memory (mlock): the kernel refuses to split it",
+        Reason::Interrupted => "not reached: interrupted",
+        Reason::Pressure => "not reached: the host stayed short of memory",
+        Reason::ProcessEnded => "the process ended or became another program",
+    };
+    text.to_owned()
+}
+
+/// The command that would change it, where there is one.
+fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
+    let targets = request.targets;
+    let verb = request.direction.verb();
+    Some(match reason {
+        Reason::NotResident => format!("hugeleaf promote --min-resident 90% {targets}"),
+        Reason::Misaligned | Reason::NoHuge | Reason::ThpDisabled | Reason::Refused => {
+            format!("hugeleaf why {targets}")
+        }
+        Reason::SharedCopyOnWrite => {
+            format!("hugeleaf promote {targets}    # once the child has exited")
+        }
+        Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
+            format!("hugeleaf {verb} {targets}    # goes on where it stopped")
+        }
+        Reason::Pressure => format!("hugeleaf {verb} {targets}    # when memory is free again"),
+        Reason::NoContiguousMemory => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+        Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".to_owned(),
+        _ => return None,
+    })
+}
+
+fn ending(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+    let mut out = String::new();
+    let (grown, locked, done) = (
+        sum(outcome, |p| p.grown),
+        sum(outcome, |p| p.locked),
+        outcome.done(),
+    );
+    let promoting = request.direction == Direction::Promote;
+    if promoting && !grown.is_zero() {
+        let line = format!("{grown} of memory that was not there before: it filled up the blocks");
+        out.push_str(&look.wrap("added:   ", &line));
+    }
+    if outcome.dry_run {
+        return out;
+    }
+    if !done.is_zero() {
+        out.push_str(&look.wrap("speed:   ", &speed(outcome, request)));
+    }
+    match outcome.stopped_by {
+        Some(StoppedBy::Signal) => out.push_str(&format!(
+            "stopped: interrupted; to go on: hugeleaf {} {}\n",
+            request.direction.verb(),
+            request.targets
+        )),
+        Some(StoppedBy::Pressure) => out.push_str("stopped: the host is short of memory\n"),
+        Some(StoppedBy::NoContiguousMemory) => {
+            out.push_str("stopped: no contiguous memory; see: hugeleaf status\n");
+        }
+        None => {}
+    }
+    if !promoting || done.is_zero() {
+        return out;
+    }
+    let already = sum(outcome, |p| p.already);
+    let mut undo = format!("hugeleaf demote {}", request.targets);
+    if !already.is_zero() {
+        undo.push_str(&format!(
+            "    # also splits the {already} that were huge before"
+        ));
+    }
+    out.push_str(&format!("undo:    {undo}\n"));
+    if !locked.is_zero() {
+        let line = format!("{locked} of it is locked in memory: only a restart takes that back");
+        out.push_str(&look.wrap("         ", &line));
+    }
+    for (n, line) in lasting(outcome, request).iter().enumerate() {
+        out.push_str(if n == 0 { "to last: " } else { "         " });
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
+    let done = outcome.done();
+    let mut line = format!("{done} in {}", time(outcome.seconds));
+    if let Some(rate) = rate(done, outcome.seconds) {
+        line.push_str(&format!(", {rate} a second at --budget {}", request.budget));
+    }
+    line.push_str(&format!(
+        "; {} of it in the kernel",
+        time(outcome.moving_seconds)
+    ));
+    if outcome.held_back_seconds >= 0.1 {
+        let held = time(outcome.held_back_seconds);
+        line.push_str(&format!(
+            ", {held} held back for busy pages or short memory"
+        ));
+    }
+    line
+}
+
+/// What brings the memory back onto huge pages after a restart of the program. Private memory can
+/// only be promoted again once the program has filled it; shared memory also needs the knob to be
+/// on at the time it is mapped, or it is misaligned.
+fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
+    let Some(process) = outcome.processes.iter().find(|p| !p.done.is_zero()) else {
+        return Vec::new();
+    };
+    let target = process.unit.as_deref().unwrap_or(&process.name);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+    if !target.chars().all(plain) || target.is_empty() {
+        return vec!["after each restart, once it has filled its memory, promote it again".into()];
+    }
+    let shared = outcome.processes.iter().flat_map(|p| &p.by_role);
+    let shared = shared
+        .filter(|r| r.role == Role::Shm)
+        .any(|r| !r.done.is_zero());
+    let program = request.program;
+    let knob = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let mut lines = Vec::new();
+    match request.scheduler {
+        Scheduler::Systemd => {
+            if shared {
+                lines.push(format!(
+                    "echo 'w {knob} - - - - advise' > /etc/tmpfiles.d/hugeleaf.conf"
+                ));
+            }
+            let name = format!(
+                "hugeleaf-{}",
+                target.trim_end_matches(".service").replace('@', "-")
+            );
+            lines.push(format!(
+                "printf '[Service]\\nType=oneshot\\nSuccessExitStatus=1 3\\nExecStart={program} \
+                 promote {target}\\n' > /etc/systemd/system/{name}.service; printf \
+                 '[Timer]\\nOnCalendar=*:0/10\\n[Install]\\nWantedBy=timers.target\\n' > \
+                 /etc/systemd/system/{name}.timer; systemctl enable --now {name}.timer"
+            ));
+        }
+        Scheduler::Cron => {
+            if shared {
+                lines.push(format!(
+                    "echo '@reboot root echo advise > {knob}' > /etc/cron.d/hugeleaf-shmem"
+                ));
+            }
+            // cron passes over files with a dot in their names.
+            let file = target
+                .trim_end_matches(".service")
+                .replace(['.', '@', ':'], "-");
+            lines.push(format!(
+                "echo '*/10 * * * * root {program} promote {target} >/dev/null 2>&1' > \
+                 /etc/cron.d/hugeleaf-{file}"
+            ));
+        }
+        Scheduler::Unknown => {
+            if shared {
+                lines.push(format!(
+                    "echo advise > {knob}    # at boot, before {target} starts"
+                ));
+            }
+            lines.push(format!(
+                "{program} promote {target}    # after each restart, once it has filled its memory"
+            ));
+        }
+    }
+    lines
+}
+
+/// The answer as JSON.
+pub fn json(outcome: &Outcome) -> String {
+    let mut answer = Object::answer();
+    answer
+        .put("dry_run", outcome.dry_run)
+        .put("interrupted", outcome.interrupted)
+        .put("complete", outcome.is_complete())
+        .put_some("stopped_by", outcome.stopped_by.map(stopped_by))
+        .put_bytes("huge_page_bytes", outcome.huge_page.bytes())
+        .put("seconds", outcome.seconds)
+        .put("moving_seconds", outcome.moving_seconds)
+        .put("held_back_seconds", outcome.held_back_seconds)
+        .put_some("estimated_seconds", outcome.estimated_seconds)
+        .put(
+            "processes",
+            outcome.processes.iter().map(process).collect::<Value>(),
+        )
+        .put(
+            "skipped",
+            outcome.skipped.iter().map(skipped).collect::<Value>(),
+        );
+    answer.render()
+}
+
+const fn stopped_by(by: StoppedBy) -> &'static str {
+    match by {
+        StoppedBy::Signal => "signal",
+        StoppedBy::Pressure => "memory-pressure",
+        StoppedBy::NoContiguousMemory => "no-contiguous-memory",
+    }
+}
+
+fn skipped((pid, error): &(hugeleaf_host::Pid, ChangeError)) -> Value {
+    json!({"pid": pid.0, "error": error.to_string()})
+}
+
+fn process(p: &ProcessOutcome) -> Value {
+    let mut object = Object::new();
+    object
+        .put("pid", p.pid.0)
+        .put("name", p.name.clone())
+        .put_some("unit", p.unit.clone())
+        .put_bytes("asked_bytes", p.asked)
+        .put_bytes("already_bytes", p.already)
+        .put_bytes("done_bytes", p.done)
+        .put("failed", parts(&p.failed))
+        .put("left_out", parts(&p.left_out))
+        .put_bytes("grown_bytes", p.grown)
+        .put_bytes("locked_bytes", p.locked)
+        .put("roles", p.by_role.iter().map(role).collect::<Value>())
+        .put("seconds", p.seconds)
+        .put_some("coverage_before", p.coverage_before)
+        .put_some("coverage_after", p.coverage_after)
+        .put_bytes("page_tables_before_bytes", p.page_tables_before)
+        .put_some(
+            "page_tables_after_bytes",
+            p.page_tables_after.map(Bytes::get),
+        )
+        .put_bytes("resident_before_bytes", p.resident_before)
+        .put_some("resident_after_bytes", p.resident_after.map(Bytes::get))
+        .put_some("ended", p.ended.map(ended));
+    object.build()
+}
+
+const fn ended(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Exited => "exited",
+        Ended::Replaced => "replaced",
+    }
+}
+
+fn role(role: &hugeleaf_change::RoleOutcome) -> Value {
+    json!({
+        "role": role.role.name(),
+        "asked_bytes": role.asked.get(),
+        "done_bytes": role.done.get(),
+    })
+}
+
+fn parts(parts: &[Part]) -> Value {
+    let each = parts.iter().map(|part| {
+        json!({
+            "reason": part.reason.id(),
+            "bytes": part.bytes.get(),
+            "text": meaning(part.reason),
+        })
+    });
+    each.collect()
+}
+
+fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {
+    outcome.processes.iter().map(of).sum()
+}
+
+/// A time as people write it.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.001 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s => format!("{:.0} min", s / 60.0),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
+    (seconds > 0.0).then(|| Bytes((bytes.as_f64() / seconds) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_change::RoleOutcome;
+    use hugeleaf_sys::{Errno, Pid};
+
+    const LOOK: Look = Look::plain(100);
+
+    fn request(direction: Direction) -> Request<'static> {
+        Request {
+            direction,
+            targets: "mariadbd",
+            budget: "10%",
+            program: "/usr/bin/hugeleaf",
+            scheduler: Scheduler::Cron,
+        }
+    }
+
+    fn one() -> ProcessOutcome {
+        ProcessOutcome {
+            pid: Pid(1234),
+            name: "mariadbd".to_owned(),
+            unit: Some("mariadb.service".to_owned()),
+            asked: Bytes::from_mib(3200),
+            already: Bytes::from_mib(8),
+            done: Bytes::from_mib(3190),
+            failed: vec![Part {
+                reason: Reason::Busy,
+                bytes: Bytes::from_mib(10),
+            }],
+            left_out: vec![Part {
+                reason: Reason::NotResident,
+                bytes: Bytes::from_mib(30),
+            }],
+            grown: Bytes::ZERO,
+            locked: Bytes::from_mib(2),
+            by_role: vec![RoleOutcome {
+                role: Role::Anon,
+                asked: Bytes::from_mib(3200),
+                done: Bytes::from_mib(3190),
+            }],
+            moved: Vec::new(),
+            seconds: 30.0,
+            coverage_before: Some(0.003),
+            coverage_after: Some(0.97),
+            page_tables_before: Bytes::from_kib(6700),
+            page_tables_after: Some(Bytes::from_kib(6700)),
+            resident_before: Bytes::from_mib(3300),
+            resident_after: Some(Bytes::from_mib(3300)),
+            ended: None,
+        }
+    }
+
+    fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
+        Outcome {
+            processes,
+            skipped: Vec::new(),
+            interrupted: false,
+            stopped_by: None,
+            dry_run: false,
+            estimated_seconds: None,
+            seconds: 31.2,
+            moving_seconds: 3.0,
+            held_back_seconds: 0.3,
+            huge_page: "2M".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn says_what_it_got_and_what_not_how_to_undo_it_and_to_make_it_last() {
+        let text = text(&outcome(vec![one()]), &request(Direction::Promote), LOOK);
+        let expected = "\
+promoted 3.1G of 3.1G; 10M not
+   PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
+  1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
+by role: anon 3.1G of 3.1G
+not got:
+     10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere
+          next: hugeleaf promote mariadbd    # goes on where it stopped
+left out:
+     30M  not wholly in memory: filling it up would grow the process
+          next: hugeleaf promote --min-resident 90% mariadbd
+speed:   3.1G in 31 s, 102M a second at --budget 10%; 3.0 s of it in the kernel, 300 ms held back
+         for busy pages or short memory
+undo:    hugeleaf demote mariadbd    # also splits the 8M that were huge before
+         2M of it is locked in memory: only a restart takes that back
+to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
+/etc/cron.d/hugeleaf-mariadb
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn shared_memory_also_needs_the_knob_to_last() {
+        let mut process = one();
+        process.by_role[0].role = Role::Shm;
+        for (scheduler, knob, line) in [
+            (
+                Scheduler::Systemd,
+                "/etc/tmpfiles.d/hugeleaf.conf",
+                "systemctl enable --now",
+            ),
+            (
+                Scheduler::Cron,
+                "/etc/cron.d/hugeleaf-shmem",
+                "/etc/cron.d/hugeleaf-mariadb",
+            ),
+            (
+                Scheduler::Unknown,
+                "shmem_enabled",
+                "/usr/bin/hugeleaf promote mariadb.service",
+            ),
+        ] {
+            let request = Request {
+                scheduler,
+                ..request(Direction::Promote)
+            };
+            let lines = lasting(&outcome(vec![process.clone()]), &request);
+            assert_eq!(lines.len(), 2, "{lines:?}");
+            assert!(
+                lines[0].contains(knob) && lines[1].contains(line),
+                "{lines:?}"
+            );
+        }
+        // A name that a shell would take apart is not put into a line for one.
+        process.unit = None;
+        process.name = "a b;c".to_owned();
+        let lines = lasting(&outcome(vec![process]), &request(Direction::Promote));
+        assert!(!lines[0].contains(';'), "{lines:?}");
+    }
+
+    #[test]
+    fn an_end_midway_is_a_clear_line() {
+        let gone = ProcessOutcome {
+            ended: Some(Ended::Replaced),
+            done: Bytes::ZERO,
+            coverage_after: None,
+            page_tables_after: None,
+            resident_after: None,
+            ..one()
+        };
+        let mut outcome = outcome(vec![gone]);
+        outcome.stopped_by = Some(StoppedBy::Signal);
+        let text = text(&outcome, &request(Direction::Promote), LOOK);
+        assert!(
+            text.contains("process 1234 (mariadbd) became another program midway"),
+            "{text}"
+        );
+        assert!(text.contains("0.3 % → gone"), "{text}");
+        assert!(
+            text.contains("to go on: hugeleaf promote mariadbd"),
+            "{text}"
+        );
+        assert!(!text.contains("undo:"), "{text}");
+    }
+
+    #[test]
+    fn a_dry_run_says_that_nothing_was_changed() {
+        let mut outcome = outcome(vec![one()]);
+        outcome.dry_run = true;
+        outcome.estimated_seconds = Some(31.0);
+        let text = text(&outcome, &request(Direction::Promote), LOOK);
+        let first = "would promote 3.1G, in about 31 s at --budget 10%; nothing was changed\n";
+        assert!(text.starts_with(first), "{text}");
+        assert!(
+            !text.contains("undo:") && !text.contains("to last:"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn json_keeps_the_contract() {
+        let value: Value = serde_json::from_str(&json(&outcome(vec![one()]))).unwrap();
+        assert_eq!(value["schema"], 1);
+        let process = &value["processes"][0];
+        for name in [
+            "pid",
+            "asked_bytes",
+            "already_bytes",
+            "done_bytes",
+            "failed",
+            "seconds",
+            "coverage_before",
+            "coverage_after",
+            "page_tables_before_bytes",
+            "page_tables_after_bytes",
+            "resident_before_bytes",
+            "resident_after_bytes",
+        ] {
+            assert!(!process[name].is_null(), "{name}");
+        }
+        assert_eq!(process["failed"][0]["reason"], "busy");
+        assert_eq!(process["failed"][0]["bytes"], 10 << 20);
+    }
+
+    #[test]
+    fn every_reason_has_a_sentence() {
+        let other = meaning(Reason::Other(Errno::FAULT));
+        assert!(other.contains("Bad address"), "{other}");
+        for reason in [Reason::SharedByOthers, Reason::Locked, Reason::Hugetlb] {
+            assert!(!meaning(reason).is_empty());
+            assert_eq!(remedy(reason, &request(Direction::Demote)), None);
+        }
+    }
+}

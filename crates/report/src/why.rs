@@ -1,0 +1,493 @@
+//! `hugeleaf why`: what keeps memory from larger pages, summed up and range by range.
+
+use hugeleaf_host::Pid;
+use hugeleaf_host::{Process, Role};
+use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::why::{Account, Line, Obstacle, Summary, Verdict, Way, counted, summarise};
+use serde_json::Value;
+
+use crate::json::Object;
+use crate::table::{Align, Look, Paint, Table, bar, percent};
+
+/// What `why` shows: a model of its own, so that terminal and JSON say the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Why<'a> {
+    /// The processes with their accounts, in the order to show them.
+    pub judged: &'a [(&'a Process, &'a [Account])],
+    /// Processes that the target means and that could not be read, with the reason.
+    pub unread: &'a [(Pid, String)],
+}
+
+/// Lines of the summary and rows of ranges that a screen takes.
+const LINES: usize = 6;
+const ROWS: usize = 20;
+/// Rows for each of several processes, and how many processes.
+const ROWS_OF_EACH: usize = 6;
+const PROCESSES: usize = 8;
+
+impl Why<'_> {
+    /// The verdicts of all processes, summed up.
+    pub fn summary(&self) -> Summary {
+        summarise(self.judged)
+    }
+
+    /// As text. `all` shows every verdict; otherwise long lists are cut and alike ranges grouped.
+    pub fn text(&self, look: Look, all: bool) -> String {
+        let summary = self.summary();
+        let mut text = look.wrap("", &self.heading());
+        text.push_str(&look.wrap("", &totals(&summary)));
+        text.push_str(&reasons(&summary, look, all));
+        let mut tables = self.tables(&summary, look, all);
+        let shown = tables.len().min(if all { usize::MAX } else { PROCESSES });
+        let more = self.judged.len() - shown;
+        text.extend(tables.drain(..shown));
+        if more > 0 {
+            text.push_str(&format!("\n… and {more} more processes: --all\n"));
+        }
+        for (_, error) in self.unread {
+            text.push_str(&look.wrap("", &format!("not read: {error}")));
+        }
+        text
+    }
+
+    fn heading(&self) -> String {
+        match self.judged {
+            [(process, _)] => name_of(process),
+            many => format!(
+                "{} processes; memory that they share counts once",
+                many.len()
+            ),
+        }
+    }
+
+    /// A table of ranges for each process that has any worth showing.
+    fn tables(&self, summary: &Summary, look: Look, all: bool) -> Vec<String> {
+        let mut tables = Vec::new();
+        let several = self.judged.len() > 1;
+        let most = if several { ROWS_OF_EACH } else { ROWS };
+        for ((process, accounts), counts) in self.judged.iter().zip(counted(self.judged)) {
+            // What another process shows already is left out.
+            let own = accounts.iter().zip(counts);
+            let own: Vec<&Account> = own.filter(|(_, c)| *c || all).map(|(a, _)| a).collect();
+            let mut rows = rows(&own, all);
+            let mut left_out = (0, Bytes::ZERO);
+            if !all {
+                let (pieces, bytes) = drop_trifles(&mut rows, summary.resident);
+                let (more, more_bytes) = keep_largest(&mut rows, most);
+                left_out = (pieces + more, bytes + more_bytes);
+            }
+            if several && rows.is_empty() {
+                continue;
+            }
+            let name = several.then(|| name_of(process));
+            tables.push(table(name, &rows, left_out, look));
+        }
+        tables
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> String {
+        let summary = self.summary();
+        let processes: Value = self
+            .judged
+            .iter()
+            .map(|(p, a)| process_json(p, a))
+            .collect();
+        let mut totals = Object::new();
+        totals
+            .put_bytes("resident_bytes", summary.resident)
+            .put_bytes("large_bytes", summary.large)
+            .put_bytes("small_bytes", summary.small)
+            .put_bytes("promotable_bytes", summary.by_way(Way::Promote))
+            .put_bytes(
+                "promotable_growing_bytes",
+                summary.by_way(Way::PromoteAndGrow),
+            )
+            .put_bytes("change_first_bytes", summary.by_way(Way::Change))
+            .put_bytes("nothing_to_do_bytes", summary.by_way(Way::Nothing));
+        let mut answer = Object::answer();
+        answer
+            .put("processes", processes)
+            .put(
+                "summary",
+                summary.lines.iter().map(line_json).collect::<Value>(),
+            )
+            .put("totals", totals.build());
+        if !self.unread.is_empty() {
+            let unread = self.unread.iter().map(|(pid, error)| {
+                let mut object = Object::new();
+                object.put("pid", pid.0).put("error", error.as_str());
+                object.build()
+            });
+            answer.put("unread", unread.collect::<Value>());
+        }
+        answer.render()
+    }
+}
+
+/// The ranges of one process under its name, where that is not plain.
+fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes), look: Look) -> String {
+    let mut table = Table::new(&[
+        ("RANGE", Align::Left),
+        ("PIECES", Align::Right),
+        ("BYTES", Align::Right),
+        ("ROLE", Align::Left),
+        ("WHY", Align::Left),
+        ("MAPPING", Align::Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.range.to_string(),
+            row.pieces.to_string(),
+            row.bytes.to_string(),
+            row.role.name().to_owned(),
+            row.id.name().to_owned(),
+            row.name.to_owned(),
+        ]);
+    }
+    let mut text = String::from("\n");
+    if let Some(name) = name {
+        text.push_str(&look.wrap("", &name));
+    }
+    if !rows.is_empty() {
+        text.push_str(&table.render_as(look));
+    }
+    let (more, bytes) = left_out;
+    if more > 0 {
+        text.push_str(&format!("… and {more} smaller, {bytes} together: --all\n"));
+    }
+    text
+}
+
+/// The verdicts of a process for a view that lists its segments: each with its range.
+pub fn verdicts_json(accounts: &[Account]) -> Vec<(Range, Value)> {
+    let verdicts = accounts.iter().flat_map(|a| &a.verdicts);
+    verdicts.map(|v| (v.range, verdict_json(v))).collect()
+}
+
+fn process_json(process: &Process, accounts: &[Account]) -> Value {
+    let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum();
+    let verdicts = verdicts_json(accounts).into_iter().map(|(_, v)| v);
+    let mut object = Object::new();
+    object
+        .put("pid", process.pid.0)
+        .put("name", process.name.as_str())
+        .put_some("unit", process.unit.as_deref())
+        .put_bytes("resident_bytes", sum(|a| a.resident))
+        .put_bytes("large_bytes", sum(|a| a.large))
+        .put_bytes("small_bytes", sum(|a| a.small))
+        .put("verdicts", verdicts.collect::<Value>());
+    object.build()
+}
+
+fn verdict_json(verdict: &Verdict) -> Value {
+    let mut object = Object::new();
+    object
+        .put("id", verdict.id.name())
+        .put("role", verdict.role.name())
+        .put("name", verdict.name.as_str())
+        .put("start", verdict.range.start())
+        .put("end", verdict.range.end())
+        .put_bytes("bytes", verdict.bytes)
+        .put("text", verdict.text.as_str())
+        .put("command", verdict.command.as_str());
+    object.build()
+}
+
+fn line_json(line: &Line) -> Value {
+    let mut object = Object::new();
+    object
+        .put("id", line.id.name())
+        .put_bytes("bytes", line.bytes)
+        .put("ranges", line.ranges)
+        .put("way", line.id.way().name())
+        .put("text", line.text.as_str())
+        .put("command", line.command.as_str());
+    object.build()
+}
+
+fn name_of(process: &Process) -> String {
+    match &process.unit {
+        Some(unit) => format!("{} {} ({unit})", process.name, process.pid),
+        None => format!("{} {}", process.name, process.pid),
+    }
+}
+
+/// `4.2G resident: 0.3G on large pages, 3.9G could be promoted now, …`; parts of nothing are left
+/// out.
+fn totals(summary: &Summary) -> String {
+    let rest = summary.small + summary.by_way(Way::Nothing);
+    let parts = [
+        (summary.by_way(Way::Promote), "could be promoted now"),
+        (
+            summary.by_way(Way::PromoteAndGrow),
+            "could be promoted if it may grow",
+        ),
+        (summary.by_way(Way::Change), "after a change"),
+        (rest, "cannot or need not be"),
+    ];
+    let mut text = format!(
+        "{} resident: {} on large pages",
+        summary.resident, summary.large
+    );
+    for (bytes, what) in parts {
+        if !bytes.is_zero() {
+            text.push_str(&format!(", {bytes} {what}"));
+        }
+    }
+    if summary.lines.iter().all(|l| l.id.way() == Way::Nothing) {
+        text.push_str("; nothing to do");
+    }
+    text
+}
+
+/// The summary: for each id how much, why, and what to do.
+fn reasons(summary: &Summary, look: Look, all: bool) -> String {
+    let mut text = String::new();
+    let share = |line: &Line| line.bytes.share_of(summary.resident);
+    // What is under a percent is no reason to read on, unless there is nothing else.
+    let shown = |at: usize, line: &Line| {
+        all || at < 1 || (at < LINES && share(line).is_some_and(|s| s >= 0.01))
+    };
+    let (mut rest, mut names) = (Bytes::ZERO, Vec::new());
+    for (at, line) in summary.lines.iter().enumerate() {
+        if !shown(at, line) {
+            rest += line.bytes;
+            names.push(line.id.name());
+            continue;
+        }
+        text.push_str(&format!(
+            "\n{:>6}  {:>6}  {}  {}\n",
+            line.bytes,
+            percent(share(line)),
+            bar(share(line).unwrap_or(0.0), 10),
+            look.paint(line.id.name(), paint(line.id.way()))
+        ));
+        text.push_str(&look.wrap("        ", &line.text));
+        text.push_str(&format!(
+            "        next: {}\n",
+            crate::table::clean(&line.command)
+        ));
+    }
+    if !names.is_empty() {
+        text.push('\n');
+        text.push_str(&look.wrap(
+            &format!("{rest:>6}  "),
+            &format!("for other reasons: {} (--all)", names.join(", ")),
+        ));
+    }
+    text
+}
+
+fn paint(way: Way) -> Paint {
+    match way {
+        Way::Promote => Paint::Good,
+        Way::PromoteAndGrow | Way::Change => Paint::Warn,
+        Way::Nothing => Paint::Dim,
+    }
+}
+
+/// A row of the table: one verdict, or several alike.
+struct Row<'a> {
+    range: Range,
+    pieces: usize,
+    bytes: Bytes,
+    role: Role,
+    id: Obstacle,
+    name: &'a str,
+}
+
+impl Row<'_> {
+    fn add(&mut self, range: Range, bytes: Bytes) {
+        let (start, end) = (
+            self.range.start().min(range.start()),
+            self.range.end().max(range.end()),
+        );
+        self.range = Range::new(start, end).unwrap_or(self.range);
+        self.pieces += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// The verdicts as rows, in order of address. Grouped, a segment has one row an id, and neighbours
+/// that say the same of the same sort of memory share one.
+fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'a>> = Vec::new();
+    for account in accounts {
+        // Rows of this segment, and the row before it.
+        let from = rows.len().saturating_sub(1);
+        for v in &account.verdicts {
+            let alike =
+                |r: &&mut Row<'_>| (r.id, r.role, r.name) == (v.id, v.role, v.name.as_str());
+            match rows[from..].iter_mut().find(alike).filter(|_| !all) {
+                Some(row) => row.add(v.range, v.bytes),
+                None => rows.push(Row {
+                    range: v.range,
+                    pieces: 1,
+                    bytes: v.bytes,
+                    role: v.role,
+                    id: v.id,
+                    name: &v.name,
+                }),
+            }
+        }
+    }
+    rows
+}
+
+/// Drops rows of less than a percent about which nothing is to be done; gives how many, with their
+/// bytes. A program maps dozens of libraries, none of which is why somebody asks.
+fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
+    let is_trifle = |row: &Row<'_>| {
+        row.id.way() == Way::Nothing && row.bytes.share_of(resident).is_none_or(|s| s < 0.01)
+    };
+    let trifles = rows.iter().filter(|r| is_trifle(r));
+    let gone = trifles.fold((0, Bytes::ZERO), |(n, bytes), r| (n + 1, bytes + r.bytes));
+    rows.retain(|row| !is_trifle(row));
+    gone
+}
+
+/// Keeps the `most` rows with most bytes, in their order; gives how many went, with their bytes.
+fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
+    if rows.len() <= most {
+        return (0, Bytes::ZERO);
+    }
+    let mut sizes: Vec<Bytes> = rows.iter().map(|r| r.bytes).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let least = sizes[most - 1];
+    // Of those as small as the last one that fits, as many as there is room for.
+    let mut ties = most - sizes.iter().filter(|s| **s > least).count();
+    let mut gone = (0, Bytes::ZERO);
+    rows.retain(|row| {
+        let stays = row.bytes > least || (row.bytes == least && ties > 0);
+        if row.bytes == least && stays {
+            ties -= 1;
+        }
+        if !stays {
+            gone.0 += 1;
+            gone.1 += row.bytes;
+        }
+        stays
+    });
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_units::Range;
+
+    fn verdict(id: Obstacle, start: u64, len: u64, name: &str) -> Verdict {
+        Verdict {
+            id,
+            role: Role::Anon,
+            name: name.to_owned(),
+            range: Range::new(start, start + len).unwrap(),
+            bytes: Bytes(len),
+            text: "because".to_owned(),
+            command: "# nothing to do".to_owned(),
+        }
+    }
+
+    fn account(verdicts: Vec<Verdict>) -> Account {
+        let bytes = verdicts.iter().map(|v| v.bytes).sum();
+        Account {
+            range: verdicts[0].range,
+            resident: bytes,
+            large: Bytes::ZERO,
+            small: Bytes::ZERO,
+            verdicts,
+        }
+    }
+
+    fn refs(accounts: &[Account]) -> Vec<&Account> {
+        accounts.iter().collect()
+    }
+
+    #[test]
+    fn alike_neighbours_share_a_row() {
+        let (a, b) = (Obstacle::NotAdvised, Obstacle::Sparse);
+        let accounts = [
+            account(vec![
+                verdict(a, 0, 10, ""),
+                verdict(b, 10, 5, ""),
+                verdict(a, 15, 10, ""),
+            ]),
+            account(vec![verdict(b, 100, 5, "")]),
+            account(vec![verdict(b, 200, 5, "x")]),
+            account(vec![verdict(b, 300, 5, "x")]),
+        ];
+        let got: Vec<_> = rows(&refs(&accounts), false)
+            .iter()
+            .map(|r| (r.id, r.range.to_string(), r.pieces, r.bytes.get()))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                (a, "0-19".to_owned(), 2, 20),
+                (b, "a-69".to_owned(), 2, 10),
+                (b, "c8-131".to_owned(), 2, 10),
+            ]
+        );
+        assert_eq!(rows(&refs(&accounts), true).len(), 6);
+    }
+
+    #[test]
+    fn the_largest_rows_stay_in_order() {
+        let accounts: Vec<Account> = [5, 9, 5, 7, 5]
+            .iter()
+            .zip(0u64..)
+            .map(|(len, n)| {
+                account(vec![verdict(
+                    Obstacle::Sparse,
+                    n * 100,
+                    *len,
+                    &n.to_string(),
+                )])
+            })
+            .collect();
+        let mut kept = rows(&refs(&accounts), false);
+        assert_eq!(keep_largest(&mut kept, 3), (2, Bytes(10)));
+        let names: Vec<&str> = kept.iter().map(|r| r.name).collect();
+        assert_eq!(names, ["0", "1", "3"]);
+        assert_eq!(keep_largest(&mut kept, 3), (0, Bytes(0)));
+    }
+
+    #[test]
+    fn trifles_go_unless_something_can_be_done() {
+        let accounts = [
+            account(vec![verdict(Obstacle::TooSmall, 0, 9, "")]),
+            account(vec![verdict(Obstacle::NotAdvised, 100, 9, "")]),
+            account(vec![verdict(Obstacle::TooSmall, 200, 11, "x")]),
+        ];
+        let refs = refs(&accounts);
+        let mut kept = rows(&refs, false);
+        assert_eq!(drop_trifles(&mut kept, Bytes(1000)), (1, Bytes(9)));
+        assert_eq!(kept.len(), 2);
+    }
+
+    #[test]
+    fn totals_leave_out_what_there_is_none_of() {
+        let mut summary = Summary {
+            resident: Bytes(10 << 20),
+            large: Bytes(10 << 20),
+            ..Summary::default()
+        };
+        assert_eq!(
+            totals(&summary),
+            "10M resident: 10M on large pages; nothing to do"
+        );
+        summary.large = Bytes(6 << 20);
+        summary.lines.push(Line {
+            id: Obstacle::NotAdvised,
+            bytes: Bytes(4 << 20),
+            ranges: 1,
+            text: String::new(),
+            command: String::new(),
+        });
+        assert_eq!(
+            totals(&summary),
+            "10M resident: 6M on large pages, 4M could be promoted now"
+        );
+    }
+}

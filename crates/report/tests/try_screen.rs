@@ -1,0 +1,170 @@
+//! The screen of `try`, of this very host and this very process: it stays one screen whatever is
+//! on it.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+use hugeleaf_host::{Looking, Root, read_host, read_process};
+use hugeleaf_proof::result::{
+    ArmSamples, BesideArm, Effect, Experiment, HostFingerprint, PageSizes, Pair, SettingsInForce,
+};
+use hugeleaf_proof::stats::{Better, Method};
+use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
+use hugeleaf_report::table::Look;
+use hugeleaf_report::try_::{Try, text};
+use hugeleaf_sys::{RealKernel, own_pid};
+use hugeleaf_units::Bytes;
+use hugeleaf_verdict::findings::findings;
+use hugeleaf_verdict::why::{account, summarise};
+
+const EFFECT: Effect = Effect {
+    ratio: 1.0981,
+    low: 1.0622,
+    high: 1.1344,
+    confidence: 0.95,
+    method: Method::SignedRank,
+};
+
+fn arm(label: Arm, samples: &[f64]) -> ArmSamples {
+    ArmSamples {
+        label,
+        samples: samples.to_vec(),
+        at_seconds: vec![0.0; samples.len()],
+        coverage: vec![[0.0; 2]; samples.len()],
+    }
+}
+
+fn beside(label: Arm) -> BesideArm {
+    BesideArm {
+        label,
+        resident_bytes: Some(3_328_599_654),
+        page_tables_bytes: Some(6_501_171),
+        user_cpus: Some(0.98),
+        system_cpus: Some(0.0123),
+        compaction_stalls: None,
+    }
+}
+
+fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
+    let pair = Pair {
+        base: 1.0,
+        large: 1.0,
+        ratio: 1.0,
+        first: Arm::Base,
+        at_seconds: 0.0,
+    };
+    ResultFile {
+        schema: 1,
+        experiment: Experiment {
+            name: "sqlite".to_owned(),
+            unit: "operations/CPU s".to_owned(),
+            better: Better::Higher,
+            target: "hugeleaf".to_owned(),
+            design: Design::RandomPairs,
+            started: String::new(),
+            duration_seconds: 150.0,
+            ending: Ending::Time,
+            began_on: Arm::Base,
+            left_on: Some(Arm::Base),
+            moved_bytes: 3 << 30,
+        },
+        arms: vec![
+            arm(Arm::Base, &[484_123.4, 1.0, 9e9]),
+            arm(Arm::Large, &[532_449.2, 9e9, 1.0]),
+        ],
+        pairs: vec![pair; 14],
+        effect,
+        verdict,
+        beside: vec![beside(Arm::Base), beside(Arm::Large)],
+        page_sizes: PageSizes::default(),
+        rejected: vec![],
+        caveats: vec!["A sentence that a reader must know before believing it. ".repeat(4); 5],
+        host: HostFingerprint::default(),
+        settings: SettingsInForce {
+            interval_seconds: 2.0,
+            settle_seconds: 0.5,
+            until: 0.03,
+            for_seconds: 150.0,
+            pairs: None,
+            equal: 0.02,
+            seed: 1,
+            knobs: vec![],
+            version: "0".to_owned(),
+        },
+        command: vec![],
+    }
+}
+
+fn screen(verdict: Verdict, effect: Option<Effect>, look: Look) -> String {
+    let (root, kernel) = (Root::live(), RealKernel::new());
+    let host = read_host(&root, &kernel).unwrap();
+    let process = read_process(&root, &kernel, &host, own_pid(), Looking::Pages).unwrap();
+    let accounts = account(&host, &process, &process.pid.to_string());
+    let it = Try {
+        host: &host,
+        findings: &findings(&host),
+        rows: 9_411_584,
+        cache: Bytes::from_mib(3072),
+        process: &process,
+        why: &summarise(&[(&process, &accounts)]),
+        result: &result(verdict, effect),
+        html: Some("hugeleaf-try.html"),
+        seconds: 171.2,
+    };
+    text(&it, look)
+}
+
+#[test]
+fn it_is_one_screen() {
+    for verdict in [
+        Verdict::Faster,
+        Verdict::Slower,
+        Verdict::Same,
+        Verdict::Unclear,
+    ] {
+        for effect in [Some(EFFECT), None] {
+            let screen = screen(verdict, effect, Look::plain(100));
+            assert!(screen.lines().count() <= 40, "{screen}");
+            for line in screen.lines() {
+                // Commands are not broken, so that they can be copied.
+                let is_command = line.trim_start().starts_with('→');
+                assert!(is_command || line.chars().count() <= 100, "{line}");
+            }
+            let word = verdict.to_string().to_uppercase();
+            assert!(screen.contains(&format!("\n  {word}")), "{screen}");
+        }
+    }
+}
+
+#[test]
+fn it_says_what_was_measured() {
+    let screen = screen(Verdict::Faster, Some(EFFECT), Look::plain(100));
+    println!("{screen}");
+    for words in [
+        "9,411,584 rows",
+        "a page cache of 3G",
+        "\nstatus ",
+        "\nmem ",
+        "\nwhy ",
+        "\nprove ",
+        "14 pairs",
+        "484,123",
+        "532,449",
+        "×1.098   between ×1.062 and ×1.134 at 95 % confidence",
+        "resident 3.1G, page tables 6.2M, system CPU 1.2 %",
+        "hugeleaf promote PID",
+        "hugeleaf-try.html",
+    ] {
+        // A phrase may be broken where a line ends.
+        let flat: Vec<&str> = screen.split_whitespace().collect();
+        let found = screen.contains(words) || flat.join(" ").contains(words);
+        assert!(found, "{words} in\n{screen}");
+    }
+    assert!(!screen.contains('\x1b'));
+}
+
+#[test]
+fn an_unclear_result_says_how_to_get_a_clear_one() {
+    let screen = screen(Verdict::Unclear, Some(EFFECT), Look::plain(100));
+    assert!(screen.contains("--for 5m"), "{screen}");
+}

@@ -1,0 +1,254 @@
+//! The calls that act on processes, as a trait.
+#![allow(unsafe_code)]
+//! # Safety
+//! `process_madvise` is called through `libc::syscall` because neither rustix nor libc wraps it
+//! for every target. The advices offered by [`Advice`] change how memory is held and never what it
+//! holds, so no value of them can make safe code unsound, in this process or in another.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::pagemap::{self, PageMap, ScanDetail};
+use crate::process::PidFd;
+use crate::{Errno, SysError};
+
+/// A process id as this process's PID namespace counts; above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(pub u32);
+
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// What hugeleaf asks the kernel to do with memory (madvise(2)). None of them changes what the
+/// memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// `MADV_COLLAPSE` (Linux 6.1): copy the range onto PMD-sized pages now.
+    Collapse,
+    /// `MADV_COLD` (Linux 5.4): age the range; over a part of a huge page it splits that page.
+    Cold,
+    /// `MADV_HUGEPAGE`: let page faults and khugepaged use huge pages here. Own process only.
+    HugePage,
+    /// `MADV_NOHUGEPAGE`: the opposite. Own process only.
+    NoHugePage,
+    /// `MADV_POPULATE_WRITE` (Linux 5.14): fault the range in. Own process only.
+    PopulateWrite,
+}
+
+impl Advice {
+    pub(crate) const fn number(self) -> i32 {
+        // MADV_COLLAPSE is not in every libc; the number is the same on all architectures
+        // (include/uapi/asm-generic/mman-common.h).
+        const MADV_COLLAPSE: i32 = 25;
+        const MADV_POPULATE_WRITE: i32 = 23;
+        match self {
+            Advice::Collapse => MADV_COLLAPSE,
+            Advice::Cold => libc::MADV_COLD,
+            Advice::HugePage => libc::MADV_HUGEPAGE,
+            Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
+            Advice::PopulateWrite => MADV_POPULATE_WRITE,
+        }
+    }
+
+    /// The call as an error names it.
+    pub const fn call_name(self) -> &'static str {
+        match self {
+            Advice::Collapse => "process_madvise(MADV_COLLAPSE)",
+            Advice::Cold => "process_madvise(MADV_COLD)",
+            Advice::HugePage => "madvise(MADV_HUGEPAGE)",
+            Advice::NoHugePage => "madvise(MADV_NOHUGEPAGE)",
+            Advice::PopulateWrite => "madvise(MADV_POPULATE_WRITE)",
+        }
+    }
+}
+
+/// The kernel as hugeleaf uses it on other processes, with the clock that paces it.
+pub trait Kernel: Send + Sync {
+    /// The size of this host's base page.
+    fn base_page(&self) -> PageSize;
+
+    /// A handle on a process that goes stale, rather than over to another, when it exits
+    /// (pidfd_open(2), Linux 5.3).
+    ///
+    /// # Errors
+    /// ESRCH: no such process. EINVAL: a thread that is no process. ENOSYS: kernel before 5.3.
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError>;
+
+    /// Whether the process behind the handle has exited.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError>;
+
+    /// Advises on ranges of a process's memory (process_madvise(2), Linux 5.10), at most 1024
+    /// ranges. Returns how many bytes the kernel went through before it stopped; that is no word
+    /// on what it did to them: read it back.
+    ///
+    /// # Errors
+    /// EPERM: CAP_SYS_NICE or the right to read it by ptrace is missing. ESRCH: it exited. EAGAIN:
+    /// pages are held elsewhere, try again. EBUSY: pages are locked. EINVAL: the range cannot take
+    /// this advice, or the kernel does not know it. ENOMEM: not mapped, or no memory. ENOSYS.
+    fn process_madvise(
+        &self,
+        process: &PidFd,
+        ranges: &[Range],
+        advice: Advice,
+    ) -> Result<Bytes, SysError>;
+
+    /// Reads the state of the pages of `range` from an open `/proc/PID/pagemap`.
+    ///
+    /// # Errors
+    /// Those of read(2) and of ioctl(PAGEMAP_SCAN).
+    fn page_map(
+        &self,
+        pagemap: &File,
+        range: Range,
+        detail: ScanDetail,
+    ) -> Result<PageMap, SysError>;
+
+    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
+    fn knows_collapse(&self) -> bool;
+
+    /// Whether this kernel has process_madvise: probed.
+    fn knows_process_madvise(&self) -> bool;
+
+    /// Time since some fixed instant; never goes back.
+    fn now(&self) -> Duration;
+
+    /// Waits. May return early when a signal arrives.
+    fn sleep(&self, time: Duration);
+}
+
+/// The kernel this program runs on.
+#[derive(Debug)]
+pub struct RealKernel {
+    start: Instant,
+}
+
+impl RealKernel {
+    /// The kernel this program runs on.
+    pub fn new() -> RealKernel {
+        RealKernel {
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Default for RealKernel {
+    fn default() -> RealKernel {
+        RealKernel::new()
+    }
+}
+
+impl Kernel for RealKernel {
+    fn base_page(&self) -> PageSize {
+        PageSize::new(Bytes(rustix::param::page_size() as u64))
+            .expect("the kernel's page size is a power of two")
+    }
+
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        PidFd::open(pid)
+    }
+
+    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
+        process.has_exited()
+    }
+
+    fn process_madvise(
+        &self,
+        process: &PidFd,
+        ranges: &[Range],
+        advice: Advice,
+    ) -> Result<Bytes, SysError> {
+        // Addresses of another process may not fit in this one's usize (a 32-bit build); such a
+        // build cannot map them either, so refuse instead of truncating.
+        let fail =
+            |errno| SysError::new(advice.call_name(), format!("of {}", process.pid()), errno);
+        let vectors = ranges
+            .iter()
+            .map(|r| {
+                Ok(libc::iovec {
+                    iov_base: usize::try_from(r.start()).map_err(|_| fail(Errno::INVAL))?
+                        as *mut libc::c_void,
+                    iov_len: usize::try_from(r.len().get()).map_err(|_| fail(Errno::INVAL))?,
+                })
+            })
+            .collect::<Result<Vec<_>, SysError>>()?;
+        // SAFETY: the vector outlives the call and its length is passed with it. The addresses in
+        // it are never dereferenced here: the kernel checks them against the target's mappings.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                process.raw(),
+                vectors.as_ptr(),
+                vectors.len(),
+                advice.number(),
+                0u32,
+            )
+        };
+        match u64::try_from(done) {
+            Ok(bytes) => Ok(Bytes(bytes)),
+            Err(_) => Err(fail(last_errno())),
+        }
+    }
+
+    fn page_map(
+        &self,
+        pagemap: &File,
+        range: Range,
+        detail: ScanDetail,
+    ) -> Result<PageMap, SysError> {
+        pagemap::read(
+            pagemap.as_raw_fd(),
+            pagemap,
+            range,
+            self.base_page(),
+            detail,
+        )
+    }
+
+    fn knows_collapse(&self) -> bool {
+        // SAFETY: a length of 0 touches no memory; the kernel checks the advice first and answers
+        // EINVAL only where it does not know it (mm/madvise.c, madvise_behavior_valid).
+        unsafe { libc::madvise(std::ptr::null_mut(), 0, Advice::Collapse.number()) == 0 }
+    }
+
+    fn knows_process_madvise(&self) -> bool {
+        // SAFETY: descriptor -1 is never open: the call ends in EBADF (or EINVAL) where it exists.
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                -1,
+                std::ptr::null::<libc::iovec>(),
+                0,
+                0,
+                0u32,
+            )
+        };
+        done == 0 || last_errno() != Errno::NOSYS
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) {
+        // Not std::thread::sleep: that one goes on sleeping after a signal, and Ctrl-C must end a
+        // long pause at once.
+        let request = rustix::thread::Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let _ = rustix::thread::nanosleep(&request);
+    }
+}
+
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,31 @@
+//! Every system call that hugeleaf makes, and nearly every line of unsafe.
+//!
+//! The calls that observe or change another process go through the [`Kernel`] trait, so that a
+//! test can stand in for the kernel ([`Faulty`] fails a chosen call with a chosen errno and passes
+//! the others on). Reading files below `/proc` and `/sys` is the business of `hugeleaf-host`.
+//!
+//! This crate must not judge: it does what it is told and says what the kernel answered.
+//!
+//! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
+//! [`SysError`].
+
+mod error;
+mod faulty;
+mod kernel;
+mod lock;
+mod memory;
+mod pagemap;
+mod perf;
+mod process;
+
+pub use error::{Errno, SysError};
+pub use faulty::{Call, Fault, Faulty};
+pub use kernel::{Advice, Kernel, Pid, RealKernel};
+pub use lock::{HostLock, lock_host};
+pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
+pub use pagemap::{PageMap, PageRun, PageState, ScanDetail};
+pub use perf::{Counter, CounterKind};
+pub use process::{
+    PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
+    ticks_per_second,
+};

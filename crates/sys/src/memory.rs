@@ -1,0 +1,270 @@
+//! Memory of this process: what the embedded workload and the tests stand on.
+#![allow(unsafe_code)]
+//! # Safety
+//! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::kernel::{Advice, last_errno};
+use crate::pagemap::errno_of;
+use crate::{Errno, SysError};
+
+/// Whether a mapping is private to this process (copied on fork) or shared with its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// `MAP_PRIVATE`.
+    Private,
+    /// `MAP_SHARED`.
+    Shared,
+}
+
+/// Memory of this process, readable and writable, given back when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    range: Range,
+}
+
+/// Where in the address space a mapping goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Where the kernel likes.
+    Anywhere,
+    /// At `skew` bytes past a multiple of a page size. A skew of 0 lets pages of that size be
+    /// mapped whole; any other one forbids it for shared memory.
+    Past(PageSize, Bytes),
+}
+
+impl Mapping {
+    /// Maps `length` bytes, rounded up to base pages by the kernel. Nothing is populated.
+    ///
+    /// # Errors
+    /// EINVAL for a length of 0, ENOMEM where address space or a limit runs out.
+    pub fn anonymous(length: Bytes, sharing: Sharing) -> Result<Mapping, SysError> {
+        map(length, sharing, None, Placement::Anywhere)
+    }
+
+    /// Maps the first `length` bytes of a file (a memfd, a file in `/dev/shm`), shared.
+    ///
+    /// # Errors
+    /// EINVAL for a length of 0 or a skew that is not a multiple of the base page, ENOMEM, EACCES
+    /// where the file is not open for reading and writing.
+    pub fn shared_file(
+        file: &File,
+        length: Bytes,
+        placement: Placement,
+    ) -> Result<Mapping, SysError> {
+        map(length, Sharing::Shared, Some(file), placement)
+    }
+
+    /// Maps `length` bytes of anonymous memory at a chosen place.
+    ///
+    /// # Errors
+    /// As [`Mapping::anonymous`], and EINVAL for a skew that is not a multiple of the base page.
+    pub fn placed(
+        length: Bytes,
+        sharing: Sharing,
+        placement: Placement,
+    ) -> Result<Mapping, SysError> {
+        map(length, sharing, None, placement)
+    }
+
+    /// Where it is.
+    pub const fn range(&self) -> Range {
+        self.range
+    }
+
+    /// Its first byte. Valid for reads and writes of [`Mapping::range`] while this lives.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.range.start() as *mut u8
+    }
+
+    /// Advises on a part of it (madvise(2)).
+    ///
+    /// # Errors
+    /// EINVAL where `part` does not lie inside, or the kernel refuses the advice; EAGAIN, EBUSY,
+    /// ENOMEM as in madvise(2).
+    pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
+        let fail = |errno| SysError::new(advice.call_name(), part.to_string(), errno);
+        if part.intersect(self.range) != Some(part) {
+            return Err(fail(Errno::INVAL));
+        }
+        let len = usize::try_from(part.len().get()).map_err(|_| fail(Errno::INVAL))?;
+        // SAFETY: the range is mapped and ours, and no advice here changes what it holds.
+        let done =
+            unsafe { libc::madvise(part.start() as *mut libc::c_void, len, advice.number()) };
+        if done == 0 {
+            Ok(())
+        } else {
+            Err(fail(last_errno()))
+        }
+    }
+
+    /// Writes one byte in every `step` bytes, so that each page is populated.
+    ///
+    /// # Errors
+    /// EINVAL for a step of 0.
+    pub fn touch(&self, step: Bytes) -> Result<(), SysError> {
+        let step = usize::try_from(step.get())
+            .ok()
+            .filter(|s| *s > 0)
+            .ok_or_else(|| SysError::new("touch", "", Errno::INVAL))?;
+        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
+        for offset in (0..len).step_by(step) {
+            // SAFETY: inside the mapping, which is writable and has no other borrower: `as_ptr`
+            // hands out raw pointers only. Volatile, so that the store is not left out.
+            unsafe { self.as_ptr().add(offset).write_volatile(1) };
+        }
+        Ok(())
+    }
+
+    /// Locks it in memory (mlock(2)).
+    ///
+    /// # Errors
+    /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
+    pub fn lock(&self) -> Result<(), SysError> {
+        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
+        // SAFETY: locks pages of a mapping that is ours.
+        match unsafe { libc::mlock(self.as_ptr().cast(), len) } {
+            0 => Ok(()),
+            _ => Err(SysError::new(
+                "mlock",
+                self.range.to_string(),
+                errno_of(&std::io::Error::last_os_error()),
+            )),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
+        // SAFETY: ours since mmap, and no reference to it outlives `self`; raw pointers from
+        // `as_ptr` are documented to end with it.
+        unsafe { libc::munmap(self.as_ptr().cast(), len) };
+    }
+}
+
+fn map(
+    length: Bytes,
+    sharing: Sharing,
+    file: Option<&File>,
+    placement: Placement,
+) -> Result<Mapping, SysError> {
+    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
+    let (at, reserved) = match placement {
+        Placement::Anywhere => (0, None),
+        Placement::Past(size, skew) => {
+            // Reserve more than is needed, and take the part that lies right.
+            let slack = size
+                .bytes()
+                .get()
+                .checked_mul(2)
+                .ok_or_else(|| fail(Errno::NOMEM))?;
+            let room = Bytes(slack) + length;
+            let none = libc::PROT_NONE;
+            let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let start = raw_mmap(0, room, none, private, -1)?;
+            let whole = Mapping {
+                range: Range::new(start, start + room.get()).map_err(|_| fail(Errno::INVAL))?,
+            };
+            let aligned = size.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
+            (aligned + skew.get() % size.bytes().get(), Some(whole))
+        }
+    };
+    let mut flags = match sharing {
+        Sharing::Private => libc::MAP_PRIVATE,
+        Sharing::Shared => libc::MAP_SHARED,
+    };
+    if file.is_none() {
+        flags |= libc::MAP_ANONYMOUS;
+    }
+    if reserved.is_some() {
+        // The reservation is given up just before: another thread could take the place, and then
+        // this fails instead of replacing what that thread mapped.
+        flags |= libc::MAP_FIXED_NOREPLACE;
+    }
+    drop(reserved);
+    let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
+    let start = raw_mmap(
+        at,
+        length,
+        libc::PROT_READ | libc::PROT_WRITE,
+        flags,
+        descriptor,
+    )?;
+    let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
+    Ok(Mapping { range })
+}
+
+fn raw_mmap(
+    at: u64,
+    length: Bytes,
+    protection: i32,
+    flags: i32,
+    descriptor: RawFd,
+) -> Result<u64, SysError> {
+    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
+    let len = usize::try_from(length.get()).map_err(|_| fail(Errno::NOMEM))?;
+    // SAFETY: no caller passes MAP_FIXED, so that a new mapping never replaces one that is there.
+    let start = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            len,
+            protection,
+            flags,
+            descriptor,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        Err(fail(last_errno()))
+    } else {
+        Ok(start as u64)
+    }
+}
+
+/// Advises on memory of this process, whoever mapped it (madvise(2)): what a program that is asked
+/// to move its own memory uses, because it needs no privilege.
+///
+/// # Errors
+/// EINVAL where the kernel refuses the advice; ENOMEM where a part is not mapped; EAGAIN, EBUSY as
+/// in madvise(2).
+pub fn advise_own(range: Range, advice: Advice) -> Result<(), SysError> {
+    let fail = |errno| SysError::new(advice.call_name(), range.to_string(), errno);
+    let start = usize::try_from(range.start()).map_err(|_| fail(Errno::INVAL))?;
+    let len = usize::try_from(range.len().get()).map_err(|_| fail(Errno::INVAL))?;
+    // SAFETY: no advice that `Advice` offers changes what memory holds or whether it is mapped;
+    // the kernel checks the addresses.
+    match unsafe { libc::madvise(start as *mut libc::c_void, len, advice.number()) } {
+        0 => Ok(()),
+        _ => Err(fail(last_errno())),
+    }
+}
+
+/// Gives anonymous memory of this process a name in `/proc/PID/maps` (prctl(2),
+/// PR_SET_VMA_ANON_NAME, Linux 5.17 with CONFIG_ANON_VMA_NAME).
+///
+/// # Errors
+/// EINVAL where this kernel cannot, or the name holds a character it does not take.
+pub fn name_own(range: Range, name: &std::ffi::CStr) -> Result<(), SysError> {
+    let fail = |errno| SysError::new("prctl(PR_SET_VMA)", range.to_string(), errno);
+    let start = libc::c_ulong::try_from(range.start()).map_err(|_| fail(Errno::INVAL))?;
+    let len = libc::c_ulong::try_from(range.len().get()).map_err(|_| fail(Errno::INVAL))?;
+    // SAFETY: the kernel copies the name, which is terminated, and touches no memory in the range.
+    let done = unsafe {
+        libc::prctl(
+            libc::PR_SET_VMA,
+            libc::PR_SET_VMA_ANON_NAME as libc::c_ulong,
+            start,
+            len,
+            name.as_ptr(),
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(fail(last_errno())),
+    }
+}

@@ -1,0 +1,431 @@
+//! What each page of a range is, told by the kernel's page map.
+#![allow(unsafe_code)]
+//! # Safety
+//! ioctl(PAGEMAP_SCAN) writes page regions into a vector whose length it is given. Everything else
+//! is plain reading.
+
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::kernel::last_errno;
+use crate::{Errno, SysError};
+
+/// What is known of a page, as a set of facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PageState(u8);
+
+impl PageState {
+    /// In memory and mapped.
+    pub const PRESENT: PageState = PageState(1);
+    /// In swap.
+    pub const SWAPPED: PageState = PageState(2);
+    /// Of a file, or of shared memory; not private anonymous memory.
+    pub const FILE: PageState = PageState(4);
+    /// Mapped by an entry larger than a base page: PMD-mapped THP, or hugetlb.
+    pub const HUGE: PageState = PageState(8);
+    /// The zero page: nothing was written here yet.
+    pub const ZERO: PageState = PageState(16);
+    /// Mapped by this process only.
+    pub const EXCLUSIVE: PageState = PageState(32);
+
+    /// Whether all facts of `other` hold here.
+    pub const fn has(self, other: PageState) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The facts of both.
+    #[must_use]
+    pub const fn with(self, other: PageState) -> PageState {
+        PageState(self.0 | other.0)
+    }
+
+    /// `self` with `fact` where `yes`.
+    #[must_use]
+    const fn when(self, yes: bool, fact: PageState) -> PageState {
+        if yes { self.with(fact) } else { self }
+    }
+}
+
+/// A stretch of pages that are alike; not populated ones are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRun {
+    /// Where.
+    pub range: Range,
+    /// What.
+    pub state: PageState,
+}
+
+/// The pages of a range, in order of address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PageMap {
+    /// Stretches of like pages. What is in none of them is neither in memory nor in swap.
+    pub runs: Vec<PageRun>,
+    /// Whether [`PageState::HUGE`] could be told (PAGEMAP_SCAN, Linux 6.7).
+    pub huge_known: bool,
+    /// Whether [`PageState::EXCLUSIVE`] was asked for.
+    pub exclusive_known: bool,
+}
+
+/// How closely to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanDetail {
+    /// Present, swapped and huge: what a page-size table needs.
+    Sizes,
+    /// Also which pages are the process's own alone: what promotion needs. Costs eight bytes
+    /// read per base page.
+    Exclusive,
+}
+
+pub(crate) fn read(
+    fd: RawFd,
+    file: &File,
+    range: Range,
+    base: PageSize,
+    detail: ScanDetail,
+) -> Result<PageMap, SysError> {
+    let mut runs = Runs::default();
+    let scanned = match scan(fd, range) {
+        Ok(scanned) => Some(scanned),
+        // Kernels before 6.7 do not know the ioctl.
+        Err(e) if e.errno == Errno::NOTTY || e.errno == Errno::INVAL => None,
+        Err(e) => return Err(e),
+    };
+    match (scanned, detail) {
+        (Some(runs), ScanDetail::Sizes) => Ok(PageMap {
+            runs,
+            huge_known: true,
+            exclusive_known: false,
+        }),
+        (Some(scanned), _) => {
+            // Holes of a large reservation are not worth eight bytes a page.
+            for part in spans(&scanned, base) {
+                entries(file, part, base, |page, state| runs.push(page, state))?;
+            }
+            Ok(PageMap {
+                runs: overlay(&runs.0, &scanned),
+                huge_known: true,
+                exclusive_known: true,
+            })
+        }
+        (None, _) => {
+            entries(file, range, base, |page, state| runs.push(page, state))?;
+            Ok(PageMap {
+                runs: runs.0,
+                huge_known: false,
+                exclusive_known: true,
+            })
+        }
+    }
+}
+
+/// The populated parts of a range; a small hole does not part two of them.
+fn spans(runs: &[PageRun], base: PageSize) -> Vec<Range> {
+    let near = base.bytes().get().saturating_mul(1024);
+    let mut spans: Vec<Range> = Vec::new();
+    for run in runs {
+        match spans.last_mut() {
+            Some(last) if run.range.start().saturating_sub(last.end()) <= near => {
+                *last = Range::new(last.start(), run.range.end()).unwrap_or(*last);
+            }
+            _ => spans.push(run.range),
+        }
+    }
+    spans
+}
+
+/// Collects pages in order of address into runs of like pages.
+#[derive(Default)]
+struct Runs(Vec<PageRun>);
+
+impl Runs {
+    fn push(&mut self, page: Range, state: PageState) {
+        if let Some(last) = self.0.last_mut()
+            && last.state == state
+            && last.range.end() == page.start()
+            && let Ok(joined) = Range::new(last.range.start(), page.end())
+        {
+            last.range = joined;
+            return;
+        }
+        self.0.push(PageRun { range: page, state });
+    }
+}
+
+/// The runs of `entries`, cut and marked with what only the scan knows: HUGE and ZERO.
+fn overlay(entries: &[PageRun], scanned: &[PageRun]) -> Vec<PageRun> {
+    let mut out = Runs::default();
+    let mut at = 0;
+    for entry in entries {
+        while scanned
+            .get(at)
+            .is_some_and(|s| s.range.end() <= entry.range.start())
+        {
+            at += 1;
+        }
+        let mut done = entry.range.start();
+        for s in &scanned[at..] {
+            let Some(both) = s.range.intersect(entry.range) else {
+                break;
+            };
+            if let Ok(gap) = Range::new(done, both.start()) {
+                out.push(gap, entry.state);
+            }
+            let marks = entry
+                .state
+                .when(s.state.has(PageState::HUGE), PageState::HUGE)
+                .when(s.state.has(PageState::ZERO), PageState::ZERO);
+            out.push(both, marks);
+            done = both.end();
+        }
+        if let Ok(rest) = Range::new(done, entry.range.end()) {
+            out.push(rest, entry.state);
+        }
+    }
+    out.0
+}
+
+/// Entries read from `/proc/PID/pagemap` in one go.
+const ENTRIES_A_READ: usize = 32 * 1024;
+
+/// Reads one 64-bit entry a base page (Documentation/admin-guide/mm/pagemap.rst).
+///
+/// Exclusive is bit 56; bit 61 is "file page or shared anonymous memory". (Tried both ways: see
+/// kernel-notes.md.)
+fn entries(
+    file: &File,
+    range: Range,
+    base: PageSize,
+    mut each: impl FnMut(Range, PageState),
+) -> Result<(), SysError> {
+    let page = base.bytes().get();
+    let mut buffer = vec![0u8; ENTRIES_A_READ * 8];
+    let mut at = base.round_down(range.start());
+    while at < range.end() {
+        let wanted = usize::try_from(base.pages_for(Bytes(range.end() - at)).get())
+            .unwrap_or(ENTRIES_A_READ)
+            .min(ENTRIES_A_READ);
+        let got = file
+            .read_at(&mut buffer[..wanted * 8], at / page * 8)
+            .map_err(|e| SysError::new("read", "pagemap", errno_of(&e)))?;
+        if got < 8 {
+            break; // The process is gone, or the range lies past its address space.
+        }
+        for entry in buffer[..got - got % 8].chunks_exact(8) {
+            let bits = u64::from_ne_bytes(entry.try_into().expect("chunks of eight"));
+            let state = state_of(bits);
+            if state != PageState::default()
+                && let Ok(page) = Range::new(at, at + page)
+            {
+                each(page, state);
+            }
+            at += page;
+        }
+    }
+    Ok(())
+}
+
+fn state_of(bits: u64) -> PageState {
+    let bit = |n: u32| bits >> n & 1 == 1;
+    let (present, swapped) = (bit(63), bit(62));
+    if !present && !swapped {
+        return PageState::default();
+    }
+    PageState::default()
+        .when(present, PageState::PRESENT)
+        .when(swapped, PageState::SWAPPED)
+        .when(bit(61), PageState::FILE)
+        .when(bit(56), PageState::EXCLUSIVE)
+}
+
+pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
+    Errno::from_io_error(e).unwrap_or(Errno::IO)
+}
+
+/// `struct pm_scan_arg` (include/uapi/linux/fs.h).
+#[repr(C)]
+struct PmScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region` (include/uapi/linux/fs.h).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// Regions asked for in one ioctl.
+const REGIONS_A_SCAN: usize = 1024;
+
+fn scan(fd: RawFd, range: Range) -> Result<Vec<PageRun>, SysError> {
+    let mut out = Runs::default();
+    let mut regions = vec![PageRegion::default(); REGIONS_A_SCAN];
+    let mut start = range.start();
+    while start < range.end() {
+        let mut arg = PmScanArg {
+            size: std::mem::size_of::<PmScanArg>() as u64,
+            flags: 0,
+            start,
+            end: range.end(),
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+            return_mask: PAGE_IS_FILE
+                | PAGE_IS_PRESENT
+                | PAGE_IS_SWAPPED
+                | PAGE_IS_PFNZERO
+                | PAGE_IS_HUGE,
+        };
+        let request = rustix::ioctl::opcode::read_write::<PmScanArg>(b'f', 16);
+        // SAFETY: `arg` is the structure this request takes, `vec` points to `vec_len` regions
+        // that live until after the call, and the kernel fills at most that many.
+        let got = unsafe { libc::ioctl(fd, request as _, &raw mut arg) };
+        let Ok(got) = usize::try_from(got) else {
+            return Err(SysError::new(
+                "ioctl(PAGEMAP_SCAN)",
+                range.to_string(),
+                last_errno(),
+            ));
+        };
+        for region in &regions[..got.min(regions.len())] {
+            // While pages are split or joined under the walk, a region may begin before the end of
+            // the one before it.
+            let seen = out.0.last().map_or(0, |run| run.range.end());
+            if let Ok(range) = Range::new(region.start.max(seen), region.end) {
+                out.push(range, state_of_categories(region.categories));
+            }
+        }
+        if arg.walk_end <= start {
+            break; // No progress: never loop on a kernel that says nothing new.
+        }
+        start = arg.walk_end;
+    }
+    Ok(out.0)
+}
+
+fn state_of_categories(categories: u64) -> PageState {
+    let has = |bit: u64| categories & bit != 0;
+    PageState::default()
+        .when(has(PAGE_IS_PRESENT), PageState::PRESENT)
+        .when(has(PAGE_IS_SWAPPED), PageState::SWAPPED)
+        .when(has(PAGE_IS_FILE), PageState::FILE)
+        .when(has(PAGE_IS_PFNZERO), PageState::ZERO)
+        .when(has(PAGE_IS_HUGE), PageState::HUGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Advice, Kernel, Mapping, RealKernel, Sharing};
+
+    fn run(start: u64, end: u64, state: PageState) -> PageRun {
+        PageRun {
+            range: Range::new(start, end).unwrap(),
+            state,
+        }
+    }
+
+    #[test]
+    fn spans_join_near_runs_and_bear_overlapping_ones() {
+        let base: PageSize = "4K".parse().unwrap();
+        let far = 4096 * 5000;
+        let p = PageState::PRESENT;
+        let runs = [
+            run(0, 8192, p),
+            run(4096, 12288, p),
+            run(16384, 20480, p),
+            run(far, far + 4096, p),
+        ];
+        let spans: Vec<(u64, u64)> = spans(&runs, base)
+            .iter()
+            .map(|s| (s.start(), s.end()))
+            .collect();
+        assert_eq!(spans, [(0, 20480), (far, far + 4096)]);
+    }
+
+    #[test]
+    fn overlay_cuts_where_either_changes() {
+        let (p, h) = (PageState::PRESENT, PageState::PRESENT.with(PageState::HUGE));
+        let e = p.with(PageState::EXCLUSIVE);
+        let entries = [run(0, 40, e), run(50, 60, p)];
+        let scanned = [run(0, 10, p), run(10, 30, h), run(35, 60, p)];
+        let eh = e.with(PageState::HUGE);
+        assert_eq!(
+            overlay(&entries, &scanned),
+            [
+                run(0, 10, e),
+                run(10, 30, eh),
+                run(30, 40, e),
+                run(50, 60, p)
+            ]
+        );
+    }
+
+    #[test]
+    fn sees_what_is_touched_and_nothing_else() {
+        let kernel = RealKernel::new();
+        let page = kernel.base_page().bytes();
+        let mapping = Mapping::anonymous(Bytes(page.get() * 64), Sharing::Private).unwrap();
+        mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
+        let start = mapping.range().start() + 8 * page.get();
+        let touched = Range::new(start, start + 4 * page.get()).unwrap();
+        mapping.advise(touched, Advice::PopulateWrite).unwrap();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        for detail in [ScanDetail::Sizes, ScanDetail::Exclusive] {
+            let map = kernel.page_map(&file, mapping.range(), detail).unwrap();
+            assert_eq!(map.runs.len(), 1, "{map:?}");
+            assert_eq!(map.runs[0].range, touched);
+            let state = map.runs[0].state;
+            assert!(state.has(PageState::PRESENT) && !state.has(PageState::FILE));
+            assert!(!state.has(PageState::HUGE) && !state.has(PageState::SWAPPED));
+            assert_eq!(
+                state.has(PageState::EXCLUSIVE),
+                detail == ScanDetail::Exclusive
+            );
+        }
+    }
+
+    #[test]
+    fn shared_memory_counts_as_file() {
+        let kernel = RealKernel::new();
+        let page = kernel.base_page().bytes();
+        let mapping = Mapping::anonymous(Bytes(page.get() * 4), Sharing::Shared).unwrap();
+        mapping
+            .advise(mapping.range(), Advice::PopulateWrite)
+            .unwrap();
+        let file = File::open("/proc/self/pagemap").unwrap();
+        let map = kernel
+            .page_map(&file, mapping.range(), ScanDetail::Exclusive)
+            .unwrap();
+        assert!(
+            map.runs.iter().all(|r| r.state.has(PageState::FILE)),
+            "{map:?}"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Processes, and the few facts about this host that only a system call tells.
+#![allow(unsafe_code)]
+//! # Safety
+//! `klogctl` has no safe wrapper in any library used here; it writes into a buffer whose true
+//! length it is given. `sysconf` takes and returns integers.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use hugeleaf_units::Bytes;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::PidfdFlags;
+
+use crate::kernel::last_errno;
+use crate::{Errno, Pid, SysError};
+
+/// A handle on one process: it never comes to mean another one (pidfd_open(2)).
+#[derive(Debug)]
+pub struct PidFd {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+impl PidFd {
+    pub(crate) fn open(pid: Pid) -> Result<PidFd, SysError> {
+        let fail = |errno| SysError::new("pidfd_open", pid.to_string(), errno);
+        let raw = i32::try_from(pid.0)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .ok_or_else(|| fail(Errno::SRCH))?;
+        let fd = rustix::process::pidfd_open(raw, PidfdFlags::empty()).map_err(fail)?;
+        Ok(PidFd { pid, fd })
+    }
+
+    /// A handle made of a descriptor that already is one; for tests that stand in for the kernel.
+    pub fn from_fd(pid: Pid, fd: OwnedFd) -> PidFd {
+        PidFd { pid, fd }
+    }
+
+    /// The process's id when the handle was opened.
+    pub const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(crate) fn has_exited(&self) -> Result<bool, SysError> {
+        let fd = self.fd.as_fd();
+        let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut polled, Some(&now))
+            .map_err(|errno| SysError::new("poll", format!("of pidfd {}", self.pid), errno))?;
+        Ok(polled[0]
+            .revents()
+            .intersects(PollFlags::IN | PollFlags::HUP))
+    }
+}
+
+/// This process's own id.
+pub fn own_pid() -> Pid {
+    Pid(std::process::id())
+}
+
+/// The user this process acts as (geteuid(2)).
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The architecture as the kernel names it (uname(2)), as in `x86_64` or `aarch64`.
+pub fn machine() -> String {
+    rustix::system::uname()
+        .machine()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The unit of the times in `/proc/PID/stat` (sysconf(3), _SC_CLK_TCK), per second.
+pub fn ticks_per_second() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
+/// How much an unprivileged user may still write to the file system that holds `path`.
+///
+/// # Errors
+/// Those of statvfs(3).
+pub fn free_space(path: &Path) -> Result<Bytes, SysError> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|errno| SysError::new("statvfs", path.display().to_string(), errno))?;
+    Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+/// The kernel's log as it stands in its ring buffer (syslog(2), SYSLOG_ACTION_READ_ALL). Reads
+/// nothing away from anybody.
+///
+/// # Errors
+/// EPERM where `kernel.dmesg_restrict` is set and CAP_SYSLOG is missing. ENOSYS without printk.
+pub fn kernel_log() -> Result<String, SysError> {
+    const READ_ALL: i32 = 3;
+    const SIZE_BUFFER: i32 = 10;
+    let fail = || SysError::new("syslog", "", last_errno());
+    // SAFETY: action 10 takes no buffer.
+    let size = unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) };
+    let mut buffer = vec![0u8; usize::try_from(size).map_err(|_| fail())?];
+    // SAFETY: the kernel writes at most `size` bytes, which is the buffer's length.
+    let got = unsafe { libc::klogctl(READ_ALL, buffer.as_mut_ptr().cast(), size) };
+    buffer.truncate(usize::try_from(got).map_err(|_| fail())?);
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+/// Columns of the terminal on standard output; `None` where that is no terminal.
+pub fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}

@@ -1,0 +1,252 @@
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+use std::str::FromStr;
+
+/// A number of bytes, from 0 to 2^64 - 1.
+///
+/// Prints as people write it: the largest unit that leaves at least one whole, and at most one
+/// decimal (`4.2G`, `512K`, `0`). `{:#}` prints the exact number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No bytes at all.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// `n` units of 1024 bytes: the unit of `/proc/meminfo`, `smaps` and `status`
+    /// (proc(5): "kB" there means 1024 bytes). Saturates.
+    pub const fn from_kib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1024))
+    }
+
+    /// `n` units of 1024 * 1024 bytes. Saturates.
+    pub const fn from_mib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(1024 * 1024))
+    }
+
+    /// Whether there are none.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The difference, or zero where `other` is larger.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+
+    /// This as a part of `whole`, 0.0 to 1.0 for a part that is no larger; `None` of nothing.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn share_of(self, whole: Bytes) -> Option<f64> {
+        (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
+    }
+
+    /// As a floating-point number, for ratios and charts.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Bytes;
+    /// Saturates at zero: counters of a live system are not read at one instant.
+    fn sub(self, other: Bytes) -> Bytes {
+        self.saturating_sub(other)
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
+        iter.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+const UNITS: [(char, u32); 6] = [
+    ('K', 10),
+    ('M', 20),
+    ('G', 30),
+    ('T', 40),
+    ('P', 50),
+    ('E', 60),
+];
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.pad(&self.0.to_string());
+        }
+        f.pad(&human(self.0))
+    }
+}
+
+/// The largest unit in which the number, rounded to a tenth, is at least 1; whole from 100 on.
+fn human(n: u64) -> String {
+    if n < 1024 {
+        return n.to_string();
+    }
+    let mut chosen = UNITS[0];
+    for unit in UNITS {
+        if n >> unit.1 > 0 {
+            chosen = unit;
+        }
+    }
+    // 1023.96M would print as 1024.0M: take the next unit instead.
+    if tenths(n, chosen.1) >= 10_240
+        && let Some(next) = UNITS.iter().find(|u| u.1 > chosen.1)
+    {
+        chosen = *next;
+    }
+    let t = tenths(n, chosen.1);
+    let unit = chosen.0;
+    if t.is_multiple_of(10) || t >= 1000 {
+        format!("{}{unit}", (t + 5) / 10)
+    } else {
+        format!("{}.{}{unit}", t / 10, t % 10)
+    }
+}
+
+/// `n / 2^shift` in tenths, rounded to nearest.
+fn tenths(n: u64, shift: u32) -> u64 {
+    let scaled = u128::from(n) * 10 + (1u128 << (shift - 1));
+    u64::try_from(scaled >> shift).unwrap_or(u64::MAX)
+}
+
+/// Why a text is not a number of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseBytesError {
+    text: String,
+}
+
+impl fmt::Display for ParseBytesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a size; write a whole number with K, M, G or T, as in 64K",
+            self.text
+        )
+    }
+}
+
+impl std::error::Error for ParseBytesError {}
+
+impl FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    /// Reads `4096`, `64K`, `64k`, `2M`, `2MB`, `2MiB`, `1G`, always in powers of 1024.
+    fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
+        let error = || ParseBytesError {
+            text: text.to_owned(),
+        };
+        let trimmed = text.trim();
+        let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, suffix) = trimmed.split_at(digits);
+        let number: u64 = number.parse().map_err(|_| error())?;
+        let suffix = suffix.to_ascii_uppercase();
+        let suffix = suffix
+            .strip_suffix("IB")
+            .or(suffix.strip_suffix('B'))
+            .unwrap_or(&suffix);
+        let shift = match suffix {
+            "" => 0,
+            _ => UNITS
+                .iter()
+                .find(|(unit, _)| suffix.len() == 1 && suffix.starts_with(*unit))
+                .map(|(_, shift)| *shift)
+                .ok_or_else(error)?,
+        };
+        number
+            .checked_mul(1u64 << shift)
+            .map(Bytes)
+            .ok_or_else(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn prints_as_people_write() {
+        for (n, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1K"),
+            (65536, "64K"),
+            (2 << 20, "2M"),
+            ((2 << 20) + 1, "2M"),
+            (1536, "1.5K"),
+            (1 << 30, "1G"),
+            ((1 << 30) - 1, "1G"),
+            (4_509_715_661, "4.2G"),
+            (150 << 20, "150M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(Bytes(n).to_string(), text, "{n}");
+        }
+        assert_eq!(format!("{:#}", Bytes(2 << 20)), "2097152");
+        assert_eq!(format!("{:>6}", Bytes(2 << 20)), "    2M");
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        for text in ["2M", "2m", "2MB", "2MiB", "2048K", "2097152", " 2M "] {
+            assert_eq!(text.parse(), Ok(Bytes(2 << 20)), "{text}");
+        }
+        for text in [
+            "",
+            "M",
+            "2X",
+            "2.5M",
+            "-1",
+            "99999999999999999999",
+            "99999999999E",
+            "2KM",
+        ] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(Bytes(1).share_of(Bytes(4)), Some(0.25));
+        assert_eq!(Bytes(1).share_of(Bytes(0)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whole_units_come_back(n in 1u64..1024, unit in 0usize..6) {
+            let (letter, shift) = UNITS[unit];
+            if let Some(bytes) = n.checked_mul(1 << shift) && bytes >> shift == n {
+                let text = format!("{n}{letter}");
+                prop_assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)));
+                prop_assert_eq!(Bytes(bytes).to_string(), text);
+            }
+        }
+
+        #[test]
+        fn never_panics(text in ".*") {
+            let _ = text.parse::<Bytes>();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{PageKind, PageSize};
+
+/// One step of a ladder: a page size, and the kind of page where a person named one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rung {
+    /// The size to try.
+    pub size: PageSize,
+    /// `hugetlb:` or `thp:` where it was forced; otherwise the use decides.
+    pub kind: Option<PageKind>,
+}
+
+/// An ordered list of page sizes to try, as in `1G,2M,64K`. Base pages end every ladder, unless
+/// it ends in `!`: then all of the memory is on the named sizes or the request fails.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ladder {
+    rungs: Vec<Rung>,
+    mandatory: bool,
+}
+
+impl Ladder {
+    /// The sizes to try, in order; at least one.
+    pub fn rungs(&self) -> &[Rung] {
+        &self.rungs
+    }
+
+    /// Whether base pages are not acceptable.
+    pub const fn is_mandatory(&self) -> bool {
+        self.mandatory
+    }
+}
+
+/// Why a text is not a ladder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseLadderError {
+    text: String,
+    reason: String,
+}
+
+impl fmt::Display for ParseLadderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a ladder of page sizes: {}; write 1G,2M,64K",
+            self.text, self.reason
+        )
+    }
+}
+
+impl std::error::Error for ParseLadderError {}
+
+impl FromStr for Ladder {
+    type Err = ParseLadderError;
+
+    fn from_str(text: &str) -> Result<Ladder, ParseLadderError> {
+        let error = |reason: String| ParseLadderError {
+            text: text.to_owned(),
+            reason,
+        };
+        let (list, mandatory) = match text.strip_suffix('!') {
+            Some(list) => (list, true),
+            None => (text, false),
+        };
+        let mut rungs: Vec<Rung> = Vec::new();
+        for item in list.split(',') {
+            let (kind, size) = match item.split_once(':') {
+                None => (None, item),
+                Some(("hugetlb", size)) => (Some(PageKind::Hugetlb), size),
+                Some(("thp", size)) => (Some(PageKind::Thp), size),
+                Some((other, _)) => return Err(error(format!("'{other}' is no kind of page"))),
+            };
+            let size: PageSize = size.parse().map_err(|e| error(format!("{e}")))?;
+            let rung = Rung { size, kind };
+            if rungs.contains(&rung) {
+                return Err(error(format!("{size} stands in it twice")));
+            }
+            rungs.push(rung);
+        }
+        Ok(Ladder { rungs, mandatory })
+    }
+}
+
+impl fmt::Display for Ladder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, rung) in self.rungs.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            if let Some(kind) = rung.kind {
+                write!(f, "{kind}:")?;
+            }
+            write!(f, "{}", rung.size)?;
+        }
+        if self.mandatory {
+            f.write_str("!")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_what_it_read() {
+        for text in ["2M", "1G,2M,64K", "hugetlb:2M,thp:2M", "1G,2M!"] {
+            assert_eq!(text.parse::<Ladder>().unwrap().to_string(), text);
+        }
+        for text in ["", "2M,", "3M", "2M,2M", "foo:2M", "!"] {
+            assert!(text.parse::<Ladder>().is_err(), "{text}");
+        }
+    }
+}

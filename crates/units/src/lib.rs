@@ -1,0 +1,20 @@
+//! The units hugeleaf counts in: bytes, pages, page sizes, address ranges and ladders.
+//!
+//! Each has one parser and one printer, so that a size is read and written the same way on every
+//! screen, in every flag and in every file. Multiples are powers of 1024, written as people write
+//! them: `64K`, `2M`, `1G`.
+//!
+//! This crate must not read anything, and knows no page size of any machine: which sizes exist is
+//! a fact about a host (see `hugeleaf-host`).
+//!
+//! Main types: [`Bytes`], [`PageSize`], [`Pages`], [`Range`], [`PageKind`], [`Ladder`].
+
+mod bytes;
+mod ladder;
+mod page;
+mod range;
+
+pub use bytes::{Bytes, ParseBytesError};
+pub use ladder::{Ladder, ParseLadderError, Rung};
+pub use page::{NotAPageSize, PageKind, PageSize, Pages};
+pub use range::{EmptyRange, Range};

@@ -1,0 +1,161 @@
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Bytes;
+
+/// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageSize(u64);
+
+/// A number of bytes that is not a power of two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAPageSize(String);
+
+impl fmt::Display for NotAPageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a page size; write a power of two, as in 64K, 2M or 1G",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NotAPageSize {}
+
+impl PageSize {
+    /// A page of that many bytes.
+    ///
+    /// # Errors
+    /// [`NotAPageSize`] unless it is a power of two.
+    pub fn new(bytes: Bytes) -> Result<PageSize, NotAPageSize> {
+        if bytes.0.is_power_of_two() {
+            Ok(PageSize(bytes.0))
+        } else {
+            Err(NotAPageSize(format!("{bytes:#}")))
+        }
+    }
+
+    /// Its size in bytes; never 0.
+    pub const fn bytes(self) -> Bytes {
+        Bytes(self.0)
+    }
+
+    /// Whether an address or a length is a multiple of this size.
+    pub const fn divides(self, n: u64) -> bool {
+        n & (self.0 - 1) == 0
+    }
+
+    /// The largest multiple that is not above `n`.
+    pub const fn round_down(self, n: u64) -> u64 {
+        n & !(self.0 - 1)
+    }
+
+    /// The smallest multiple that is not below `n`; `None` where that is past 2^64.
+    pub const fn round_up(self, n: u64) -> Option<u64> {
+        match n.checked_add(self.0 - 1) {
+            Some(sum) => Some(self.round_down(sum)),
+            None => None,
+        }
+    }
+
+    /// How many pages of this size `bytes` need, rounded up.
+    pub const fn pages_for(self, bytes: Bytes) -> Pages {
+        Pages(bytes.0.div_ceil(self.0))
+    }
+
+    /// How many pages of size `smaller` one page of this size holds; 0 where `smaller` is larger.
+    pub const fn holds(self, smaller: PageSize) -> u64 {
+        self.0 / smaller.0
+    }
+}
+
+impl fmt::Display for PageSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().fmt(f)
+    }
+}
+
+impl FromStr for PageSize {
+    type Err = NotAPageSize;
+    fn from_str(text: &str) -> Result<PageSize, NotAPageSize> {
+        let bytes: Bytes = text.parse().map_err(|_| NotAPageSize(text.to_owned()))?;
+        PageSize::new(bytes).map_err(|_| NotAPageSize(text.to_owned()))
+    }
+}
+
+/// A number of pages of some size that the context names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pages(pub u64);
+
+impl Pages {
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// How many bytes that many pages of `size` are. Saturates.
+    pub const fn of(self, size: PageSize) -> Bytes {
+        Bytes(self.0.saturating_mul(size.0))
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Where pages of a size come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PageKind {
+    /// The kernel's smallest page.
+    Base,
+    /// Transparent huge pages, of any order (the smaller ones are "mTHP").
+    Thp,
+    /// The reserved pool (hugetlb).
+    Hugetlb,
+}
+
+impl PageKind {
+    /// The name as it is written on screens and in JSON: `base`, `thp`, `hugetlb`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PageKind::Base => "base",
+            PageKind::Thp => "thp",
+            PageKind::Hugetlb => "hugetlb",
+        }
+    }
+}
+
+impl fmt::Display for PageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_powers_of_two() {
+        assert!(PageSize::new(Bytes(0)).is_err());
+        assert!(PageSize::new(Bytes(3)).is_err());
+        assert_eq!("64K".parse::<PageSize>().unwrap().bytes(), Bytes(65536));
+        assert!("65K".parse::<PageSize>().is_err());
+        assert_eq!("2M".parse::<PageSize>().unwrap().to_string(), "2M");
+    }
+
+    #[test]
+    fn rounding() {
+        let p: PageSize = "16K".parse().unwrap();
+        assert_eq!(p.round_down(16385), 16384);
+        assert_eq!(p.round_up(16385), Some(32768));
+        assert_eq!(p.round_up(u64::MAX), None);
+        assert_eq!(p.pages_for(Bytes(1)), Pages(1));
+        assert_eq!(Pages(3).of(p), Bytes(49152));
+        assert!(p.divides(32768) && !p.divides(4096));
+        assert_eq!("2M".parse::<PageSize>().unwrap().holds(p), 128);
+    }
+}

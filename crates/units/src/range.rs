@@ -1,0 +1,128 @@
+use std::fmt;
+
+use crate::{Bytes, PageSize};
+
+/// A half-open range of addresses `[start, end)` that is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Range {
+    start: u64,
+    end: u64,
+}
+
+/// A range whose end is not above its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmptyRange {
+    start: u64,
+    end: u64,
+}
+
+impl fmt::Display for EmptyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:x}-{:x} is not a range: its end is not above its start",
+            self.start, self.end
+        )
+    }
+}
+
+impl std::error::Error for EmptyRange {}
+
+impl Range {
+    /// The addresses from `start` up to, not including, `end`.
+    ///
+    /// # Errors
+    /// [`EmptyRange`] unless `start < end`.
+    pub const fn new(start: u64, end: u64) -> Result<Range, EmptyRange> {
+        if start < end {
+            Ok(Range { start, end })
+        } else {
+            Err(EmptyRange { start, end })
+        }
+    }
+
+    /// First address.
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// First address past the range.
+    pub const fn end(self) -> u64 {
+        self.end
+    }
+
+    /// Its length; never 0.
+    pub const fn len(self) -> Bytes {
+        Bytes(self.end - self.start)
+    }
+
+    /// Always false: a range has at least one byte.
+    pub const fn is_empty(self) -> bool {
+        false
+    }
+
+    /// Whether the address lies inside.
+    pub const fn contains(self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+
+    /// What both ranges have in common.
+    pub fn intersect(self, other: Range) -> Option<Range> {
+        Range::new(self.start.max(other.start), self.end.min(other.end)).ok()
+    }
+
+    /// The largest part that starts and ends at a multiple of `size`; `None` where no whole page
+    /// of that size fits.
+    pub fn aligned_inside(self, size: PageSize) -> Option<Range> {
+        Range::new(size.round_up(self.start)?, size.round_down(self.end)).ok()
+    }
+
+    /// Pieces of at most `step` bytes, in order, the cuts at multiples of `step`.
+    pub fn chunks(self, step: PageSize) -> impl Iterator<Item = Range> {
+        let mut at = self.start;
+        std::iter::from_fn(move || {
+            let next = step.round_down(at).saturating_add(step.bytes().get());
+            let piece = Range::new(at, next.min(self.end)).ok()?;
+            at = piece.end;
+            Some(piece)
+        })
+    }
+}
+
+impl fmt::Display for Range {
+    /// As in `/proc/PID/maps`: `start-end` in hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.start, self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn aligned_inside_takes_whole_pages_only() {
+        let p: PageSize = "4K".parse().unwrap();
+        let r = |a, b| Range::new(a, b).unwrap();
+        assert_eq!(r(1, 8192).aligned_inside(p), Some(r(4096, 8192)));
+        assert_eq!(r(1, 8191).aligned_inside(p), None);
+        assert!(Range::new(5, 5).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_cover_the_range_exactly(start in 0u64..100_000, len in 1u64..100_000, shift in 4u32..16) {
+            let range = Range::new(start, start + len).unwrap();
+            let step = PageSize::new(Bytes(1 << shift)).unwrap();
+            let mut at = range.start();
+            for piece in range.chunks(step) {
+                prop_assert_eq!(piece.start(), at);
+                prop_assert!(piece.len() <= step.bytes());
+                prop_assert!(piece.end() == range.end() || step.divides(piece.end()));
+                at = piece.end();
+            }
+            prop_assert_eq!(at, range.end());
+        }
+    }
+}

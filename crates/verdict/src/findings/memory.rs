@@ -1,0 +1,280 @@
+//! Memory: what page tables cost, and what lies on base pages.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_host::{Host, Owner};
+use hugeleaf_units::Bytes;
+
+use super::{Finding, Severity, is_on, shell_word, thp_file, thp_size_file};
+
+/// Page tables above these parts of memory are a warning and a problem.
+const MUCH: f64 = 0.01;
+const TOO_MUCH: f64 = 0.05;
+/// A part of memory that is worth a finding.
+const WORTHWHILE: f64 = 0.05;
+/// Free memory counts as fragmented where less than this part of it holds whole large pages.
+const FRAGMENTED: f64 = 0.1;
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Page tables that take a good part of memory: shared memory on base pages, mapped by many.
+pub fn page_tables(host: &Host) -> Vec<Finding> {
+    let known = (host.memory.page_tables.get(), host.memory.total.get());
+    let (Some(tables), Some(total)) = known else {
+        return Vec::new();
+    };
+    let share = tables.share_of(total).unwrap_or_default();
+    if share < MUCH {
+        return Vec::new();
+    }
+    let most = by_name(&host.owners).into_iter().next();
+    let who = most.as_ref().map_or(String::new(), |most| {
+        let Holder {
+            name,
+            processes,
+            page_tables,
+            ..
+        } = most;
+        match processes {
+            1 => format!(", {page_tables} of it for {name}"),
+            n => format!(", {page_tables} of it for {n} processes named {name}"),
+        }
+    });
+    let severity = if share < TOO_MUCH {
+        Severity::Warning
+    } else {
+        Severity::Problem
+    };
+    vec![Finding::new(
+        "page-tables",
+        severity,
+        format!(
+            "Page tables take {tables}, {} of memory{who}. Shared memory on large pages needs \
+             next to none.",
+            percent(share)
+        ),
+        most.map_or("hugeleaf mem".to_owned(), |most| {
+            format!("hugeleaf why {}", shell_word(&most.name))
+        }),
+    )]
+}
+
+/// All processes of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The name.
+    pub name: String,
+    /// How many processes.
+    pub processes: usize,
+    /// Their page tables.
+    pub page_tables: Bytes,
+    /// The most hugetlb memory that one of them maps: what they share would count for each.
+    pub hugetlb: Bytes,
+}
+
+/// Owners by name, those with the largest page tables first.
+pub fn by_name(owners: &[Owner]) -> Vec<Holder> {
+    let mut names: BTreeMap<&str, Holder> = BTreeMap::new();
+    for owner in owners {
+        let holder = names.entry(&owner.name).or_insert_with(|| Holder {
+            name: owner.name.clone(),
+            processes: 0,
+            page_tables: Bytes::ZERO,
+            hugetlb: Bytes::ZERO,
+        });
+        holder.processes += 1;
+        holder.page_tables += owner.page_tables;
+        holder.hugetlb = holder.hugetlb.max(owner.hugetlb);
+    }
+    let mut holders: Vec<Holder> = names.into_values().collect();
+    holders.sort_by_key(|holder| std::cmp::Reverse(holder.page_tables));
+    holders
+}
+
+/// A part of memory that is worth a finding.
+fn is_worthwhile(part: Bytes, host: &Host) -> bool {
+    let share = host
+        .memory
+        .total
+        .get()
+        .and_then(|total| part.share_of(total));
+    share.is_some_and(|share| share >= WORTHWHILE)
+}
+
+/// Much shared memory on base pages while shared memory gets no huge pages: what PostgreSQL's
+/// buffers look like on a stock kernel.
+pub fn shmem_on_base(host: &Host) -> Vec<Finding> {
+    let (Some(thp), Some(pmd)) = (host.thp.known(), host.pmd_page.get()) else {
+        return Vec::new();
+    };
+    let Some(order) = thp.orders.iter().find(|order| order.size == pmd) else {
+        return Vec::new();
+    };
+    let (Some(shmem), Some(setting)) = (host.memory.shmem.get(), order.shmem_in_force(thp)) else {
+        return Vec::new();
+    };
+    let on_base = shmem - host.memory.shmem_huge.get().unwrap_or_default();
+    if is_on(Some(setting)) || !is_worthwhile(on_base, host) {
+        return Vec::new();
+    }
+    let inherits = order.shmem.known().is_some_and(|own| own == "inherit");
+    let file = match inherits {
+        true => thp_file("shmem_enabled"),
+        false => thp_size_file(pmd, "shmem_enabled"),
+    };
+    vec![Finding::new(
+        "shmem-on-base",
+        Severity::Warning,
+        format!(
+            "{on_base} of shared memory is on base pages, and shared memory gets no {pmd} pages \
+             (shmem {setting}). Set the knob, restart the server that holds it once, and its \
+             memory can be promoted live from then on."
+        ),
+        format!("echo advise > {file}"),
+    )]
+}
+
+/// Much private memory on base pages.
+pub fn private_on_base(host: &Host) -> Vec<Finding> {
+    let (Some(pmd), Some(anon), Some(huge)) = (
+        host.pmd_page.get(),
+        host.memory.anon.get(),
+        host.memory.anon_huge.get(),
+    ) else {
+        return Vec::new();
+    };
+    if huge.share_of(anon).is_none_or(|share| share >= 0.5) || !is_worthwhile(anon - huge, host) {
+        return Vec::new();
+    }
+    vec![Finding::new(
+        "private-on-base",
+        Severity::Note,
+        format!(
+            "{} of {anon} of private memory is not on {pmd} pages.",
+            anon - huge
+        ),
+        "hugeleaf mem".to_owned(),
+    )]
+}
+
+/// Free memory that lies in pieces too small for a large page.
+pub fn fragmented(host: &Host) -> Vec<Finding> {
+    let (Some(pmd), Some(buddy), Some(free)) = (
+        host.pmd_page.get(),
+        host.buddy.known(),
+        host.memory.free.get(),
+    ) else {
+        return Vec::new();
+    };
+    let whole = buddy.free_for(pmd, host.base_page);
+    if whole.share_of(free).is_none_or(|share| share >= FRAGMENTED) || !is_worthwhile(free, host) {
+        return Vec::new();
+    }
+    vec![Finding::new(
+        "fragmented",
+        Severity::Warning,
+        format!("Free memory is in pieces: of {free} only {whole} lies in whole {pmd} blocks."),
+        "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{gib, healthy, ids, thp, word};
+    use super::*;
+    use hugeleaf_host::{Fact, Pid};
+
+    fn owner(pid: u32, name: &str, gib: u64) -> Owner {
+        Owner {
+            pid: Pid(pid),
+            name: name.to_owned(),
+            page_tables: Bytes(gib << 30),
+            hugetlb: Bytes::ZERO,
+            resident: Bytes::ZERO,
+        }
+    }
+
+    #[test]
+    fn page_tables_from_one_percent_on() {
+        let mut host = healthy();
+        host.memory.page_tables = Fact::Known(Bytes(655 << 20));
+        assert_eq!(page_tables(&host), []);
+        host.memory.page_tables = Fact::Known(Bytes(656 << 20));
+        assert_eq!(page_tables(&host)[0].severity, Severity::Warning);
+        host.memory.page_tables = gib(8);
+        host.owners = vec![
+            owner(1, "java", 3),
+            owner(2, "postgres", 2),
+            owner(3, "postgres", 2),
+        ];
+        let found = page_tables(&host);
+        assert_eq!(found[0].severity, Severity::Problem);
+        assert!(
+            found[0]
+                .text
+                .contains("8G, 12.5 % of memory, 4G of it for 2 processes named")
+        );
+        assert_eq!(found[0].command, "hugeleaf why postgres");
+    }
+
+    #[test]
+    fn shared_memory_on_base_pages_by_the_knob() {
+        let mut host = healthy();
+        host.memory.shmem = gib(8);
+        assert_eq!(shmem_on_base(&host), []);
+        thp(&mut host).shmem_enabled = word("never");
+        let found = shmem_on_base(&host);
+        assert!(
+            found[0]
+                .command
+                .ends_with("transparent_hugepage/shmem_enabled")
+        );
+        host.memory.shmem = gib(3);
+        assert_eq!(shmem_on_base(&host), []);
+        host.memory.shmem = gib(8);
+        host.memory.shmem_huge = gib(7);
+        assert_eq!(shmem_on_base(&host), []);
+        host.memory.shmem_huge = gib(0);
+        thp(&mut host).orders[1].shmem = word("never");
+        let found = shmem_on_base(&host);
+        assert!(found[0].command.ends_with("hugepages-2048kB/shmem_enabled"));
+    }
+
+    #[test]
+    fn private_memory_on_base_pages() {
+        let mut host = healthy();
+        host.memory.anon = gib(16);
+        host.memory.anon_huge = gib(8);
+        assert_eq!(private_on_base(&host), []);
+        host.memory.anon_huge = gib(7);
+        assert_eq!(ids(&private_on_base(&host)), ["private-on-base"]);
+        host.memory.anon = gib(2);
+        host.memory.anon_huge = gib(0);
+        assert_eq!(private_on_base(&host), []);
+    }
+
+    #[test]
+    fn free_memory_in_pieces() {
+        let mut host = healthy();
+        let counts = |host: &mut Host, order: usize, n: u64| {
+            if let Fact::Known(buddy) = &mut host.buddy {
+                buddy.zones[0].counts = vec![0; 11];
+                buddy.zones[0].counts[order] = n;
+            }
+        };
+        // 10 GiB are free: 512 blocks of 2M are a tenth of that, 511 are not.
+        counts(&mut host, 9, 512);
+        assert_eq!(fragmented(&host), []);
+        counts(&mut host, 9, 511);
+        assert!(
+            fragmented(&host)[0]
+                .text
+                .contains("of 10G only 1022M lies in whole 2M blocks")
+        );
+        host.memory.free = gib(1);
+        counts(&mut host, 0, 1);
+        assert_eq!(fragmented(&host), []);
+    }
+}

@@ -1,0 +1,315 @@
+//! hugetlb pools: too small, idle, lopsided.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_host::{Fact, Host, Pool};
+use hugeleaf_units::{PageSize, Pages};
+
+use super::{Finding, Severity, node_pool_file, pool_file};
+
+/// An idle part of memory from which on it is a waste worth a warning.
+const MUCH_IDLE: f64 = 0.02;
+
+fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
+    host.pools.iter().filter(|pool| pool.node.is_none())
+}
+
+fn count(fact: &Fact<Pages>) -> u64 {
+    fact.get().unwrap_or_default().get()
+}
+
+/// The pages that were set, without those that overcommit added (`nr_hugepages` counts both).
+fn persistent(pool: &Pool) -> u64 {
+    count(&pool.total).saturating_sub(count(&pool.surplus))
+}
+
+/// Pages in a pool that nobody holds and nobody has reserved.
+pub fn idle(host: &Host) -> Vec<Finding> {
+    let finding = |pool: &Pool| {
+        let idle = count(&pool.free)
+            .saturating_sub(count(&pool.reserved))
+            .min(persistent(pool));
+        if idle == 0 {
+            return None;
+        }
+        let bytes = Pages(idle).of(pool.size);
+        let which = match count(&pool.total) {
+            total if total == idle => format!("All {idle}"),
+            total => format!("{idle} of {total}"),
+        };
+        let share = host
+            .memory
+            .total
+            .get()
+            .and_then(|total| bytes.share_of(total));
+        let is_much = share.is_some_and(|share| share >= MUCH_IDLE);
+        Some(Finding::new(
+            "pool-unused",
+            if is_much {
+                Severity::Warning
+            } else {
+                Severity::Note
+            },
+            format!(
+                "{which} pages of {} in the pool ({bytes}) are unused: nobody holds or has \
+                 reserved them, and nothing else can use that memory. Give them back unless a \
+                 server that needs them is about to start.",
+                pool.size
+            ),
+            format!(
+                "echo {} > {}",
+                persistent(pool) - idle,
+                pool_file(pool.size, "nr_hugepages")
+            ),
+        ))
+    };
+    totals(host).filter_map(finding).collect()
+}
+
+/// Pages beyond the pool: they go back when they are freed, and may not be had again.
+pub fn surplus(host: &Host) -> Vec<Finding> {
+    let finding =
+        |pool: &Pool| {
+            let surplus = count(&pool.surplus);
+            (surplus > 0).then(|| {
+            Finding::new(
+                "pool-surplus",
+                Severity::Note,
+                format!(
+                    "{surplus} pages of {} are surplus: they came from overcommit, go back when \
+                     they are freed, and may not be had again after a restart of who holds them.",
+                    pool.size
+                ),
+                format!("echo {} > {}", count(&pool.total), pool_file(pool.size, "nr_hugepages")),
+            )
+        })
+        };
+    totals(host).filter_map(finding).collect()
+}
+
+/// A pool that lies on some nodes and not on others, or mostly on one.
+pub fn uneven(host: &Host) -> Vec<Finding> {
+    let finding = |pool: &Pool| {
+        let nodes: Vec<(u32, u64)> = host
+            .pools
+            .iter()
+            .filter(|p| p.size == pool.size)
+            .filter_map(|p| Some((p.node?, p.total.get()?.get())))
+            .collect();
+        let (most_node, most) = *nodes.iter().max_by_key(|(_, total)| *total)?;
+        let (least_node, least) = *nodes.iter().min_by_key(|(_, total)| *total)?;
+        (most > least.saturating_mul(2)).then(|| {
+            Finding::new(
+                "pool-uneven",
+                Severity::Note,
+                format!(
+                    "The pool of {} lies unevenly: {most} pages on node {most_node}, {least} on \
+                     node {least_node}. Programs on node {least_node} reach across for theirs, \
+                     or find none where they are bound to it.",
+                    pool.size
+                ),
+                format!(
+                    "echo {} > {}",
+                    nodes.iter().map(|(_, total)| total).sum::<u64>() / nodes.len() as u64,
+                    node_pool_file(pool.size, least_node, "nr_hugepages")
+                ),
+            )
+        })
+    };
+    totals(host).filter_map(finding).collect()
+}
+
+/// A pool with fewer pages than the kernel's command line or /etc asks for.
+pub fn short(host: &Host) -> Vec<Finding> {
+    let asked = asked(host);
+    let finding = |pool: &Pool| {
+        let (asked, by) = asked.get(&pool.size)?;
+        let missing = asked.checked_sub(persistent(pool)).filter(|n| *n > 0)?;
+        pool.total.get()?;
+        Some(Finding::new(
+            "pool-short",
+            Severity::Problem,
+            format!(
+                "{by} asks for {asked} pages of {}, the pool has {}: {missing} short ({}).",
+                pool.size,
+                persistent(pool),
+                Pages(missing).of(pool.size)
+            ),
+            format!(
+                "echo 1 > /proc/sys/vm/compact_memory; echo {asked} > {}",
+                pool_file(pool.size, "nr_hugepages")
+            ),
+        ))
+    };
+    totals(host).filter_map(finding).collect()
+}
+
+/// How many pages of each size are asked for, and by what. The boot parameters come first, so
+/// that a setting in /etc, applied later, takes their place.
+fn asked(host: &Host) -> BTreeMap<PageSize, (u64, String)> {
+    let mut asked = BTreeMap::new();
+    let default = host.memory.default_hugetlb_page.get();
+    let boot = host.limits.boot.known().map_or("", String::as_str);
+    for (size, pages) in boot_pools(boot, default) {
+        asked.insert(size, (pages, "The kernel's command line".to_owned()));
+    }
+    for setting in host.limits.sysctl.known().into_iter().flatten() {
+        if setting.key == "vm.nr_hugepages"
+            && let (Some(size), Ok(pages)) = (default, setting.value.parse())
+        {
+            asked.insert(
+                size,
+                (pages, format!("vm.nr_hugepages in {}", setting.path)),
+            );
+        }
+    }
+    asked
+}
+
+/// `hugepagesz=1G hugepages=16`, and `hugepages=0:8,1:8` by node
+/// (Documentation/admin-guide/kernel-parameters.txt).
+fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize, u64)> {
+    let mut size = default;
+    let mut pools = Vec::new();
+    for word in boot.split_ascii_whitespace() {
+        if let Some(value) = word.strip_prefix("hugepagesz=") {
+            size = value.parse().ok();
+        } else if let (Some(value), Some(size)) = (word.strip_prefix("hugepages="), size) {
+            let node = |item: &str| item.rsplit(':').next().and_then(|n| n.parse::<u64>().ok());
+            let pages: Option<Vec<u64>> = value.split(',').map(node).collect();
+            if let Some(pages) = pages {
+                pools.push((size, pages.iter().sum()));
+            }
+        }
+    }
+    pools
+}
+
+/// What the kernel's log says of huge pages that could not be had.
+pub fn kernel_log(host: &Host) -> Vec<Finding> {
+    let lines = host
+        .kernel_log
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let count = match lines.len() {
+        0 => return Vec::new(),
+        1 => "a line".to_owned(),
+        n => format!("{n} lines"),
+    };
+    vec![Finding::new(
+        "kernel-log",
+        Severity::Warning,
+        format!("The kernel's log has {count} on large pages that were short or refused."),
+        "dmesg | grep -iE 'hugetlb|page allocation failure'".to_owned(),
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{healthy, ids, pool, size, word};
+    use super::*;
+    use hugeleaf_host::Sysctl;
+
+    #[test]
+    fn idle_pages_are_those_that_are_free_and_not_reserved() {
+        let mut host = healthy();
+        host.pools[0].free = Fact::Known(Pages(1000));
+        host.pools[0].reserved = Fact::Known(Pages(1000));
+        assert_eq!(idle(&host), []);
+        host.pools[0].reserved = Fact::Known(Pages(0));
+        let found = idle(&host);
+        assert!(
+            found[0]
+                .text
+                .starts_with("1000 of 4096 pages of 2M in the pool (2G) are unused")
+        );
+        assert!(
+            found[0].command.starts_with("echo 3096 > "),
+            "{}",
+            found[0].command
+        );
+        assert_eq!(found[0].severity, Severity::Warning);
+        host.pools[0].reserved = Fact::Known(Pages(999));
+        assert_eq!(idle(&host)[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn surplus_pages() {
+        let mut host = healthy();
+        host.pools[0].overcommit = Fact::Known(Pages(100));
+        assert_eq!(surplus(&host), []);
+        host.pools[0].surplus = Fact::Known(Pages(3));
+        assert_eq!(ids(&surplus(&host)), ["pool-surplus"]);
+    }
+
+    #[test]
+    fn more_than_twice_as_many_on_one_node() {
+        let mut host = healthy();
+        host.pools[1].total = Fact::Known(Pages(2730));
+        host.pools[2].total = Fact::Known(Pages(1366));
+        assert_eq!(uneven(&host), []);
+        host.pools[1].total = Fact::Known(Pages(2733));
+        host.pools[2].total = Fact::Known(Pages(1363));
+        let found = uneven(&host);
+        let file = "node1/hugepages/hugepages-2048kB/nr_hugepages";
+        assert!(found[0].command.starts_with("echo 2048 > ") && found[0].command.ends_with(file));
+    }
+
+    #[test]
+    fn fewer_pages_than_etc_asks_for() {
+        let mut host = healthy();
+        let set = |value: &str| Sysctl {
+            path: "/etc/sysctl.d/90-db.conf".to_owned(),
+            key: "vm.nr_hugepages".to_owned(),
+            value: value.to_owned(),
+        };
+        host.limits.sysctl = Fact::Known(vec![set("9999"), set("4096")]);
+        assert_eq!(short(&host), []);
+        host.limits.sysctl = Fact::Known(vec![set("4097")]);
+        let found = short(&host);
+        assert!(
+            found[0].text.contains("has 4096: 1 short (2M)"),
+            "{}",
+            found[0].text
+        );
+        // Surplus pages come and go: they make up for nothing.
+        host.limits.sysctl = Fact::Known(vec![set("4096")]);
+        host.pools[0].surplus = Fact::Known(Pages(1));
+        assert_eq!(ids(&short(&host)), ["pool-short"]);
+    }
+
+    #[test]
+    fn fewer_pages_than_the_command_line_asks_for() {
+        let mut host = healthy();
+        host.limits.boot = word("quiet hugepages=0:2048,1:2048 hugepagesz=1G hugepages=0");
+        assert_eq!(short(&host), []);
+        host.limits.boot = word("hugepagesz=1G hugepages=16");
+        host.pools[3] = pool("1G", None, 11);
+        assert!(
+            short(&host)[0]
+                .text
+                .contains("asks for 16 pages of 1G, the pool has 11: 5 short")
+        );
+    }
+
+    #[test]
+    fn boot_parameters_of_any_shape() {
+        let two = Some(size("2M"));
+        assert_eq!(boot_pools("hugepages=x hugepagesz=3M hugepages=1", two), []);
+        assert_eq!(boot_pools("hugepages=5", None), []);
+        assert_eq!(boot_pools("hugepages=5", two), [(size("2M"), 5)]);
+    }
+
+    #[test]
+    fn lines_of_the_kernel_log() {
+        let mut host = healthy();
+        assert_eq!(kernel_log(&host), []);
+        host.kernel_log = Fact::Known(vec!["first".to_owned(), "second".to_owned()]);
+        assert!(
+            kernel_log(&host)[0]
+                .text
+                .contains("has 2 lines on large pages")
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Facts that could not be read.
+
+use hugeleaf_host::{Fact, Host, HugetlbLimit, Limits, Memory, ReadError, Thp};
+
+use super::{Finding, Severity};
+
+/// One finding for all that could not be read: nothing is known of it, which is not "none".
+pub fn facts(host: &Host) -> Vec<Finding> {
+    let mut errors: Vec<&ReadError> = errors(host);
+    errors.dedup();
+    let Some(first) = errors.first() else {
+        return Vec::new();
+    };
+    let more = match errors.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    let command = if errors.iter().any(|error| error.is_denied()) {
+        "sudo hugeleaf status".to_owned()
+    } else {
+        "hugeleaf status --json | grep _error".to_owned()
+    };
+    vec![Finding::new(
+        "unreadable",
+        Severity::Note,
+        format!("Not everything could be read: {first}{more}. Nothing is known of it."),
+        command,
+    )]
+}
+
+type Error<'a> = Option<&'a ReadError>;
+
+/// Every error in the host's facts, in the order of the screen.
+fn errors(host: &Host) -> Vec<&ReadError> {
+    let mut errors = vec![
+        host.kernel.error(),
+        host.arch.error(),
+        host.pmd_page.error(),
+    ];
+    errors.extend(of_memory(&host.memory));
+    for pool in &host.pools {
+        let facts = [
+            &pool.total,
+            &pool.free,
+            &pool.reserved,
+            &pool.surplus,
+            &pool.overcommit,
+        ];
+        errors.extend(facts.map(Fact::error));
+    }
+    errors.push(host.thp.error());
+    errors.extend(host.thp.known().map(of_thp).unwrap_or_default());
+    errors.extend([
+        host.buddy.error(),
+        host.cgroups.error(),
+        host.kernel_log.error(),
+    ]);
+    let cgroups = host.cgroups.known().into_iter().flatten();
+    errors.extend(
+        cgroups
+            .flat_map(|cgroup| &cgroup.hugetlb)
+            .flat_map(of_limit),
+    );
+    errors.extend(of_limits(&host.limits));
+    errors.into_iter().flatten().collect()
+}
+
+fn of_memory(m: &Memory) -> impl Iterator<Item = Error<'_>> {
+    let bytes = [
+        &m.total,
+        &m.free,
+        &m.available,
+        &m.page_tables,
+        &m.anon,
+        &m.anon_huge,
+        &m.shmem,
+        &m.shmem_huge,
+        &m.shmem_pmd_mapped,
+        &m.file_huge,
+        &m.file_pmd_mapped,
+        &m.locked,
+        &m.unevictable,
+        &m.cached,
+        &m.hugetlb,
+        &m.swap_total,
+        &m.swap_free,
+    ];
+    bytes
+        .into_iter()
+        .map(Fact::error)
+        .chain([m.default_hugetlb_page.error()])
+}
+
+fn of_thp(thp: &Thp) -> Vec<Error<'_>> {
+    let k = &thp.khugepaged;
+    let mut errors = vec![
+        thp.enabled.error(),
+        thp.defrag.error(),
+        thp.shmem_enabled.error(),
+    ];
+    errors.extend([&thp.use_zero_page, &thp.shrink_underused, &k.defrag].map(Fact::error));
+    errors.extend(
+        thp.orders
+            .iter()
+            .flat_map(|o| [o.anon.error(), o.shmem.error()]),
+    );
+    let pages = [
+        &k.pages_to_scan,
+        &k.max_ptes_none,
+        &k.max_ptes_swap,
+        &k.max_ptes_shared,
+    ];
+    errors.extend(pages.map(Fact::error));
+    let numbers = [
+        &k.scan_sleep_millis,
+        &k.alloc_sleep_millis,
+        &k.pages_collapsed,
+        &k.full_scans,
+    ];
+    errors.extend(numbers.map(Fact::error));
+    errors
+}
+
+fn of_limit(limit: &HugetlbLimit) -> [Error<'_>; 5] {
+    [
+        limit.fault_limit.error(),
+        limit.fault_usage.error(),
+        limit.reservation_limit.error(),
+        limit.reservation_usage.error(),
+        limit.hits.error(),
+    ]
+}
+
+fn of_limits(l: &Limits) -> [Error<'_>; 9] {
+    [
+        l.memlock.error(),
+        l.hugetlb_shm_group.error(),
+        l.shmmax.error(),
+        l.shmall.error(),
+        l.min_free.error(),
+        l.overcommit_memory.error(),
+        l.compaction_proactiveness.error(),
+        l.boot.error(),
+        l.sysctl.error(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::healthy;
+    use super::*;
+
+    #[test]
+    fn absent_is_quiet_and_unreadable_is_not() {
+        let mut host = healthy();
+        host.kernel_log = Fact::Absent;
+        assert_eq!(facts(&host), []);
+        let error = ReadError::Io {
+            path: "kernel log".into(),
+            reason: "Operation not permitted".to_owned(),
+            denied: true,
+        };
+        host.kernel_log = Fact::Unreadable(error);
+        let found = facts(&host);
+        assert!(
+            found[0]
+                .text
+                .contains("kernel log: Operation not permitted. Nothing")
+        );
+        assert_eq!(found[0].command, "sudo hugeleaf status");
+    }
+}

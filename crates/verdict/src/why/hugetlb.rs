@@ -1,0 +1,131 @@
+//! Why shared memory is not on pages of a pool that somebody filled.
+
+use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, Segment};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use super::{Case, Obstacle};
+
+/// CAP_IPC_LOCK (include/uapi/linux/capability.h).
+const CAP_IPC_LOCK: u32 = 14;
+
+/// What stands between a segment and the pool, in the order in which the kernel would stop
+/// (`hugetlb_file_setup`, then `hugetlb_reserve_pages`, then the fault). `None` where this host has
+/// no pool that would hold a page of the segment.
+pub fn obstacle(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
+    let pool = pool(case, segment)?;
+    if let Some(obstacle) = no_right(case, segment) {
+        return Some(obstacle);
+    }
+    let limits = limits(case, pool.size);
+    if limits
+        .iter()
+        .any(|l| reservation_room(l).is_some_and(|r| r < segment.range.len()))
+    {
+        return Some(Obstacle::CgroupReservation);
+    }
+    if short(pool, segment) > Pages(0) {
+        return Some(Obstacle::PoolShort);
+    }
+    if limits
+        .iter()
+        .any(|l| fault_room(l).is_some_and(|r| r < segment.range.len()))
+    {
+        return Some(Obstacle::CgroupFault);
+    }
+    Some(Obstacle::PoolUnused)
+}
+
+/// The pool that the segment would be on: the default size where that has pages or may take some,
+/// else the largest size that fits.
+pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
+    let pages = |p: &Pool| {
+        p.total.get().unwrap_or_default().get() + p.overcommit.get().unwrap_or_default().get()
+    };
+    let filled = || {
+        case.host
+            .pools
+            .iter()
+            .filter(|p| p.node.is_none() && pages(p) > 0 && p.size.bytes() <= segment.range.len())
+    };
+    let default = case.host.memory.default_hugetlb_page.get();
+    filled()
+        .find(|p| Some(p.size) == default)
+        .or_else(|| filled().max_by_key(|p| p.size))
+}
+
+/// How many pages of the pool nobody has or was promised, overcommit included.
+pub fn to_be_had(pool: &Pool) -> Pages {
+    let get = |fact: &hugeleaf_host::Fact<Pages>| fact.get().unwrap_or_default().get();
+    let free = get(&pool.free).saturating_sub(get(&pool.reserved));
+    let more = get(&pool.overcommit).saturating_sub(get(&pool.surplus));
+    Pages(free.saturating_add(more))
+}
+
+/// How many pages a segment needs beyond what the pool can give.
+pub fn short(pool: &Pool, segment: &Segment) -> Pages {
+    let need = pool.size.pages_for(segment.range.len());
+    Pages(need.get().saturating_sub(to_be_had(pool).get()))
+}
+
+/// SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, or the group, or, with a warning in the kernel
+/// log, room under the memlock limit. Memory from mmap needs none of them.
+fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
+    let process = case.process;
+    let group = case.host.limits.hugetlb_shm_group.get();
+    let allowed = !segment.name.starts_with("/SYSV")
+        || process.capabilities >> CAP_IPC_LOCK & 1 == 1
+        || group.is_none_or(|g| process.groups.contains(&g))
+        || process
+            .memlock
+            .get()
+            .is_none_or(|limit| limit >= segment.range.len());
+    match (allowed, group) {
+        (true, _) => None,
+        // Group 0 is the kernel's default, not somebody's choice.
+        (false, Some(0)) => Some(Obstacle::Memlock),
+        (false, _) => Some(Obstacle::ShmGroup),
+    }
+}
+
+/// The limits of the process's cgroup and those above it on pages of a size.
+fn limits<'a>(case: &Case<'a>, size: PageSize) -> Vec<&'a HugetlbLimit> {
+    groups(case)
+        .flat_map(|g| &g.hugetlb)
+        .filter(|l| l.size == size)
+        .collect()
+}
+
+fn groups<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a Cgroup> {
+    let own = case.process.cgroup.clone();
+    let groups = case.host.cgroups.known().map_or(&[][..], Vec::as_slice);
+    groups.iter().filter(move |g| {
+        own.as_deref().is_some_and(|own| {
+            let below = own.strip_prefix(g.path.trim_end_matches('/'));
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    })
+}
+
+/// The cgroup that stops the segment, with its limit on pages of that size.
+pub fn tightest<'a>(
+    case: &Case<'a>,
+    size: PageSize,
+    room: impl Fn(&HugetlbLimit) -> Option<Bytes>,
+) -> Option<(&'a Cgroup, &'a HugetlbLimit)> {
+    groups(case)
+        .flat_map(|g| g.hugetlb.iter().map(move |l| (g, l)))
+        .filter(|(_, l)| l.size == size && room(l).is_some())
+        .min_by_key(|(_, l)| room(l))
+}
+
+/// What may still be reserved; `None` without a limit.
+pub fn reservation_room(limit: &HugetlbLimit) -> Option<Bytes> {
+    let most = limit.reservation_limit.get()??;
+    Some(most - limit.reservation_usage.get().unwrap_or_default())
+}
+
+/// What may still be touched; `None` without a limit.
+pub fn fault_room(limit: &HugetlbLimit) -> Option<Bytes> {
+    let most = limit.fault_limit.get()??;
+    Some(most - limit.fault_usage.get().unwrap_or_default())
+}

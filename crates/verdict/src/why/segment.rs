@@ -1,0 +1,422 @@
+//! What stands in the way of one segment: first what holds for all of it, then page by page.
+
+use hugeleaf_host::{Fact, Role, Segment};
+use hugeleaf_units::{Bytes, PageKind, Range};
+
+use super::pages::{Tally, tallies};
+use super::{Case, Obstacle, Way, hugetlb, setting};
+
+/// A range, what stands in its way, and how much of it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finding {
+    pub obstacle: Obstacle,
+    pub range: Range,
+    /// Resident on base pages.
+    pub bytes: Bytes,
+    /// Neither in memory nor in swap: what promotion would add.
+    pub missing: Bytes,
+    pub swapped: Bytes,
+}
+
+/// Where the bytes of a segment are, before anything is put in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub resident: Bytes,
+    pub large: Bytes,
+    pub small: Bytes,
+    pub findings: Vec<Finding>,
+}
+
+/// What holds for a segment as a whole.
+enum Whole {
+    /// It is on the pool, or holds nothing.
+    Done,
+    /// It holds no large page of any size.
+    Small,
+    /// One obstacle for all of it.
+    Stopped(Obstacle),
+    /// No large page fits; a smaller THP size may.
+    ShortOfPmd,
+    /// It depends on the pages; this is what decides where they are all there.
+    ByPages(Obstacle),
+}
+
+/// Judges one segment.
+pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
+    let large: Bytes = segment
+        .by_page_size
+        .iter()
+        .filter(|h| h.kind != PageKind::Base)
+        .map(|h| h.bytes)
+        .sum();
+    let mut found = Found {
+        resident: segment.resident,
+        large: large.min(segment.resident),
+        small: Bytes::ZERO,
+        findings: Vec::new(),
+    };
+    match whole(case, segment) {
+        Whole::Done => found.large = found.resident,
+        Whole::Small => found.small = found.resident - found.large,
+        Whole::Stopped(obstacle) => found.put_rest(segment, obstacle),
+        Whole::ShortOfPmd => match short_of_pmd(case, segment, segment.range) {
+            Some(obstacle) => found.put_rest(segment, obstacle),
+            None => found.small = found.resident - found.large,
+        },
+        Whole::ByPages(decides) => by_pages(case, segment, decides, &mut found),
+    }
+    found
+}
+
+impl Found {
+    /// One verdict for all that is on base pages.
+    fn put_rest(&mut self, segment: &Segment, obstacle: Obstacle) {
+        let bytes = self.resident - self.large - self.small;
+        if bytes.is_zero() {
+            return;
+        }
+        self.findings.push(Finding {
+            obstacle,
+            range: segment.range,
+            bytes,
+            missing: segment.range.len() - self.resident - segment.swapped,
+            swapped: segment.swapped,
+        });
+    }
+
+    /// Adds a stretch to the one before it where both have the same obstacle.
+    fn push(&mut self, finding: Finding) {
+        if let Some(last) = self.findings.last_mut()
+            && last.obstacle == finding.obstacle
+            && last.range.end() == finding.range.start()
+            && let Ok(range) = Range::new(last.range.start(), finding.range.end())
+        {
+            last.range = range;
+            last.bytes += finding.bytes;
+            last.missing += finding.missing;
+            last.swapped += finding.swapped;
+            return;
+        }
+        self.findings.push(finding);
+    }
+
+    /// Takes away what is on large pages whose place is not known.
+    fn deduct(&mut self, mut bytes: Bytes) {
+        // Whole stretches first: a partly resident one holds no large page.
+        self.findings
+            .sort_by_key(|f| (!f.missing.is_zero(), f.range.start()));
+        for finding in &mut self.findings {
+            let taken = finding.bytes.min(bytes);
+            finding.bytes = finding.bytes - taken;
+            bytes = bytes - taken;
+        }
+        self.small = self.small - bytes;
+        self.findings.retain(|f| !f.bytes.is_zero());
+        self.findings.sort_by_key(|f| f.range.start());
+    }
+}
+
+/// Obstacles in the order in which the kernel checks them (`__thp_vma_allowable_orders`).
+fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
+    let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
+    if on_pool(segment) || segment.resident.is_zero() {
+        return Whole::Done;
+    }
+    match case.smallest {
+        None => return Whole::Stopped(no_thp(case)),
+        Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::Small,
+        Some(_) => {}
+    }
+    if is_special(segment) {
+        return Whole::Stopped(Obstacle::Special);
+    }
+    let Some(pmd) = case.pmd.filter(|_| case.host.thp.known().is_some()) else {
+        return Whole::Stopped(match is_shared_memory(segment) {
+            true => hugetlb::obstacle(case, segment).unwrap_or_else(|| no_thp(case)),
+            false => no_thp(case),
+        });
+    };
+    let fits = segment.range.aligned_inside(pmd).is_some();
+    let aligned = segment.is_aligned_to(pmd);
+    if segment.range.len() < pmd.bytes() || (aligned && !fits) {
+        return Whole::ShortOfPmd;
+    }
+    if segment.flags.has("nh") {
+        return Whole::Stopped(match segment.role {
+            Role::ThreadStack => Obstacle::ThreadStack,
+            _ => Obstacle::NoHugeAdvised,
+        });
+    }
+    if case.process.thp_disabled == Fact::Known(true) {
+        return Whole::Stopped(Obstacle::ProcessDisabled);
+    }
+    if let Some(obstacle) = left_alone(segment) {
+        return Whole::Stopped(obstacle);
+    }
+    if is_shared_memory(segment) {
+        shared_memory(case, segment, aligned)
+    } else if is_private(segment) {
+        Whole::ByPages(setting::of_private(case, segment))
+    } else {
+        file(case, segment, aligned)
+    }
+}
+
+/// What the kernel refuses for some pages of a mapping and takes for others, without telling which;
+/// `promote` leaves all of it alone. Also the main stack, which comes and goes.
+fn left_alone(segment: &Segment) -> Option<Obstacle> {
+    if ["um", "uw", "ui"].iter().any(|f| segment.flags.has(f)) {
+        Some(Obstacle::Userfaultfd)
+    } else if is_private(segment) && (segment.flags.has("mg") || !segment.merged.is_zero()) {
+        Some(Obstacle::Merged)
+    } else if segment.role == Role::Stack {
+        Some(Obstacle::MainStack)
+    } else {
+        None
+    }
+}
+
+fn no_thp(case: &Case<'_>) -> Obstacle {
+    match case.host.thp.error().or(case.host.pmd_page.error()) {
+        Some(_) => Obstacle::Unknown,
+        None => Obstacle::NoThp,
+    }
+}
+
+/// Mappings that the kernel never puts on large pages (VM_NO_KHUGEPAGED, include/linux/mm.h): of
+/// devices, of page frames without a struct page, or not to be expanded.
+fn is_special(segment: &Segment) -> bool {
+    segment.role == Role::Vdso
+        || ["io", "pf", "mm", "de"]
+            .iter()
+            .any(|f| segment.flags.has(f))
+}
+
+/// Private anonymous memory.
+pub fn is_private(segment: &Segment) -> bool {
+    segment.object == (0, 0, 0) && !segment.shared
+}
+
+/// Shared memory proper.
+pub fn is_shared_memory(segment: &Segment) -> bool {
+    segment.shared
+        && (segment.role == Role::Shm
+            || segment.object == (0, 0, 0)
+            || segment.file_system.as_deref() == Some("tmpfs"))
+}
+
+fn shared_memory(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
+    let denied = setting::shmem_is_denied(case);
+    if aligned && !denied {
+        return Whole::ByPages(setting::of_shared(case, segment));
+    }
+    // It takes a restart anyway: a pool that somebody filled is then the shorter way.
+    Whole::Stopped(match hugetlb::obstacle(case, segment) {
+        Some(obstacle) => obstacle,
+        None if !aligned => Obstacle::Misaligned,
+        None => Obstacle::ShmemDeny,
+    })
+}
+
+/// File systems whose page cache is in base pages on every kernel so far.
+const NEVER_LARGE: &[&str] = &[
+    "ecryptfs", "exfat", "hfsplus", "iso9660", "jffs2", "minix", "msdos", "ntfs3", "squashfs",
+    "ubifs", "udf", "vfat",
+];
+
+fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
+    if !segment.shared && segment.permissions[1] {
+        return Whole::Stopped(Obstacle::PrivateFile);
+    }
+    if !aligned {
+        return Whole::Stopped(Obstacle::FileMisaligned);
+    }
+    let text = segment.role == Role::Text;
+    if text && segment.thp_eligible == Fact::Known(true) {
+        return Whole::Stopped(Obstacle::TextNotCollapsed);
+    }
+    // A host that has none in its page cache has shown no file system that makes them.
+    let none_seen = case.host.memory.file_huge.get().is_none_or(Bytes::is_zero);
+    let never = segment
+        .file_system
+        .as_deref()
+        .is_some_and(|fs| NEVER_LARGE.contains(&fs));
+    Whole::Stopped(match (none_seen || never, text) {
+        (false, _) => Obstacle::SmallFolios,
+        (true, true) => Obstacle::TextUnsupported,
+        (true, false) => Obstacle::NoLargeFolios,
+    })
+}
+
+/// A stretch that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
+/// where not even the smallest large page does.
+fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Obstacle> {
+    if case.smallest.is_none_or(|s| range.len() < s.bytes()) {
+        return None;
+    }
+    let thp = case.host.thp.known();
+    let off = segment.flags.has("nh") || case.process.thp_disabled == Fact::Known(true);
+    if is_cut_by_lock(case, segment, range) {
+        return Some(Obstacle::Locked);
+    }
+    let obstacle = match thp.and_then(|t| setting::largest_that_fits(case, t, segment, range)) {
+        None => Obstacle::TooSmall,
+        Some(_) if off => Obstacle::TooSmall,
+        Some((_, true)) => Obstacle::OrderAtFault,
+        Some((_, false)) => Obstacle::OrdersOff,
+    };
+    Some(obstacle)
+}
+
+/// Whether the range ends where a piece was locked: mlock cuts a mapping in two, and a large page
+/// cannot lie in both.
+fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
+    let locked = |s: &Segment| s.flags.has("lo");
+    is_private(segment)
+        && case.process.segments.iter().any(|s| {
+            let touches = s.range.end() == range.start() || s.range.start() == range.end();
+            touches && is_private(s) && s.role == segment.role && locked(s) != locked(segment)
+        })
+}
+
+fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut Found) {
+    let (Some(map), Some(pmd)) = (segment.pages.known(), case.pmd) else {
+        by_counters(case, segment, decides, found);
+        return;
+    };
+    let tallies = tallies(segment.range, pmd, map);
+    found.resident = tallies.iter().map(|t| t.present).sum();
+    let seen_large: Bytes = tallies.iter().map(|t| t.huge).sum();
+    found.small = Bytes::ZERO;
+    for tally in tallies.iter().filter(|t| !t.on_base().is_zero()) {
+        let obstacle = if tally.whole {
+            Some(of_page(segment, tally, decides))
+        } else {
+            short_of_pmd(case, segment, tally.range)
+        };
+        match obstacle {
+            Some(obstacle) => found.push(Finding {
+                obstacle,
+                range: tally.range,
+                bytes: tally.on_base(),
+                missing: tally.missing(),
+                swapped: tally.swapped,
+            }),
+            None => found.small += tally.on_base(),
+        }
+    }
+    // Large pages that the page map does not show: of smaller THP sizes, or all of them before
+    // Linux 6.7. The counters know how much; their place is not known.
+    let unseen = segment
+        .by_page_size
+        .iter()
+        .filter(|h| h.kind == PageKind::Thp && (h.size < pmd || !map.huge_known))
+        .map(|h| h.bytes)
+        .sum::<Bytes>()
+        .min(found.resident - seen_large);
+    found.large = seen_large + unseen;
+    found.deduct(unseen);
+}
+
+/// The obstacle of one large page's worth of memory.
+fn of_page(segment: &Segment, tally: &Tally, decides: Obstacle) -> Obstacle {
+    let half = Bytes(tally.range.len().get() / 2);
+    match is_private(segment) {
+        // Whatever else stands in the way: it would cost more than it holds.
+        true if tally.present + tally.swapped < half => Obstacle::Sparse,
+        true if !tally.not_exclusive.is_zero() => Obstacle::CopyOnWrite,
+        _ if !tally.swapped.is_zero() => Obstacle::Swapped,
+        _ if tally.missing().is_zero() => decides,
+        true => Obstacle::PartlyResident,
+        false => Obstacle::PartlyMapped,
+    }
+}
+
+/// Without a page map: carved out of the counters, each share over the whole range. What is
+/// missing anywhere counts against all of it.
+fn by_counters(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut Found) {
+    let private = is_private(segment);
+    let mut rest = found.resident - found.large;
+    let swapped = segment.swapped;
+    let missing = segment.range.len() - found.resident - swapped;
+    let mut carve = |bytes: Bytes, obstacle: Obstacle| {
+        let bytes = bytes.min(rest);
+        rest = rest - bytes;
+        if !bytes.is_zero() {
+            found.findings.push(Finding {
+                obstacle,
+                range: segment.range,
+                bytes,
+                missing,
+                swapped,
+            });
+        }
+    };
+    let all = Bytes(u64::MAX);
+    let page = case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
+    // The ends of a segment are not part of any large page: up to two pages may stay empty.
+    let complete = missing <= page + page;
+    if private {
+        carve(segment.shared_with_others, Obstacle::CopyOnWrite);
+    }
+    if !swapped.is_zero() {
+        carve(all, Obstacle::Swapped);
+    }
+    let half = Bytes(segment.range.len().get() / 2);
+    let obstacle = match (complete, private, segment.resident < half) {
+        (true, _, _) => decides,
+        (false, true, true) => Obstacle::Sparse,
+        (false, true, false) => Obstacle::PartlyResident,
+        (false, false, _) => Obstacle::PartlyMapped,
+    };
+    carve(all, obstacle);
+}
+
+/// `VmPin` says how much of a process is pinned, and nothing says where: take it off the largest
+/// stretches that could be promoted, at least one large page for each pinned one.
+pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
+    let Some(pmd) = case.pmd else { return };
+    let mut left = pmd.pages_for(case.process.pinned).of(pmd);
+    while !left.is_zero() {
+        let largest = found
+            .iter_mut()
+            .flat_map(|f| {
+                let at = (0..f.findings.len())
+                    .filter(|i| f.findings[*i].obstacle.way() == Way::Promote)
+                    .max_by_key(|i| f.findings[*i].bytes);
+                at.map(|at| (f, at))
+            })
+            .max_by_key(|(f, at)| f.findings[*at].bytes);
+        let Some((found, at)) = largest else { return };
+        let finding = &mut found.findings[at];
+        let taken = finding.bytes.min(left);
+        left = left - taken;
+        finding.bytes = finding.bytes - taken;
+        let pinned = Finding {
+            obstacle: Obstacle::Pinned,
+            bytes: taken,
+            ..*finding
+        };
+        if finding.bytes.is_zero() {
+            *finding = pinned;
+        } else {
+            found.findings.insert(at + 1, pinned);
+        }
+    }
+}
+
+/// Without one free block of the size, the next step is to make some: promotion would have to
+/// compact memory for each page. With some, it goes on: it frees base pages as it goes, and the
+/// kernel compacts those.
+pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
+    let (Some(pmd), Some(buddy)) = (case.pmd, case.host.buddy.known()) else {
+        return;
+    };
+    if buddy.free_for(pmd, case.host.base_page) >= pmd.bytes() {
+        return;
+    }
+    let findings = found.iter_mut().flat_map(|f| &mut f.findings);
+    for finding in findings.filter(|f| f.obstacle.way() == Way::Promote) {
+        finding.obstacle = Obstacle::NoContiguous;
+    }
+}

@@ -1,0 +1,172 @@
+//! The settings of the host, and whether they let a range be large by itself.
+
+use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder};
+use hugeleaf_units::{PageSize, Range};
+
+use super::segment::is_shared_memory;
+use super::{Case, Obstacle};
+
+/// The folder of the THP settings.
+pub const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// A knob: the setting in force and the file that sets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knob {
+    pub path: String,
+    /// `None` where it could not be read.
+    pub value: Option<String>,
+    /// Whether it is the knob of one size alone.
+    pub of_size: bool,
+}
+
+/// The knob that decides on private anonymous memory at PMD size: that of the size, unless it
+/// inherits, then the one for all.
+pub fn private_knob(case: &Case<'_>) -> Knob {
+    knob(case, "enabled", |o| &o.anon, |t| &t.enabled)
+}
+
+/// The knob that decides on shared memory at PMD size.
+pub fn shmem_knob(case: &Case<'_>) -> Knob {
+    knob(case, "shmem_enabled", |o| &o.shmem, |t| &t.shmem_enabled)
+}
+
+fn knob(
+    case: &Case<'_>,
+    file: &str,
+    own: impl Fn(&ThpOrder) -> &Fact<String>,
+    top: impl Fn(&Thp) -> &Fact<String>,
+) -> Knob {
+    let thp = case.host.thp.known();
+    let order = thp.and_then(|t| t.orders.iter().find(|o| Some(o.size) == case.pmd));
+    if let Some(order) = order
+        && let Some(value) = own(order).known().filter(|v| *v != "inherit")
+    {
+        return Knob {
+            path: of_size(order.size, file),
+            value: Some(value.clone()),
+            of_size: true,
+        };
+    }
+    Knob {
+        path: format!("{FOLDER}/{file}"),
+        value: thp.and_then(|t| top(t).known().cloned()),
+        of_size: false,
+    }
+}
+
+/// The file of a size's own knob; the kernel names the size in kB of 1024 bytes.
+pub fn of_size(size: PageSize, file: &str) -> String {
+    format!("{FOLDER}/hugepages-{}kB/{file}", size.bytes().get() / 1024)
+}
+
+/// Why private anonymous memory that is all there is not large yet.
+pub fn of_private(case: &Case<'_>, segment: &Segment) -> Obstacle {
+    let advised = segment.asked.advised == Advised::Huge;
+    match (private_knob(case).value.as_deref(), advised) {
+        (None, _) => Obstacle::Unknown,
+        (Some("never"), _) => Obstacle::ThpNever,
+        (Some("madvise"), false) => Obstacle::NotAdvised,
+        _ if segment.thp_eligible == Fact::Known(false) && !advised => {
+            Obstacle::ProcessUnlessAdvised
+        }
+        _ => Obstacle::SmallSteps,
+    }
+}
+
+/// Why shared memory in the right place that is all there is not large yet.
+pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Obstacle {
+    let advised = segment.asked.advised == Advised::Huge;
+    if tmpfs_mount(segment).is_some() {
+        // Files of a mounted tmpfs go by its own option, which THPeligible answers for.
+        return match segment.thp_eligible.get() {
+            Some(true) => Obstacle::SmallSteps,
+            _ => Obstacle::ShmemNever,
+        };
+    }
+    let knob = shmem_knob(case);
+    // SysV segments take no notice of the size's own knob, all others do, in collapse too.
+    let by_size = knob.of_size && !segment.name.starts_with("/SYSV");
+    match (knob.value.as_deref(), advised) {
+        (Some("never"), _) | (Some("advise"), false) if by_size => Obstacle::ShmemSizeOff,
+        (None, _) => Obstacle::Unknown,
+        (Some("never"), _) => Obstacle::ShmemNever,
+        (Some("advise"), false) => Obstacle::ShmemNotAdvised,
+        _ => Obstacle::SmallSteps,
+    }
+}
+
+/// The host-wide shmem knob: where the kernel places memory when it is mapped goes by this one.
+pub fn shmem_top<'a>(case: &Case<'a>) -> Option<&'a str> {
+    let thp = case.host.thp.known()?;
+    thp.shmem_enabled.known().map(String::as_str)
+}
+
+/// Whether the host forbids large pages in shared memory, promotion included.
+pub fn shmem_is_denied(case: &Case<'_>) -> bool {
+    shmem_top(case) == Some("deny")
+}
+
+/// Whether the kernel now places new shared memory so that large pages fit. Files on a mounted
+/// tmpfs go by its mount option, which is not known here.
+pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
+    let own = tmpfs_mount(segment).is_none();
+    match shmem_top(case) {
+        Some("force") => true,
+        Some("advise" | "within_size" | "always") => own,
+        _ => false,
+    }
+}
+
+/// For a file on a mounted tmpfs (POSIX shared memory): the folder it is mounted on, as far as
+/// the name tells. memfd, SysV and shared anonymous memory lie on a mount of the kernel's own.
+pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
+    let name = segment.name.as_str();
+    let own = name.starts_with("/SYSV")
+        || name.starts_with("/memfd:")
+        || name.starts_with("/dev/zero")
+        || !name.starts_with('/');
+    if own {
+        return None;
+    }
+    if name.starts_with("/dev/shm/") {
+        return Some("/dev/shm");
+    }
+    name.rsplit_once('/').map(|(folder, _)| folder)
+}
+
+/// The largest THP size below the PMD's that fits the range whole, and whether it is on.
+pub fn largest_that_fits(
+    case: &Case<'_>,
+    thp: &Thp,
+    segment: &Segment,
+    range: Range,
+) -> Option<(PageSize, bool)> {
+    let shared = is_shared_memory(segment);
+    if !shared && segment.object != (0, 0, 0) {
+        return None; // A file: its file system chooses.
+    }
+    let advised = segment.asked.advised == Advised::Huge;
+    let mut best = None;
+    for order in &thp.orders {
+        let own = if shared { &order.shmem } else { &order.anon };
+        let below = case.pmd.is_none_or(|pmd| order.size < pmd);
+        let fits = range.aligned_inside(order.size).is_some() && segment.is_aligned_to(order.size);
+        if !below || !fits || own.is_absent() {
+            continue;
+        }
+        let in_force = match shared {
+            true => order.shmem_in_force(thp),
+            false => order.anon_in_force(thp),
+        };
+        let on = match in_force {
+            Some("always" | "within_size" | "force") => true,
+            Some("madvise" | "advise") => advised,
+            _ => false,
+        };
+        // One that is on says more than a larger one that is off.
+        if best.is_none_or(|(size, was_on)| (on, order.size) > (was_on, size)) {
+            best = Some((order.size, on));
+        }
+    }
+    best
+}

@@ -1,0 +1,932 @@
+//! Every verdict: one case that shows it and one that nearly does.
+
+use hugeleaf_host::{Cgroup, Fact, HugetlbLimit, Process, ReadError, Role, Segment};
+use hugeleaf_host::{PageState, Pid};
+use hugeleaf_units::{Bytes, PageKind, Pages, Range};
+use proptest::prelude::*;
+
+use super::testing::*;
+use super::*;
+
+/// A whole gigabyte of addresses away from zero.
+const AT: u64 = 64 * G;
+
+/// The ids and bytes of the verdicts of a process with one segment.
+fn ids(host: &Host, segment: Segment) -> Vec<(&'static str, u64)> {
+    ids_of(host, &process(vec![segment]))
+}
+
+fn ids_of(host: &Host, process: &Process) -> Vec<(&'static str, u64)> {
+    let verdicts = judge(host, process);
+    verdicts
+        .iter()
+        .map(|v| {
+            assert!(!v.text.is_empty() && !v.command.is_empty(), "{v:?}");
+            assert!(!v.text.contains('\n') && !v.text.contains("  "), "{v:?}");
+            (v.id.name(), v.bytes.get())
+        })
+        .collect()
+}
+
+fn only(host: &Host, process: &Process) -> Verdict {
+    let verdicts = judge(host, process);
+    assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+    verdicts.into_iter().next().unwrap()
+}
+
+#[test]
+fn private_memory_waits_for_a_setting() {
+    let eight = || anon(AT, 8 * M);
+    for (enabled, segment, id) in [
+        ("never", eight(), "thp-never"),
+        ("never", flagged(eight(), b"hg"), "thp-never"),
+        ("madvise", eight(), "not-advised"),
+        ("madvise", flagged(eight(), b"hg"), "small-steps"),
+    ] {
+        let host = with_thp(|t| t.enabled = word(enabled));
+        assert_eq!(ids(&host, segment), [(id, 8 * M)], "{enabled}");
+    }
+    let mut eligible = eight();
+    eligible.thp_eligible = Fact::Known(true);
+    let always = with_thp(|t| t.enabled = word("always"));
+    assert_eq!(ids(&always, eligible), [("small-steps", 8 * M)]);
+    // THP is on, and the kernel says no all the same.
+    assert_eq!(ids(&always, eight()), [("process-unless-advised", 8 * M)]);
+}
+
+#[test]
+fn the_knob_of_the_size_goes_before_the_one_for_all() {
+    let host = with_thp(|t| {
+        t.enabled = word("always");
+        t.orders[3].anon = word("never");
+    });
+    let verdict = only(&host, &process(vec![anon(AT, 4 * M)]));
+    assert_eq!(verdict.id, Obstacle::ThpNever);
+    assert!(verdict.text.contains("hugepages-2048kB/enabled is never"));
+    assert_eq!(verdict.command, "hugeleaf promote 100");
+}
+
+#[test]
+fn a_setting_that_cannot_be_read_is_not_guessed() {
+    let error = ReadError::Io {
+        path: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
+        reason: "Permission denied".to_owned(),
+        denied: true,
+    };
+    let host = with_thp(|t| t.enabled = Fact::Unreadable(error));
+    let verdict = only(&host, &process(vec![anon(AT, 4 * M)]));
+    assert_eq!(verdict.id, Obstacle::Unknown);
+    assert!(verdict.text.contains("enabled: Permission denied"));
+}
+
+#[test]
+fn khugepaged_is_held_against_what_there_is_to_scan() {
+    // 8G at 16M each 10 s: 512 rounds.
+    let host = host();
+    let verdict = only(&host, &process(vec![flagged(anon(AT, 4 * M), b"hg")]));
+    assert!(verdict.text.contains("scans 16M every 10 s"), "{verdict:?}");
+    assert!(verdict.text.contains("with 8G"), "{verdict:?}");
+    assert!(verdict.text.contains("up to 1 h 25 min"), "{verdict:?}");
+    let nothing = with_thp(|t| t.khugepaged.pages_to_scan = Fact::Known(Pages(0)));
+    let verdict = only(&nothing, &process(vec![flagged(anon(AT, 4 * M), b"hg")]));
+    assert!(verdict.text.contains("set to scan nothing"), "{verdict:?}");
+}
+
+#[test]
+fn what_no_large_page_fits_in() {
+    let host = host();
+    // Below the smallest large page (16K here): no verdict at all.
+    assert_eq!(ids(&host, anon(AT, 12 * K)), []);
+    assert_eq!(
+        ids(&host, anon(AT, 16 * K)),
+        [("smaller-sizes-off", 16 * K)]
+    );
+    // Long enough, at no address that fits.
+    assert_eq!(
+        ids(&host, anon(AT + 4 * K, 16 * K)),
+        [("too-small", 16 * K)]
+    );
+    assert_eq!(
+        ids(&host, file(AT, 64 * K, Role::Text)),
+        [("too-small", 64 * K)]
+    );
+    // 2M long, but not a whole page of it.
+    assert_eq!(
+        ids(&host, anon(AT + 64 * K, 2 * M)),
+        [("smaller-sizes-off", 2 * M)]
+    );
+    assert_eq!(ids(&host, anon(AT, 2 * M)), [("not-advised", 2 * M)]);
+    // Where there are no smaller sizes, 2M is the smallest.
+    let old = with_thp(|t| t.orders.clear());
+    assert_eq!(ids(&old, anon(AT, M)), []);
+    assert_eq!(ids(&old, anon(AT + M, 2 * M)), [("too-small", 2 * M)]);
+}
+
+#[test]
+fn the_ends_of_a_segment_are_not_part_of_a_large_page() {
+    let host = host();
+    let process = process(vec![anon(AT - 64 * K, 4 * M + 76 * K)]);
+    let verdicts = judge(&host, &process);
+    let got: Vec<_> = verdicts
+        .iter()
+        .map(|v| (v.id.name(), v.range.start(), v.bytes.get()))
+        .collect();
+    assert_eq!(
+        got,
+        [
+            ("smaller-sizes-off", AT - 64 * K, 64 * K),
+            ("not-advised", AT, 4 * M),
+        ]
+    );
+    // The last 12K are below the smallest large page.
+    assert_eq!(account(&host, &process, "100")[0].small, Bytes(12 * K));
+}
+
+#[test]
+fn a_smaller_size_that_is_on_is_given_at_first_touch() {
+    let on = with_thp(|t| t.orders[1].anon = word("always"));
+    assert_eq!(
+        ids(&on, anon(AT, M)),
+        [("smaller-sizes-at-fault", M)],
+        "64K is on, though 1M would fit"
+    );
+    let advised = with_thp(|t| t.orders[1].anon = word("madvise"));
+    assert_eq!(ids(&advised, anon(AT, M)), [("smaller-sizes-off", M)]);
+    assert_eq!(
+        ids(&advised, flagged(anon(AT, M), b"hg")),
+        [("smaller-sizes-at-fault", M)]
+    );
+    let verdict = only(&host(), &process(vec![anon(AT, 80 * K)]));
+    assert!(verdict.text.contains("64K would fit"), "{verdict:?}");
+    assert!(
+        verdict.text.contains("hugepages-64kB/enabled"),
+        "{verdict:?}"
+    );
+}
+
+#[test]
+fn the_mapping_says_no() {
+    let host = host();
+    let eight = || anon(AT, 8 * M);
+    let nh = only(&host, &process(vec![flagged(eight(), b"nh")]));
+    assert_eq!(nh.id, Obstacle::NoHugeAdvised);
+    assert!(nh.text.contains("MADV_NOHUGEPAGE") && nh.command.starts_with("# "));
+    let mut stack = flagged(eight(), b"nh");
+    stack.role = Role::ThreadStack;
+    assert_eq!(ids(&host, stack.clone()), [("thread-stack", 8 * M)]);
+    // A thread stack that the kernel did not mark can be had (before Linux 6.7).
+    stack.flags.0.retain(|f| f != b"nh");
+    assert_eq!(ids(&host, stack), [("not-advised", 8 * M)]);
+    for flag in [b"io", b"pf", b"mm", b"de"] {
+        let special = flagged(shm(AT, 8 * M), flag);
+        assert_eq!(ids(&host, special), [("special", 8 * M)]);
+    }
+    for flag in [b"um", b"uw", b"ui"] {
+        assert_eq!(ids(&host, flagged(eight(), flag)), [("userfaultfd", 8 * M)]);
+    }
+    assert_eq!(
+        ids(&host, flagged(eight(), b"dd")),
+        [("not-advised", 8 * M)]
+    );
+    let mut main = eight();
+    main.role = Role::Stack;
+    assert_eq!(ids(&host, main), [("stack", 8 * M)]);
+    let mut vdso = anon(AT, 16 * K);
+    vdso.role = Role::Vdso;
+    assert_eq!(ids(&host, vdso), [("special", 16 * K)]);
+}
+
+#[test]
+fn merged_pages() {
+    let host = host();
+    let mut merged = anon(AT, 8 * M);
+    merged.merged = Bytes(64 * K);
+    let verdict = only(&host, &process(vec![merged]));
+    assert_eq!(verdict.id, Obstacle::Merged);
+    assert!(verdict.text.contains("KSM merged 64K"));
+    assert_eq!(
+        ids(&host, flagged(anon(AT, 8 * M), b"mg")),
+        [("ksm-merged", 8 * M)]
+    );
+}
+
+#[test]
+fn the_process_says_no() {
+    let host = host();
+    let mut p = process(vec![anon(AT, 8 * M), flagged(anon(AT + G, 8 * M), b"hg")]);
+    p.thp_disabled = Fact::Known(true);
+    assert_eq!(
+        ids_of(&host, &p),
+        [("process-disabled", 8 * M), ("process-disabled", 8 * M)]
+    );
+    assert!(
+        judge(&host, &p)[0]
+            .text
+            .contains("prctl(PR_SET_THP_DISABLE)")
+    );
+    assert_eq!(
+        judge(&host, &p)[0].command,
+        "gdb -nx -batch -p 100 -ex 'call (int) prctl(41, 0, 0, 0, 0)' && hugeleaf promote 100"
+    );
+    p.name = "redis-server".to_owned();
+    assert!(judge(&host, &p)[0].text.contains("'disable-thp no'"));
+    p.thp_disabled = Fact::Absent;
+    assert_eq!(
+        ids_of(&host, &p),
+        [("not-advised", 8 * M), ("small-steps", 8 * M)]
+    );
+}
+
+#[test]
+fn misaligned_shared_memory_names_the_knob_and_one_restart() {
+    let mut p = process(vec![shm(AT + 12 * K, 8 * M)]);
+    let verdict = only(&host(), &p);
+    assert_eq!(
+        (verdict.id, verdict.bytes),
+        (Obstacle::Misaligned, Bytes(8 * M))
+    );
+    assert!(
+        verdict
+            .text
+            .contains("transparent_hugepage/shmem_enabled is never")
+    );
+    assert_eq!(
+        verdict.command,
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled    \
+         # then restart server once"
+    );
+    // The knob was set since: only the restart is left.
+    p.unit = Some("server.service".to_owned());
+    let since = with_thp(|t| t.shmem_enabled = word("advise"));
+    let verdict = only(&since, &p);
+    assert!(
+        verdict.text.contains("was never; it is advise now"),
+        "{verdict:?}"
+    );
+    assert_eq!(verdict.command, "systemctl restart server.service");
+    // Files of a mounted tmpfs go by its option, not by the knob.
+    p.segments[0].name = "/dev/shm/PostgreSQL.1".to_owned();
+    let verdict = only(&since, &p);
+    assert_eq!(
+        verdict.command,
+        "mount -o remount,huge=advise /dev/shm && systemctl restart server.service"
+    );
+    // An offset that makes up for it.
+    p.segments[0].offset = 12 * K;
+    let verdicts = judge(&host(), &p);
+    assert!(
+        verdicts.iter().all(|v| v.id != Obstacle::Misaligned),
+        "{verdicts:?}"
+    );
+    // Too short for a large page wherever it were.
+    assert_eq!(ids(&host(), shm(AT + 12 * K, M)), [("too-small", M)]);
+}
+
+#[test]
+fn aligned_shared_memory_can_be_promoted_unless_denied() {
+    let eight = || shm(AT, 8 * M);
+    for (knob, segment, id) in [
+        ("never", eight(), "shmem-never"),
+        ("advise", eight(), "shmem-not-advised"),
+        ("advise", flagged(eight(), b"hg"), "small-steps"),
+        ("always", eight(), "small-steps"),
+        ("deny", eight(), "shmem-deny"),
+    ] {
+        let host = with_thp(|t| t.shmem_enabled = word(knob));
+        assert_eq!(ids(&host, segment), [(id, 8 * M)], "{knob}");
+    }
+}
+
+#[test]
+fn promotion_goes_by_the_shmem_knob_of_the_size() {
+    for (word_of_size, expected) in [
+        ("never", "shmem-size-off"),
+        ("advise", "shmem-size-off"),
+        ("always", "small-steps"),
+        ("inherit", "shmem-never"),
+    ] {
+        let host = with_thp(|t| t.orders[3].shmem = word(word_of_size));
+        assert_eq!(
+            ids(&host, shm(AT, 8 * M)),
+            [(expected, 8 * M)],
+            "{word_of_size}"
+        );
+    }
+    // SysV segments take no notice of it.
+    let host = with_thp(|t| t.orders[3].shmem = word("never"));
+    let mut sysv = shm(AT, 8 * M);
+    sysv.name = "/SYSV00000000 (deleted)".to_owned();
+    assert_eq!(ids(&host, sysv), [("shmem-never", 8 * M)]);
+}
+
+/// A host whose 2M pool has that many pages, and a misaligned SysV segment of 8M.
+fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
+    let mut host = host();
+    host.pools = vec![pool];
+    let mut segment = shm(AT + 4 * K, 8 * M);
+    segment.name = "/SYSV00000000 (deleted)".to_owned();
+    (host, process(vec![segment]))
+}
+
+#[test]
+fn a_pool_that_is_short_says_by_how_much() {
+    let (host, p) = pool_and_segment(pool("2M", 100, 5, 4));
+    let verdict = only(&host, &p);
+    assert_eq!(verdict.id, Obstacle::PoolShort);
+    assert!(verdict.text.contains("3 pages short"), "{verdict:?}");
+    assert!(
+        verdict.text.contains("needs 4, and 1 are free"),
+        "{verdict:?}"
+    );
+    assert!(
+        verdict
+            .command
+            .starts_with("echo 103 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+        "{verdict:?}"
+    );
+    // Overcommit makes up for what is missing.
+    let mut lent = pool("2M", 100, 5, 4);
+    lent.overcommit = Fact::Known(Pages(3));
+    let (host, p) = pool_and_segment(lent);
+    assert_eq!(only(&host, &p).id, Obstacle::PoolUnused);
+    let (host, p) = pool_and_segment(pool("2M", 100, 8, 4));
+    assert_eq!(only(&host, &p).id, Obstacle::PoolUnused);
+    // A pool that nobody filled is no way.
+    let (host, p) = pool_and_segment(pool("2M", 0, 0, 0));
+    assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+    // One of larger pages than the segment is none either.
+    let (host, p) = pool_and_segment(pool("1G", 4, 4, 0));
+    assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+}
+
+#[test]
+fn sysv_memory_needs_a_group_or_the_memlock_limit() {
+    let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
+    p.memlock = Fact::Known(Bytes(8 * M - 1));
+    let verdict = only(&host, &p);
+    assert_eq!(verdict.id, Obstacle::Memlock);
+    assert!(
+        verdict
+            .command
+            .starts_with("sysctl -w vm.hugetlb_shm_group=999"),
+        "{verdict:?}"
+    );
+    host.limits.hugetlb_shm_group = Fact::Known(54321);
+    let verdict = only(&host, &p);
+    assert_eq!(verdict.id, Obstacle::ShmGroup);
+    assert!(verdict.text.contains("group 54321"), "{verdict:?}");
+    let allowed = |change: fn(&mut Process)| {
+        let mut p = p.clone();
+        change(&mut p);
+        only(&host, &p).id
+    };
+    assert_eq!(allowed(|p| p.groups.push(54321)), Obstacle::PoolUnused);
+    assert_eq!(allowed(|p| p.capabilities = 1 << 14), Obstacle::PoolUnused);
+    assert_eq!(
+        allowed(|p| p.memlock = Fact::Known(Bytes(8 * M))),
+        Obstacle::PoolUnused
+    );
+    // Memory from mmap needs none of them.
+    assert_eq!(
+        allowed(|p| p.segments[0].name = "/dev/zero (deleted)".to_owned()),
+        Obstacle::PoolUnused
+    );
+}
+
+fn cgroup(path: &str, reservation: Option<u64>, fault: Option<u64>) -> Cgroup {
+    Cgroup {
+        version: 2,
+        path: path.to_owned(),
+        folder: format!("/sys/fs/cgroup{path}"),
+        hugetlb: vec![HugetlbLimit {
+            size: size("2M"),
+            fault_limit: Fact::Known(fault.map(Bytes)),
+            fault_usage: Fact::Known(Bytes(0)),
+            reservation_limit: Fact::Known(reservation.map(Bytes)),
+            reservation_usage: Fact::Known(Bytes(4 * M)),
+            hits: Fact::Known(0),
+        }],
+    }
+}
+
+#[test]
+fn cgroup_limits_of_the_process_and_those_above_it() {
+    let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
+    p.cgroup = Some("/a/b".to_owned());
+    let mut with = |groups: Vec<Cgroup>| {
+        host.cgroups = Fact::Known(groups);
+        only(&host, &p)
+    };
+    let verdict = with(vec![cgroup("/a", Some(8 * M), None)]);
+    assert_eq!(verdict.id, Obstacle::CgroupReservation);
+    assert!(
+        verdict.text.contains("cgroup /a may reserve 4M more"),
+        "{verdict:?}"
+    );
+    assert!(
+        verdict
+            .command
+            .starts_with("echo 12582912 > /sys/fs/cgroup/a/hugetlb.2MB.rsvd.max"),
+        "{verdict:?}"
+    );
+    let verdict = with(vec![cgroup("/a/b", None, Some(6 * M))]);
+    assert_eq!(verdict.id, Obstacle::CgroupFault);
+    assert!(verdict.text.contains("SIGBUS"), "{verdict:?}");
+    // Enough, no limit, and somebody else's limit.
+    for near in [
+        cgroup("/a/b", Some(12 * M), Some(8 * M)),
+        cgroup("/a/b", None, None),
+        cgroup("/a/bc", Some(0), Some(0)),
+        cgroup("/b", Some(0), Some(0)),
+    ] {
+        assert_eq!(with(vec![near]).id, Obstacle::PoolUnused);
+    }
+    // A short pool is met before the fault limit, after the reservation.
+    host.pools = vec![pool("2M", 1, 1, 0)];
+    host.cgroups = Fact::Known(vec![cgroup("/a/b", None, Some(0))]);
+    assert_eq!(only(&host, &p).id, Obstacle::PoolShort);
+    host.cgroups = Fact::Known(vec![cgroup("/a/b", Some(0), Some(0))]);
+    assert_eq!(only(&host, &p).id, Obstacle::CgroupReservation);
+}
+
+#[test]
+fn hugetlb_memory_is_large_already() {
+    let mut segment = flagged(shm(AT, 8 * M), b"ht");
+    segment.asked.hugetlb = Some(size("2M"));
+    segment.by_page_size = vec![hugeleaf_host::Held {
+        size: size("2M"),
+        kind: PageKind::Hugetlb,
+        bytes: Bytes(8 * M),
+    }];
+    let p = process(vec![segment]);
+    let accounts = account(&host(), &p, "100");
+    assert_eq!(accounts[0].large, Bytes(8 * M));
+    assert!(accounts[0].verdicts.is_empty());
+    assert!(summarise(&[(&p, &accounts)]).is_good());
+}
+
+#[test]
+fn a_segment_is_cut_where_its_pages_differ() {
+    let host = host();
+    let own = OWN;
+    let cow = PageState::PRESENT;
+    let huge = OWN.with(PageState::HUGE);
+    let at = |page: u64| AT + page * 2 * M;
+    let mut segment = anon(AT, 14 * M);
+    set_pages(
+        &mut segment,
+        vec![
+            (range(at(0), 2 * M), own),
+            (range(at(1), 2 * M), huge),
+            (range(at(2), M), own),
+            (range(at(2) + M, M), PageState::SWAPPED),
+            (range(at(3), 2 * M - 4 * K), own),
+            (range(at(3) + 2 * M - 4 * K, 4 * K), cow),
+            (range(at(4), 2 * M - 4 * K), own),
+            (range(at(5), 4 * K), own),
+            (
+                range(at(5) + 4 * K, 2 * M - 4 * K),
+                PageState::PRESENT.with(PageState::ZERO),
+            ),
+        ],
+    );
+    let mut p = process(vec![segment]);
+    p.children = vec![Pid(200)];
+    let verdicts = judge(&host, &p);
+    let got: Vec<_> = verdicts
+        .iter()
+        .map(|v| (v.id.name(), v.range, v.bytes.get()))
+        .collect();
+    assert_eq!(
+        got,
+        [
+            ("not-advised", range(at(0), 2 * M), 2 * M),
+            ("swapped", range(at(2), 2 * M), M),
+            ("copy-on-write", range(at(3), 2 * M), 2 * M),
+            ("partly-resident", range(at(4), 2 * M), 2 * M - 4 * K),
+            ("sparse", range(at(5), 2 * M), 4 * K),
+        ]
+    );
+    assert!(verdicts[1].text.contains("1M of it is in swap"));
+    assert!(verdicts[2].text.contains("its child 200"));
+    assert_eq!(
+        verdicts[3].command,
+        "hugeleaf promote --min-resident 90% 100"
+    );
+    assert!(verdicts[3].text.contains("4K more"));
+    let accounts = account(&host, &p, "100");
+    assert_eq!(accounts[0].large, Bytes(2 * M));
+    assert_eq!(accounts[0].resident, p.segments[0].resident);
+    assert!(!summarise(&[(&p, &accounts)]).is_good());
+}
+
+#[test]
+fn what_would_have_to_grow_is_no_reason_for_a_no() {
+    let mut segment = anon(AT, 4 * M);
+    set_pages(
+        &mut segment,
+        vec![(range(AT, 4 * M - 4 * K), OWN.with(PageState::HUGE))],
+    );
+    let good = |segment: Segment| {
+        let p = process(vec![segment]);
+        let accounts = account(&host(), &p, "100");
+        summarise(&[(&p, &accounts)]).is_good()
+    };
+    assert!(good(segment.clone()));
+    set_pages(&mut segment, vec![(range(AT, 2 * M - 4 * K), OWN)]);
+    assert!(good(segment.clone()));
+    set_pages(&mut segment, vec![(range(AT, 2 * M), OWN)]);
+    assert!(!good(segment));
+}
+
+#[test]
+fn half_of_a_page_is_enough_to_ask_for_it() {
+    let with = |resident: u64| {
+        let mut segment = anon(AT, 2 * M);
+        set_pages(&mut segment, vec![(range(AT, resident), OWN)]);
+        ids(&host(), segment)
+    };
+    assert_eq!(with(M), [("partly-resident", M)]);
+    assert_eq!(with(M - 4 * K), [("sparse", M - 4 * K)]);
+    assert_eq!(with(2 * M), [("not-advised", 2 * M)]);
+}
+
+#[test]
+fn shared_memory_that_this_process_touched_in_part() {
+    let host = host();
+    let mut segment = shm(AT, 4 * M);
+    let state = PageState::PRESENT.with(PageState::FILE);
+    set_pages(&mut segment, vec![(range(AT, 2 * M + 4 * K), state)]);
+    // That others map it too is no obstacle to shared memory proper.
+    assert_eq!(
+        ids(&host, segment),
+        [("shmem-never", 2 * M), ("partly-mapped", 4 * K)]
+    );
+}
+
+#[test]
+fn mlock_of_a_piece_cuts_the_mapping() {
+    let host = host();
+    let locked = flagged(anon(AT + M, 4 * K), b"lo");
+    let segments = vec![
+        anon(AT, M),
+        locked.clone(),
+        anon(AT + M + 4 * K, 3 * M - 4 * K),
+    ];
+    assert_eq!(
+        ids_of(&host, &process(segments)),
+        [("locked", M), ("locked", M - 4 * K), ("not-advised", 2 * M)]
+    );
+    // All of it locked is no obstacle; nor is a locked mapping somewhere else.
+    assert_eq!(
+        ids(&host, flagged(anon(AT, 4 * M), b"lo")),
+        [("not-advised", 4 * M)]
+    );
+    let apart = vec![anon(AT, M - 4 * K), locked];
+    assert_eq!(
+        ids_of(&host, &process(apart)),
+        [("smaller-sizes-off", M - 4 * K)]
+    );
+}
+
+#[test]
+fn pinned_pages_are_taken_off_the_largest_range() {
+    let host = host();
+    let mut p = process(vec![anon(AT, 4 * M), anon(AT + G, 16 * M)]);
+    p.pinned = Bytes(8 * K);
+    assert_eq!(
+        ids_of(&host, &p),
+        [
+            ("not-advised", 4 * M),
+            ("not-advised", 14 * M),
+            ("pinned", 2 * M)
+        ]
+    );
+    // More is pinned than could be promoted: all of that, and nothing else.
+    p.pinned = Bytes(64 * M);
+    assert_eq!(ids_of(&host, &p), [("pinned", 4 * M), ("pinned", 16 * M)]);
+}
+
+#[test]
+fn no_free_block_is_left() {
+    let mut host = host();
+    host.buddy = buddy(0);
+    let p = process(vec![anon(AT, 4 * M), flagged(anon(AT + G, 4 * M), b"nh")]);
+    let verdict = &judge(&host, &p)[0];
+    assert_eq!(verdict.id, Obstacle::NoContiguous);
+    assert!(
+        verdict.text.contains("Compaction could join up to 3.9G"),
+        "{verdict:?}"
+    );
+    assert_eq!(
+        verdict.command,
+        "echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote 100"
+    );
+    // Where memory cannot be large anyway, that stays the reason.
+    assert_eq!(judge(&host, &p)[1].id, Obstacle::NoHugeAdvised);
+    // Nothing to compact.
+    host.memory.free = Fact::Known(Bytes(65 * M));
+    assert!(judge(&host, &p)[0].command.contains("drop_caches"));
+    // One block is enough to go on: each promotion frees as much as it takes.
+    host.buddy = buddy(1);
+    assert_eq!(judge(&host, &p)[0].id, Obstacle::NotAdvised);
+    host.buddy = Fact::Absent;
+    assert_eq!(judge(&host, &p)[0].id, Obstacle::NotAdvised);
+}
+
+#[test]
+fn files() {
+    let mut host = host();
+    let text = |start| file(start, 8 * M, Role::Text);
+    assert_eq!(ids(&host, text(AT)), [("text-unsupported", 8 * M)]);
+    assert_eq!(
+        ids(&host, file(AT, 8 * M, Role::File)),
+        [("no-large-folios", 8 * M)]
+    );
+    assert_eq!(ids(&host, text(AT + 4 * K)), [("file-misaligned", 8 * M)]);
+    assert_eq!(
+        ids(&host, file(AT, 8 * M, Role::Data)),
+        [("private-file", 8 * M)]
+    );
+    let mut eligible = text(AT);
+    eligible.thp_eligible = Fact::Known(true);
+    assert_eq!(ids(&host, eligible), [("text-not-collapsed", 8 * M)]);
+    // A host that has large folios: this file was read in smaller pieces, unless its file system
+    // has none.
+    host.memory.file_huge = Fact::Known(Bytes(2 * M));
+    assert_eq!(ids(&host, text(AT)), [("small-folios", 8 * M)]);
+    let mut vfat = file(AT, 8 * M, Role::File);
+    vfat.file_system = Some("vfat".to_owned());
+    assert_eq!(ids(&host, vfat), [("no-large-folios", 8 * M)]);
+    // A private mapping of shared memory.
+    let mut copy = shm(AT, 8 * M);
+    copy.shared = false;
+    copy.role = Role::Anon;
+    assert_eq!(ids(&host, copy), [("private-file", 8 * M)]);
+}
+
+#[test]
+fn kernels_without_thp() {
+    let mut host = host();
+    host.thp = Fact::Absent;
+    host.pmd_page = Fact::Absent;
+    assert_eq!(ids(&host, anon(AT, 8 * M)), [("no-thp", 8 * M)]);
+    assert_eq!(ids(&host, anon(AT, M)), [], "smaller than the pool's pages");
+    // Shared memory has the pool, where somebody filled it.
+    host.pools = vec![pool("2M", 8, 8, 0)];
+    assert_eq!(ids(&host, shm(AT, 8 * M)), [("pool-unused", 8 * M)]);
+    host.pools.clear();
+    assert_eq!(ids(&host, shm(AT, 8 * M)), [("no-thp", 8 * M)]);
+}
+
+#[test]
+fn other_page_sizes() {
+    let mut host = host();
+    host.base_page = size("64K");
+    host.pmd_page = Fact::Known(size("512M"));
+    host.pools.clear();
+    if let Fact::Known(thp) = &mut host.thp {
+        thp.orders = ["128K", "2M", "512M"]
+            .map(|s| hugeleaf_host::ThpOrder {
+                size: size(s),
+                anon: word(if s == "512M" { "inherit" } else { "never" }),
+                shmem: Fact::Absent,
+            })
+            .to_vec();
+    }
+    host.buddy = Fact::Absent;
+    assert_eq!(ids(&host, anon(AT, 64 * K)), []);
+    assert_eq!(
+        ids(&host, anon(AT, 300 * M)),
+        [("smaller-sizes-off", 300 * M)]
+    );
+    assert_eq!(
+        ids(&host, anon(AT, 514 * M)),
+        [("not-advised", 512 * M), ("smaller-sizes-off", 2 * M)]
+    );
+}
+
+#[test]
+fn without_a_page_map_the_counters_decide() {
+    let host = host();
+    let without = |change: fn(&mut Segment)| {
+        let mut segment = anon(AT, 64 * M);
+        segment.pages = Fact::Absent;
+        change(&mut segment);
+        ids(&host, segment)
+    };
+    assert_eq!(without(|_| {}), [("not-advised", 64 * M)]);
+    assert_eq!(
+        without(|s| s.shared_with_others = Bytes(16 * M)),
+        [("copy-on-write", 16 * M), ("not-advised", 48 * M)]
+    );
+    assert_eq!(without(|s| s.swapped = Bytes(4 * K)), [("swapped", 64 * M)]);
+    assert_eq!(
+        without(|s| s.resident = Bytes(40 * M)),
+        [("partly-resident", 40 * M)]
+    );
+    assert_eq!(without(|s| s.resident = Bytes(4 * M)), [("sparse", 4 * M)]);
+}
+
+#[test]
+fn large_pages_that_the_page_map_cannot_show_are_taken_off() {
+    let host = host();
+    let mut segment = anon(AT, 8 * M);
+    segment.by_page_size = vec![
+        hugeleaf_host::Held {
+            size: size("4K"),
+            kind: PageKind::Base,
+            bytes: Bytes(5 * M),
+        },
+        hugeleaf_host::Held {
+            size: size("64K"),
+            kind: PageKind::Thp,
+            bytes: Bytes(3 * M),
+        },
+    ];
+    let p = process(vec![segment]);
+    let a = &account(&host, &p, "100")[0];
+    assert_eq!((a.large, a.resident), (Bytes(3 * M), Bytes(8 * M)));
+    assert_eq!(ids_of(&host, &p), [("not-advised", 5 * M)]);
+}
+
+#[test]
+fn shared_memory_of_several_processes_is_summed_up_once() {
+    let host = host();
+    let mut less = shm(AT + 4 * K, 8 * M);
+    let state = PageState::PRESENT.with(PageState::FILE);
+    set_pages(&mut less, vec![(range(AT + 4 * K, 4 * M), state)]);
+    let one = process(vec![less, anon(AT + G, 2 * M)]);
+    let two = process(vec![shm(AT + 4 * K, 8 * M), anon(AT + G, 2 * M)]);
+    let accounts = [&one, &two].map(|p| account(&host, p, "server"));
+    let summary = summarise(&[(&one, &accounts[0]), (&two, &accounts[1])]);
+    assert_eq!(summary.resident, Bytes(12 * M));
+    let lines: Vec<_> = summary
+        .lines
+        .iter()
+        .map(|l| (l.id.name(), l.bytes))
+        .collect();
+    assert_eq!(
+        lines,
+        [("misaligned", Bytes(8 * M)), ("not-advised", Bytes(4 * M))]
+    );
+    assert_eq!(summary.lines[1].command, "hugeleaf promote server");
+    assert_eq!(summary.by_way(Way::Promote), Bytes(4 * M));
+    assert!(!summary.is_good());
+}
+
+#[test]
+fn no_name_of_a_process_or_unit_can_add_a_command() {
+    let mut p = process(vec![shm(AT + 4 * K, 8 * M)]);
+    p.name = "x\nrm -rf /".to_owned();
+    let command = only(&host(), &p).command;
+    assert!(!command.contains('\n'), "{command:?}");
+    p.unit = Some("a;rm -rf $HOME.service".to_owned());
+    let command = only(&host(), &p).command;
+    assert!(
+        command.ends_with("systemctl restart 'a;rm -rf $HOME.service'"),
+        "{command}"
+    );
+    p.segments[0].name = "/mnt/a b/file".to_owned();
+    p.segments[0].role = Role::Shm;
+    let command = only(&host(), &p).command;
+    assert!(
+        command.starts_with("mount -o remount,huge=advise '/mnt/a b' &&"),
+        "{command}"
+    );
+}
+
+#[test]
+fn ids_are_unique_and_stable_in_form() {
+    let mut names: Vec<&str> = Obstacle::ALL.iter().map(|o| o.name()).collect();
+    for name in &names {
+        assert!(
+            name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
+            "{name}"
+        );
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Obstacle::ALL.len());
+}
+
+fn any_segment() -> impl Strategy<Value = Segment> {
+    let kinds = prop::sample::select(vec![0u8, 1, 2, 3, 4]);
+    let flags = prop::sample::subsequence(
+        vec![*b"hg", *b"nh", *b"lo", *b"um", *b"mg", *b"io", *b"ht"],
+        0..2,
+    );
+    let runs = prop::collection::vec((1u64..700, 0u8..7), 0..12);
+    (
+        kinds,
+        0u64..1024,
+        1u64..3000,
+        flags,
+        runs,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(kind, start, pages, flags, runs, keep_pages, huge_known)| {
+                let (start, len) = (AT + start * 4 * K, pages * 4 * K);
+                let mut segment = match kind {
+                    0 | 1 => anon(start, len),
+                    2 => shm(start, len),
+                    3 => file(start, len, Role::Text),
+                    _ => file(start, len, Role::File),
+                };
+                let end = start + len;
+                let mut at = start;
+                let mut states = Vec::new();
+                for (pages, kind) in runs {
+                    let next = (at + pages * 4 * K).min(end);
+                    let Ok(run) = Range::new(at, next) else { break };
+                    at = next;
+                    let state = match kind {
+                        0 => continue,
+                        1 => PageState::SWAPPED,
+                        2 => PageState::PRESENT.with(PageState::ZERO),
+                        3 => PageState::PRESENT,
+                        4 => OWN.with(PageState::HUGE),
+                        _ => OWN,
+                    };
+                    states.push((run, state));
+                }
+                set_pages(&mut segment, states);
+                if let Fact::Known(map) = &mut segment.pages {
+                    map.huge_known = huge_known;
+                    if !huge_known {
+                        for run in &mut map.runs {
+                            if run.state.has(PageState::HUGE) {
+                                run.state = OWN;
+                            }
+                        }
+                    }
+                }
+                if !keep_pages {
+                    segment.pages = Fact::Absent;
+                }
+                flags.iter().fold(segment, flagged)
+            },
+        )
+}
+
+fn any_host() -> impl Strategy<Value = Host> {
+    let words = || prop::sample::select(vec!["always", "madvise", "advise", "never", "deny", "x"]);
+    (
+        words(),
+        words(),
+        any::<bool>(),
+        any::<bool>(),
+        0u64..9,
+        0u64..3,
+    )
+        .prop_map(|(enabled, shmem, thp, pmd, pages, blocks)| {
+            let mut host = with_thp(|t| {
+                t.enabled = word(enabled);
+                t.shmem_enabled = word(shmem);
+            });
+            if !thp {
+                host.thp = Fact::Absent;
+            }
+            if !pmd {
+                host.pmd_page = Fact::Absent;
+            }
+            host.pools = vec![pool("2M", pages, pages / 2, pages / 4)];
+            host.buddy = buddy(blocks);
+            host
+        })
+}
+
+proptest! {
+    #[test]
+    fn every_resident_byte_is_judged_once(
+        host in any_host(),
+        segments in prop::collection::vec(any_segment(), 0..4),
+        pinned in 0u64..(8 * M),
+        disabled in any::<bool>(),
+    ) {
+        let mut p = process(segments);
+        p.pinned = Bytes(pinned);
+        p.thp_disabled = Fact::Known(disabled);
+        let accounts = account(&host, &p, "100");
+        prop_assert_eq!(accounts.len(), p.segments.len());
+        for (a, segment) in accounts.iter().zip(&p.segments) {
+            let judged: Bytes = a.verdicts.iter().map(|v| v.bytes).sum();
+            prop_assert_eq!(a.resident, segment.resident);
+            prop_assert_eq!(judged + a.large + a.small, a.resident);
+            for v in &a.verdicts {
+                prop_assert!(segment.range.intersect(v.range) == Some(v.range));
+                prop_assert!(!v.bytes.is_zero() && v.bytes <= v.range.len());
+            }
+            for pair in a.verdicts.windows(2) {
+                let apart = pair[0].range.end() <= pair[1].range.start();
+                let whole = pair.iter().all(|v| v.range == pair[0].range);
+                prop_assert!(apart || whole, "{:?}", pair);
+            }
+        }
+        let summary = summarise(&[(&p, &accounts)]);
+        let lines: Bytes = summary.lines.iter().map(|l| l.bytes).sum();
+        prop_assert_eq!(lines + summary.large + summary.small, summary.resident);
+    }
+}

@@ -1,0 +1,707 @@
+//! Findings in words: a sentence with the values met, and the one thing to do next.
+
+use hugeleaf_host::system::cgroups;
+use hugeleaf_host::{Process, Segment};
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::findings::shell_word;
+
+use super::segment::{Finding, Found, is_shared_memory};
+use super::setting::{self, of_size};
+use super::{Account, Case, Obstacle, Verdict, hugetlb};
+
+/// Puts what was found of a segment in words.
+pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
+    let verdicts = found.findings.iter().map(|finding| {
+        let words = Words {
+            case,
+            segment,
+            finding,
+        };
+        Verdict {
+            id: finding.obstacle,
+            role: segment.role,
+            name: segment.name.clone(),
+            range: finding.range,
+            bytes: finding.bytes,
+            text: words.text(),
+            command: words.command(),
+        }
+    });
+    Account {
+        range: segment.range,
+        resident: found.resident,
+        large: found.large,
+        small: found.small,
+        verdicts: verdicts.collect(),
+    }
+}
+
+/// `PR_SET_THP_DISABLE` (include/uapi/linux/prctl.h).
+const PR_SET_THP_DISABLE: u32 = 41;
+
+struct Words<'a> {
+    case: &'a Case<'a>,
+    segment: &'a Segment,
+    finding: &'a Finding,
+}
+
+impl Words<'_> {
+    /// The size of a large page, for sentences.
+    fn page(&self) -> String {
+        self.case
+            .pmd
+            .map_or_else(|| "a large page".to_owned(), |p| p.to_string())
+    }
+
+    fn text(&self) -> String {
+        use Obstacle::*;
+        match self.finding.obstacle {
+            ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
+            | ShmemNotAdvised | TextNotCollapsed | Unknown | NoThp | ProcessDisabled
+            | NoHugeAdvised => self.text_of_setting(),
+            Misaligned | ShmemDeny | ShmemSizeOff => self.text_of_shared(),
+            ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
+                self.text_of_pool()
+            }
+            PartlyResident | PartlyMapped | Sparse | Swapped | CopyOnWrite | Merged | Locked
+            | Pinned | NoContiguous | Userfaultfd => self.text_of_pages(),
+            OrdersOff | OrderAtFault | TooSmall | MainStack | ThreadStack | Special
+            | TextUnsupported | FileMisaligned | NoLargeFolios | SmallFolios | PrivateFile => {
+                self.text_of_nothing()
+            }
+        }
+    }
+
+    fn command(&self) -> String {
+        use Obstacle::*;
+        let target = self.case.target;
+        match self.finding.obstacle {
+            ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
+            | ShmemNotAdvised | TextNotCollapsed | Unknown => format!("hugeleaf promote {target}"),
+            PartlyResident | Swapped | PartlyMapped => self.promote_and_grow(),
+            ProcessDisabled => self.enable_thp(),
+            Misaligned => self.place_well(),
+            ShmemDeny => format!(
+                "echo never > {}/shmem_enabled && hugeleaf promote {target}",
+                setting::FOLDER
+            ),
+            ShmemSizeOff => {
+                let path = setting::shmem_knob(self.case).path;
+                format!("echo inherit > {path} && hugeleaf promote {target}")
+            }
+            ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
+                self.command_of_pool()
+            }
+            CopyOnWrite => format!(
+                "# wait until {} has ended, then: hugeleaf promote {target}",
+                self.sharer()
+            ),
+            NoContiguous => self.make_room(),
+            _ => self.comment(),
+        }
+    }
+}
+
+// Settings.
+impl Words<'_> {
+    fn text_of_setting(&self) -> String {
+        let knob = setting::private_knob(self.case);
+        let (path, page) = (knob.path, self.page());
+        match self.finding.obstacle {
+            Obstacle::ThpNever => {
+                format!("THP is off on this host ({path} is never); promotion works all the same")
+            }
+            Obstacle::NotAdvised => format!(
+                "THP is for advised memory only ({path} is madvise), and the program did not \
+                 advise this; promotion works all the same"
+            ),
+            Obstacle::ProcessUnlessAdvised => {
+                "THP is on, and the kernel finds this memory not eligible: the program asked for \
+                 THP in advised memory only (prctl PR_SET_THP_DISABLE with \
+                 PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this"
+                    .to_owned()
+            }
+            Obstacle::SmallSteps => format!(
+                "THP is on, but this memory came in steps smaller than {page}, and khugepaged has \
+                 not been here: {}",
+                self.khugepaged()
+            ),
+            Obstacle::ShmemNever => match setting::tmpfs_mount(self.segment) {
+                Some(folder) => format!(
+                    "the tmpfs on {folder} is mounted without huge=; the address fits, so \
+                     promotion can have it"
+                ),
+                None => format!(
+                    "large pages for shared memory are off ({} is never); the address fits, so \
+                     promotion can have it",
+                    setting::shmem_knob(self.case).path
+                ),
+            },
+            Obstacle::ShmemNotAdvised => format!(
+                "large pages for shared memory are for advised memory only ({} is advise), and the \
+                 program did not advise this; the address fits, so promotion can have it",
+                setting::shmem_knob(self.case).path
+            ),
+            Obstacle::TextNotCollapsed => {
+                "this kernel puts program text on large pages, and khugepaged has not been here"
+                    .to_owned()
+            }
+            Obstacle::NoThp => {
+                "this kernel has no transparent huge pages, and private memory has no other way"
+                    .to_owned()
+            }
+            Obstacle::ProcessDisabled => self.text_of_disabled(),
+            Obstacle::NoHugeAdvised => {
+                "the program said madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which cannot be \
+                 undone from outside"
+                    .to_owned()
+            }
+            _ => format!("the setting could not be read: {}", self.unread()),
+        }
+    }
+
+    fn text_of_disabled(&self) -> String {
+        let name = name_of(self.case.process);
+        let lasting = match name.starts_with("redis") || name.starts_with("valkey") {
+            true => "'disable-thp no' in its configuration lasts past a restart",
+            false => "it is for the program's settings to make that last past a restart",
+        };
+        format!(
+            "the process switched THP off for itself with prctl(PR_SET_THP_DISABLE) (THP_enabled: \
+             0 in its status), and promotion goes by that. A debugger can take it back; all of \
+             {name} stands still while it is attached. {lasting}"
+        )
+    }
+
+    /// Why a setting of THP is not known.
+    fn unread(&self) -> String {
+        let host = self.case.host;
+        let thp = host.thp.known();
+        let error = host
+            .thp
+            .error()
+            .or(host.pmd_page.error())
+            .or(thp.and_then(|t| t.enabled.error()))
+            .or(thp.and_then(|t| t.shmem_enabled.error()));
+        error.map_or_else(|| "it is missing".to_owned(), ToString::to_string)
+    }
+
+    /// When khugepaged would have been everywhere once.
+    fn khugepaged(&self) -> String {
+        let host = self.case.host;
+        let Some(k) = host.thp.known().map(|t| &t.khugepaged) else {
+            return "nothing is known of it".to_owned();
+        };
+        let (Some(pages), Some(sleep)) = (k.pages_to_scan.get(), k.scan_sleep_millis.get()) else {
+            return "its settings could not be read".to_owned();
+        };
+        let each = pages.of(host.base_page);
+        if each.is_zero() {
+            return "it is set to scan nothing".to_owned();
+        }
+        let huge = host.memory.anon_huge.get().unwrap_or_default();
+        let to_scan = host
+            .memory
+            .anon
+            .get()
+            .map_or(self.case.process.resident_anon, |anon| anon - huge);
+        let rounds = to_scan.get().div_ceil(each.get()).max(1);
+        let seconds = rounds.saturating_mul(sleep) / 1000;
+        format!(
+            "it scans {each} every {}, so with {to_scan} of this host's memory to scan it takes \
+             up to {}",
+            duration_millis(sleep),
+            duration(seconds)
+        )
+    }
+
+    /// Only the process itself can take the call back; a debugger makes it do so (see the notes on
+    /// programs in docs/internals/kernel-notes.md).
+    fn enable_thp(&self) -> String {
+        format!(
+            "gdb -nx -batch -p {} -ex 'call (int) prctl({PR_SET_THP_DISABLE}, 0, 0, 0, 0)' && \
+             hugeleaf promote {}",
+            self.case.process.pid, self.case.target
+        )
+    }
+}
+
+// Shared memory.
+impl Words<'_> {
+    fn text_of_shared(&self) -> String {
+        let page = self.page();
+        let knob = format!("{}/shmem_enabled", setting::FOLDER);
+        let value = setting::shmem_top(self.case).unwrap_or("unknown");
+        match self.finding.obstacle {
+            Obstacle::ShmemDeny => {
+                format!("{knob} is deny, which forbids large pages in shared memory altogether")
+            }
+            Obstacle::ShmemSizeOff => {
+                let own = setting::shmem_knob(self.case);
+                format!(
+                    "{} is {}, and promotion of shared memory goes by that one",
+                    own.path,
+                    own.value.unwrap_or_default()
+                )
+            }
+            _ => match setting::tmpfs_mount(self.segment) {
+                Some(folder) => format!(
+                    "mapped at an address that does not fit {page} pages: the tmpfs on {folder} \
+                     was mounted without huge= then. It cannot be promoted before a restart"
+                ),
+                None if setting::shmem_places_well(self.case, self.segment) => format!(
+                    "mapped at an address that does not fit {page} pages, while {knob} was never; \
+                     it is {value} now. It cannot be promoted before a restart"
+                ),
+                None => format!(
+                    "mapped at an address that does not fit {page} pages, because {knob} is \
+                     {value}. It cannot be promoted before a restart"
+                ),
+            },
+        }
+    }
+
+    fn place_well(&self) -> String {
+        let process = self.case.process;
+        if setting::shmem_places_well(self.case, self.segment) {
+            return restart(None, process);
+        }
+        let knob = match setting::tmpfs_mount(self.segment) {
+            Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
+            None => format!("echo advise > {}/shmem_enabled", setting::FOLDER),
+        };
+        restart(Some(knob), process)
+    }
+}
+
+// Pools.
+impl Words<'_> {
+    fn text_of_pool(&self) -> String {
+        let Some(pool) = hugetlb::pool(self.case, self.segment) else {
+            return "no pool".to_owned();
+        };
+        let (size, len) = (pool.size, self.segment.range.len());
+        let need = size.pages_for(len);
+        let had = hugetlb::to_be_had(pool);
+        match self.finding.obstacle {
+            Obstacle::PoolShort => format!(
+                "the pool of {size} pages is {} pages short: this segment needs {need}, and {had} \
+                 are free and not promised",
+                hugetlb::short(pool, self.segment)
+            ),
+            Obstacle::CgroupReservation | Obstacle::CgroupFault => self.text_of_cgroup(size),
+            Obstacle::ShmGroup => format!(
+                "SysV memory on {size} pages is for group {} (vm.hugetlb_shm_group), which this \
+                 process is not in; its memlock limit of {} does not stand in for that",
+                self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0),
+                self.memlock()
+            ),
+            Obstacle::Memlock => format!(
+                "SysV memory on {size} pages counts against the memlock limit, which is {} for \
+                 this process and must be {len}",
+                self.memlock()
+            ),
+            _ => format!(
+                "the pool has {had} free pages of {size}, enough for the {need} of this segment: \
+                 the program did not ask for them, or started before they were there"
+            ),
+        }
+    }
+
+    fn text_of_cgroup(&self, size: PageSize) -> String {
+        let len = self.segment.range.len();
+        let reserve = self.finding.obstacle == Obstacle::CgroupReservation;
+        let room = if reserve {
+            hugetlb::reservation_room
+        } else {
+            hugetlb::fault_room
+        };
+        let tightest = hugetlb::tightest(self.case, size, room);
+        let path = tightest.map_or("", |(g, _)| g.path.as_str());
+        let left = tightest.and_then(|(_, l)| room(l)).unwrap_or_default();
+        if reserve {
+            format!(
+                "cgroup {path} may reserve {left} more on {size} pages, and this segment needs \
+                 {len}: mapping it on them fails"
+            )
+        } else {
+            format!(
+                "cgroup {path} may touch {left} more on {size} pages, and this segment needs \
+                 {len}: mapping it on them succeeds, and touching it ends in SIGBUS"
+            )
+        }
+    }
+
+    fn memlock(&self) -> Bytes {
+        self.case.process.memlock.get().unwrap_or_default()
+    }
+
+    fn command_of_pool(&self) -> String {
+        let process = self.case.process;
+        let Some(pool) = hugetlb::pool(self.case, self.segment) else {
+            return self.comment();
+        };
+        let len = self.segment.range.len();
+        let step = match self.finding.obstacle {
+            Obstacle::PoolShort => {
+                let short = hugetlb::short(pool, self.segment).get();
+                let total = pool.total.get().unwrap_or_default().get() + short;
+                format!(
+                    "echo {total} > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+                    pool.size.bytes().get() / 1024
+                )
+            }
+            Obstacle::CgroupReservation | Obstacle::CgroupFault => {
+                return self.raise_limit(pool.size);
+            }
+            Obstacle::ShmGroup => {
+                let group = self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0);
+                return format!(
+                    "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
+                     restart {}",
+                    process.uid,
+                    name_of(process)
+                );
+            }
+            Obstacle::Memlock => {
+                let group = process.groups.iter().find(|g| **g != 0);
+                match group {
+                    Some(group) => format!("sysctl -w vm.hugetlb_shm_group={group}"),
+                    None => {
+                        return format!(
+                            "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={}), then \
+                             restart {}",
+                            len.get(),
+                            name_of(process)
+                        );
+                    }
+                }
+            }
+            _ => return ask_for_them(process),
+        };
+        restart(Some(step), process)
+    }
+
+    fn raise_limit(&self, size: PageSize) -> String {
+        let reserve = self.finding.obstacle == Obstacle::CgroupReservation;
+        let room = if reserve {
+            hugetlb::reservation_room
+        } else {
+            hugetlb::fault_room
+        };
+        let Some((group, limit)) = hugetlb::tightest(self.case, size, room) else {
+            return self.comment();
+        };
+        let usage = if reserve {
+            &limit.reservation_usage
+        } else {
+            &limit.fault_usage
+        };
+        let need = usage.get().unwrap_or_default() + self.segment.range.len();
+        let most = size.pages_for(need).of(size).get();
+        let name = cgroups::name_of(size);
+        let file = match (group.version, reserve) {
+            (2, true) => format!("hugetlb.{name}.rsvd.max"),
+            (2, false) => format!("hugetlb.{name}.max"),
+            (_, true) => format!("hugetlb.{name}.rsvd.limit_in_bytes"),
+            (_, false) => format!("hugetlb.{name}.limit_in_bytes"),
+        };
+        let step = format!(
+            "echo {most} > {}",
+            shell_word(&format!("{}/{file}", group.folder))
+        );
+        restart(Some(step), self.case.process)
+    }
+}
+
+// Pages.
+impl Words<'_> {
+    fn text_of_pages(&self) -> String {
+        let (page, f) = (self.page(), self.finding);
+        match f.obstacle {
+            Obstacle::PartlyResident => format!(
+                "{}% of these pages are in memory; large pages would fill up the rest, {} more",
+                self.percent(),
+                f.missing
+            ),
+            Obstacle::PartlyMapped => format!(
+                "shared memory of which this process has touched {}%; promotion goes by all \
+                 processes it is given",
+                self.percent()
+            ),
+            Obstacle::Sparse => format!(
+                "only {}% of these pages are in memory; large pages would cost {} more",
+                self.percent(),
+                f.missing
+            ),
+            Obstacle::Swapped => format!(
+                "{} of it is in swap; promotion would bring that back into memory",
+                f.swapped
+            ),
+            Obstacle::CopyOnWrite => format!(
+                "shared copy-on-write with {}; a large page would be a copy, {} more memory",
+                self.sharer(),
+                f.bytes
+            ),
+            Obstacle::Merged => match self.segment.merged {
+                Bytes::ZERO => "registered for merging with equal pages (KSM), which works on \
+                                single pages"
+                    .to_owned(),
+                merged => format!("KSM merged {merged} of it with equal pages to save memory"),
+            },
+            Obstacle::Locked => format!(
+                "mlock of a piece cut the mapping here, in the middle of {page}: a large page \
+                 cannot lie in two mappings"
+            ),
+            Obstacle::Pinned => format!(
+                "{} of this process is pinned for device I/O (VmPin), most likely here: /proc does \
+                 not say where. Pinned pages cannot move",
+                self.case.process.pinned
+            ),
+            Obstacle::NoContiguous => self.text_of_blocks(),
+            _ => "userfaultfd watches this memory, and a large page could fill up pages that its \
+                  handler waits for"
+                .to_owned(),
+        }
+    }
+
+    fn text_of_blocks(&self) -> String {
+        let host = self.case.host;
+        let page = self.page();
+        let free = host.memory.free.get().unwrap_or_default();
+        let kept = host.limits.min_free.get().unwrap_or_default();
+        format!(
+            "no free block of {page} is left: {free} of memory are free, in smaller blocks. \
+             Compaction could join up to {} of that",
+            free - kept
+        )
+    }
+
+    fn make_room(&self) -> String {
+        let host = self.case.host;
+        let free = host.memory.free.get().unwrap_or_default();
+        let kept = host.limits.min_free.get().unwrap_or_default();
+        let page = self.case.pmd.map_or(Bytes::ZERO, |p| p.bytes());
+        let target = self.case.target;
+        if free - kept >= page {
+            format!("echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote {target}")
+        } else {
+            format!(
+                "sync && echo 1 > /proc/sys/vm/drop_caches && echo 1 > \
+                 /proc/sys/vm/compact_memory    # then: hugeleaf promote {target}"
+            )
+        }
+    }
+
+    /// How much of the stretch is resident, in whole percent, rounded down.
+    fn percent(&self) -> u64 {
+        let (f, bytes) = (self.finding, self.finding.bytes.get());
+        let whole = f.bytes + f.missing + f.swapped;
+        u64::try_from(u128::from(bytes) * 100 / u128::from(whole.get().max(1))).unwrap_or(100)
+    }
+
+    fn promote_and_grow(&self) -> String {
+        // Rounded down to tens: a figure to type, not one to measure by.
+        let percent = (self.percent() / 10 * 10).max(10);
+        format!(
+            "hugeleaf promote --min-resident {percent}% {}",
+            self.case.target
+        )
+    }
+
+    /// Who shares pages copy-on-write, as far as the family tells.
+    fn sharer(&self) -> String {
+        let process = self.case.process;
+        match process.children.as_slice() {
+            [] => format!("its parent {}", process.parent),
+            [child] => format!("its child {child}"),
+            [first, rest @ ..] => format!("its child {first} and {} more", rest.len()),
+        }
+    }
+}
+
+// Where nothing is to be done, or nothing that is a command.
+impl Words<'_> {
+    fn text_of_nothing(&self) -> String {
+        let (page, segment) = (self.page(), self.segment);
+        match self.finding.obstacle {
+            Obstacle::OrdersOff | Obstacle::OrderAtFault => self.text_of_order(),
+            Obstacle::TooSmall => format!("no whole {page} page fits here"),
+            Obstacle::MainStack => {
+                "the stack of the main thread: promotion leaves it alone, since \
+                                    it grows and shrinks with the program"
+                    .to_owned()
+            }
+            Obstacle::ThreadStack => "the stack of a thread: the kernel keeps it off large pages \
+                                      (MAP_STACK, nh in VmFlags), and only the program can undo \
+                                      that"
+                .to_owned(),
+            Obstacle::Special => {
+                "memory of a device or of the kernel itself, which is mapped as it is".to_owned()
+            }
+            Obstacle::TextUnsupported => format!(
+                "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no \
+                 file system here has shown large folios{}",
+                self.on_file_system()
+            ),
+            Obstacle::FileMisaligned => {
+                format!("the file is mapped where its offset does not fit {page} pages")
+            }
+            Obstacle::NoLargeFolios => format!(
+                "the page cache of this file is in base pages: no large folios{}",
+                self.on_file_system()
+            ),
+            Obstacle::SmallFolios => format!(
+                "the file was read into the page cache in pieces smaller than {page}{}",
+                self.on_file_system()
+            ),
+            _ => format!(
+                "private copies of pages of {}, which the kernel makes one by one",
+                if segment.name.is_empty() {
+                    "a file"
+                } else {
+                    &segment.name
+                }
+            ),
+        }
+    }
+
+    fn text_of_order(&self) -> String {
+        let page = self.page();
+        match self.order() {
+            Some((size, true)) => format!(
+                "too small for {page}; {size} pages are on, and given at first touch only: /proc \
+                 does not tell whether they were"
+            ),
+            Some((size, false)) => format!(
+                "too small for {page}; {size} would fit, and that size is off on this host ({})",
+                self.order_knob(size)
+            ),
+            None => format!("too small for {page}"),
+        }
+    }
+
+    fn order(&self) -> Option<(PageSize, bool)> {
+        let thp = self.case.host.thp.known()?;
+        setting::largest_that_fits(self.case, thp, self.segment, self.finding.range)
+    }
+
+    fn order_knob(&self, size: PageSize) -> String {
+        let shared = is_shared_memory(self.segment);
+        of_size(size, if shared { "shmem_enabled" } else { "enabled" })
+    }
+
+    fn on_file_system(&self) -> String {
+        let fs = self.segment.file_system.as_ref();
+        fs.map_or_else(String::new, |fs| format!(" ({fs})"))
+    }
+
+    /// What to do, where that is no command.
+    fn comment(&self) -> String {
+        let (page, process) = (self.page(), self.case.process);
+        let name = name_of(process);
+        match self.finding.obstacle {
+            Obstacle::NoHugeAdvised => format!(
+                "# {name} must not call madvise(MADV_NOHUGEPAGE): see its settings and its \
+                 allocator's"
+            ),
+            Obstacle::Userfaultfd => {
+                format!(
+                    "# let {name} finish with userfaultfd, then: hugeleaf promote {}",
+                    self.case.target
+                )
+            }
+            Obstacle::Locked => {
+                format!(
+                    "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
+                )
+            }
+            Obstacle::Pinned => format!(
+                "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, vfio), \
+                 then: hugeleaf promote {}",
+                self.case.target
+            ),
+            Obstacle::OrdersOff => self.order().map_or_else(
+                || "# nothing to do".to_owned(),
+                |(size, _)| {
+                    format!(
+                        "# a choice for the whole host: echo always > {}, then restart {name}",
+                        self.order_knob(size)
+                    )
+                },
+            ),
+            Obstacle::OrderAtFault => format!("hugeleaf mem --orders {}", self.case.target),
+            Obstacle::FileMisaligned => format!(
+                "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
+                self.case.pmd.map_or(0, |p| p.bytes().get())
+            ),
+            Obstacle::SmallFolios => "# nothing to do from outside; the program can advise \
+                                      MADV_HUGEPAGE before its first read"
+                .to_owned(),
+            Obstacle::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
+            _ => "# nothing to do".to_owned(),
+        }
+    }
+}
+
+/// The unit to restart, as a shell takes it, where the process belongs to a service of the system.
+fn service(process: &Process) -> Option<String> {
+    let unit = process.unit.as_deref()?;
+    (unit.ends_with(".service") && !unit.starts_with("user@")).then(|| shell_word(unit))
+}
+
+/// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
+/// end the comment included.
+fn name_of(process: &Process) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    process.name.chars().map(safe).collect()
+}
+
+/// A step, and the one restart that it takes.
+fn restart(step: Option<String>, process: &Process) -> String {
+    let name = name_of(process);
+    match (step, service(process)) {
+        (Some(step), Some(unit)) => format!("{step} && systemctl restart {unit}"),
+        (Some(step), None) => format!("{step}    # then restart {name} once"),
+        (None, Some(unit)) => format!("systemctl restart {unit}"),
+        (None, None) => format!("# restart {name} once"),
+    }
+}
+
+/// Settings by which programs take memory from a pool.
+const ASKING: &[(&str, &str)] = &[
+    ("postgres", "huge_pages = on"),
+    ("mysqld", "large-pages"),
+    ("mariadbd", "large-pages"),
+    ("java", "-XX:+UseLargePages"),
+    ("oracle", "use_large_pages = only"),
+    ("ora_", "use_large_pages = only"),
+];
+
+/// The program must ask for pages of the pool, and start again.
+fn ask_for_them(process: &Process) -> String {
+    let name = name_of(process);
+    let setting = ASKING.iter().find(|(n, _)| name.starts_with(n));
+    let how = setting.map_or_else(String::new, |(_, setting)| format!(" ({setting})"));
+    match service(process) {
+        Some(unit) => format!("# let {name} ask for them{how}, then: systemctl restart {unit}"),
+        None => format!("# let {name} ask for them{how}, then restart it once"),
+    }
+}
+
+/// Seconds as people say them: the two largest units.
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn duration_millis(millis: u64) -> String {
+    match millis {
+        n if n % 1000 == 0 => duration(n / 1000),
+        n => format!("{n} ms"),
+    }
+}

@@ -1,0 +1,35 @@
+//! What hugeleaf measures when nobody brings a server: `oltp`, an SQLite database held wholly in
+//! its page cache, read and updated by random keys, in a process of its own.
+//!
+//! The page cache is one private anonymous mapping ([`Ready::segment`]), populated on base pages
+//! and aligned so that whole large pages fit: the kind of memory that a running database server
+//! has. One thread works on one connection, because connections of an in-memory database share
+//! pages only through SQLite's shared cache, whose table locks would be measured instead of
+//! memory; and because one busy thread leaves the other processors to whoever moves the memory.
+//!
+//! The process is steered over its standard input, a Unix socket whose other end the parent holds
+//! (see [`protocol`]). When that end closes, however that happens, the process ends: it never
+//! outlives its parent.
+//!
+//! This crate must not judge or draw anything, and knows nothing of experiments: `hugeleaf-proof`
+//! measures it as it measures any server. It reads no files: what it must know of the host, its
+//! caller tells it in [`Settings`].
+//!
+//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side.
+
+mod client;
+mod database;
+mod error;
+mod kernel;
+mod oltp;
+mod pagecache;
+pub mod protocol;
+mod serve;
+
+pub use client::Client;
+pub use database::{Database, Row};
+pub use error::OltpError;
+pub use kernel::RemoteKernel;
+pub use oltp::{Oltp, Program, Settings, default_cache};
+pub use protocol::{Progress, Ready, Stage, Stats};
+pub use serve::serve;

@@ -1,0 +1,280 @@
+//! The workload's own process: one thread at work on the database, one that answers the parent.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hugeleaf_sys::{Advice, Kernel, RealKernel, advise_own};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::database::{Database, Row};
+use crate::pagecache::PageCache;
+use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Stage, Stats};
+use crate::{OltpError, oltp};
+
+/// One operation in this many is an update.
+const UPDATE_EVERY: u64 = 10;
+
+/// One operation in this many is timed: two looks at the clock cost a tenth of a read. No multiple
+/// of it falls together with the mix, which is drawn at random.
+const SAMPLE_EVERY: u64 = 8;
+
+/// Most operations that are done before the load counts.
+const WARM_OPERATIONS: u64 = 1_000_000;
+
+/// What both threads see.
+#[derive(Debug)]
+struct Shared {
+    operations: AtomicU64,
+    updates: AtomicU64,
+    /// Latencies in nanoseconds since the last time they were asked for.
+    latencies: Mutex<Histogram<u64>>,
+    began: Mutex<Option<Instant>>,
+}
+
+/// Runs the workload in this process, steered over standard input, which has to be a stream
+/// socket; returns only where it was not told to begin. The process ends with status 0 when the
+/// other end closes or says `quit`, and with status 1, its reason told, when the load fails.
+///
+/// Call it before anything else in the process has used SQLite.
+///
+/// # Errors
+/// Standard input is no socket, or its first line is no `start`.
+pub fn serve() -> Result<std::convert::Infallible, OltpError> {
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let reader = UnixStream::from(input);
+    // A terminal or a pipe is refused here and not later with a puzzling error.
+    reader.local_addr()?;
+    let writer = Arc::new(Mutex::new(reader.try_clone()?));
+    let shared = Arc::new(Shared {
+        operations: AtomicU64::new(0),
+        updates: AtomicU64::new(0),
+        latencies: Mutex::new(new_histogram()),
+        began: Mutex::new(None),
+    });
+    let (sender, receiver) = mpsc::channel();
+    let control = Control {
+        shared: Arc::clone(&shared),
+        writer: Arc::clone(&writer),
+    };
+    std::thread::Builder::new()
+        .name("control".into())
+        .stack_size(256 * 1024)
+        .spawn(move || control.run(reader, &sender))?;
+    let Ok(settings) = receiver.recv() else {
+        return Err(OltpError::Answer("no start".into()));
+    };
+    let Err(error) = work(&settings, &shared, &writer);
+    say(&writer, &Event::Failed(error.to_string()));
+    std::process::exit(1)
+}
+
+struct Start {
+    cache: Bytes,
+    align: PageSize,
+    seed: u64,
+}
+
+/// Builds the database, then reads and updates it for ever.
+fn work(
+    start: &Start,
+    shared: &Shared,
+    writer: &Mutex<UnixStream>,
+) -> Result<std::convert::Infallible, OltpError> {
+    oltp::check_size(start.cache, start.align)?;
+    let mut progress = |p: Progress| say(writer, &Event::Progress(p));
+    let base = RealKernel::new().base_page();
+    let cache = PageCache::install(start.cache, start.align, base, &mut progress)?;
+    let database = Database::open(start.seed)?;
+    let rows = fill(&database, &cache, &mut progress)?;
+    let mut load = Load {
+        row: database.row()?,
+        rows,
+        random: fastrand::Rng::with_seed(start.seed),
+        operations: 0,
+        updates: 0,
+    };
+    warm(&mut load, &mut progress)?;
+    let ready = Ready {
+        rows,
+        segment: cache.segment(),
+        outside: cache.outside(),
+    };
+    *lock(&shared.began) = Some(Instant::now());
+    say(writer, &Event::Ready(ready));
+    let (operations, updates) = (load.operations, load.updates);
+    loop {
+        for _ in 1..SAMPLE_EVERY {
+            load.step()?;
+        }
+        let before = Instant::now();
+        load.step()?;
+        let nanoseconds = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        lock(&shared.latencies).saturating_record(nanoseconds);
+        let done = load.operations - operations;
+        shared.operations.store(done, Ordering::Relaxed);
+        shared
+            .updates
+            .store(load.updates - updates, Ordering::Relaxed);
+    }
+}
+
+/// Inserts rows until nearly all slots of the page cache are taken; what is left is for the pages
+/// that SQLite needs now and then beside the table's.
+fn fill(
+    database: &Database,
+    cache: &PageCache,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, OltpError> {
+    const BETWEEN_WORDS: Duration = Duration::from_millis(50);
+    let spare = (cache.slots() / 64).max(128);
+    let full = cache.slots().saturating_sub(spare);
+    let mut said = Instant::now();
+    let rows = database.fill(&mut |_| {
+        let used = cache.used();
+        if said.elapsed() > BETWEEN_WORDS {
+            said = Instant::now();
+            progress(Progress {
+                stage: Stage::Fill,
+                done: used * cache.slot().get(),
+                total: full * cache.slot().get(),
+            });
+        }
+        used < full
+    })?;
+    Ok(rows)
+}
+
+/// Runs the load until processor caches and allocator are in their steady state.
+fn warm(load: &mut Load<'_>, progress: &mut dyn FnMut(Progress)) -> Result<(), OltpError> {
+    const STEP: u64 = 1 << 15;
+    let total = load.rows.min(WARM_OPERATIONS);
+    while load.operations < total {
+        for _ in 0..STEP {
+            load.step()?;
+        }
+        progress(Progress {
+            stage: Stage::Warm,
+            done: load.operations.min(total),
+            total,
+        });
+    }
+    Ok(())
+}
+
+struct Load<'c> {
+    row: Row<'c>,
+    rows: u64,
+    random: fastrand::Rng,
+    operations: u64,
+    updates: u64,
+}
+
+impl Load<'_> {
+    /// One operation on a random key.
+    fn step(&mut self) -> Result<(), OltpError> {
+        let key = self.random.u64(1..=self.rows);
+        self.operations += 1;
+        if self.random.u64(0..UPDATE_EVERY) == 0 {
+            self.updates += 1;
+            self.row.update(key, self.operations)
+        } else {
+            self.row.read(key).map(drop)
+        }
+    }
+}
+
+/// The thread that answers the parent.
+struct Control {
+    shared: Arc<Shared>,
+    writer: Arc<Mutex<UnixStream>>,
+}
+
+impl Control {
+    /// Reads requests until there are no more, then ends the process: nobody is left to work for.
+    fn run(self, reader: UnixStream, start: &mpsc::Sender<Start>) {
+        let mut reader = BufReader::new(reader);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let limited = &mut (&mut reader).take(LINE_LIMIT as u64);
+            match limited.read_line(&mut line) {
+                Ok(n) if n > 0 && line.ends_with('\n') => {}
+                // The other end is closed, or it speaks another language.
+                _ => std::process::exit(0),
+            }
+            match Request::parse(line.trim_end_matches('\n')) {
+                Ok(Request::Start { cache, align, seed }) => {
+                    // Whoever is at work already takes no second start.
+                    let _ = start.send(Start { cache, align, seed });
+                }
+                Ok(Request::Stats) => say(&self.writer, &Event::Stats(self.stats())),
+                Ok(Request::Advise { advice, ranges }) => {
+                    say(&self.writer, &advise(&ranges, advice));
+                }
+                Ok(Request::Quit) => std::process::exit(0),
+                Err(error) => {
+                    say(&self.writer, &Event::Failed(error.to_string()));
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        // Taken and replaced under the lock, read outside: the load waits for a swap only.
+        let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), new_histogram());
+        let began = *lock(&self.shared.began);
+        let nanoseconds = began.map_or(0, |b| b.elapsed().as_nanos());
+        Stats {
+            operations: self.shared.operations.load(Ordering::Relaxed),
+            updates: self.shared.updates.load(Ordering::Relaxed),
+            nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
+            cpu_nanoseconds: cpu_nanoseconds(),
+            samples: latencies.len(),
+            p50_nanoseconds: latencies.value_at_quantile(0.5),
+            p99_nanoseconds: latencies.value_at_quantile(0.99),
+        }
+    }
+}
+
+/// Processor time of this process: all but nothing of it is the load's.
+fn cpu_nanoseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds * 1_000_000_000 + nanoseconds
+}
+
+/// Goes through the ranges as process_madvise(2) does.
+fn advise(ranges: &[Range], advice: Advice) -> Event {
+    let mut done = Bytes::ZERO;
+    for range in ranges {
+        match advise_own(*range, advice) {
+            Ok(()) => done += range.len(),
+            Err(error) if done.is_zero() => return Event::Errno(error.errno.raw_os_error()),
+            Err(_) => break,
+        }
+    }
+    Event::Advised(done)
+}
+
+/// From a nanosecond to a minute, three digits.
+fn new_histogram() -> Histogram<u64> {
+    const MINUTE: u64 = 60_000_000_000;
+    Histogram::new_with_bounds(1, MINUTE, 3).expect("the bounds are constants that it takes")
+}
+
+/// Sends a line; a parent that is gone is noticed where requests are read.
+fn say(writer: &Mutex<UnixStream>, event: &Event) {
+    let _ = lock(writer).write_all(format!("{event}\n").as_bytes());
+}
+
+/// A thread that panicked with the lock held has left nothing half done that matters here.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

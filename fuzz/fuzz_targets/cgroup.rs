@@ -1,0 +1,22 @@
+//! `cgroup` of a process, and the limits of a hugetlb controller.
+#![no_main]
+
+use hugeleaf_host::process::stat::{parse_cgroup, unit_of};
+use hugeleaf_host::system::cgroups::{hits_of, limit_of, own_in};
+use hugeleaf_units::{Bytes, PageSize};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let text = hugeleaf_fuzz::text(data);
+    if let Some(path) = parse_cgroup(&text) {
+        let _ = unit_of(&path);
+    }
+    let _ = unit_of(&text);
+    let _ = own_in(&text);
+    let _ = hits_of(&text);
+    for shift in [16, 21, 30] {
+        if let Ok(size) = PageSize::new(Bytes(1 << shift)) {
+            let _ = limit_of(&text, size);
+        }
+    }
+});

@@ -1,0 +1,9 @@
+//! `limits` of a process.
+#![no_main]
+
+use hugeleaf_host::process::stat::parse_memlock;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let _ = parse_memlock(&hugeleaf_fuzz::text(data));
+});

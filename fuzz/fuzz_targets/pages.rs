@@ -1,0 +1,11 @@
+//! The pages of a captured process: what is written reads back as the same.
+#![no_main]
+
+use hugeleaf_host::process::pages::{parse_pages, write_pages};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(runs) = parse_pages(&hugeleaf_fuzz::text(data)) {
+        assert_eq!(parse_pages(&write_pages(&runs)), Ok(runs));
+    }
+});

@@ -1,0 +1,20 @@
+//! Pages of metrics and what is picked from them. The first line is the selector.
+#![no_main]
+
+use hugeleaf_proof::metric::prometheus::{Selected, Selector, parse, quantile, select};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let text = hugeleaf_fuzz::text(data);
+    let (first, page) = text.split_once('\n').unwrap_or(("up", &text));
+    let Ok(page) = parse(page) else { return };
+    let Ok(selector) = first.parse::<Selector>() else {
+        return;
+    };
+    let _ = selector.to_string();
+    if let Ok(Selected::Buckets(counts)) = select(&page, &selector, true) {
+        for q in [0.5, 0.99] {
+            let _ = quantile(q, &counts);
+        }
+    }
+});

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# hugeleaf's own benchmarks. Raw samples, with host, kernel, settings and command, go to
+# bench/runs/DATE-HOST/; the README quotes them from there.
+#
+# usage: scripts/bench.sh [--smoke] [NAME…]
+#
+# Names: promote latency shared servers simulate; none means all. --smoke takes small sizes, one
+# round and unoptimised programs, and keeps nothing: it shows that everything still runs.
+# At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+smoke=()
+if [ "${1:-}" = --smoke ]; then
+    smoke=(--smoke)
+    shift
+fi
+names=${*:-promote latency shared servers simulate}
+
+if [ ${#smoke[@]} -gt 0 ]; then
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+    profile=(--profile dev)
+    folder=debug
+else
+    out="bench/runs/$(date +%F)-$(hostname -s)"
+    mkdir -p "$out"
+    profile=(--release)
+    folder=release
+fi
+target=${CARGO_TARGET_DIR:-target}/$folder
+
+cargo build --locked --quiet "${profile[@]}" \
+    --package hugeleaf-cli --bin hugeleaf \
+    --package hugeleaf-host --example hold \
+    --package hugeleaf-change --example bench_promote \
+    --package hugeleaf-proof --example simulate
+
+must_reach() {
+    # cargo bench knows the profile by its name only.
+    local name=bench
+    [ ${#smoke[@]} -eq 0 ] || name=dev
+    cargo bench --locked --quiet --profile "$name" --package hugeleaf-cli --bench must_reach -- \
+        "${smoke[@]}" --out "$PWD_OUT" "$@"
+}
+
+# The driver runs in the folder of its package.
+case $out in
+/*) PWD_OUT=$out ;;
+*) PWD_OUT=$PWD/$out ;;
+esac
+
+for name in $names; do
+    echo "== $name"
+    case $name in
+    promote)
+        if [ "$(id -u)" != 0 ]; then
+            echo "not run: promote: needs root (CAP_SYS_NICE)"
+        elif [ ${#smoke[@]} -gt 0 ]; then
+            "$target/examples/bench_promote" --size 16M --pairs 1 --out "$out/promote.json"
+        else
+            "$target/examples/bench_promote" --size 2G --pairs 20 --out "$out/promote.json"
+        fi
+        ;;
+    latency | shared | servers) must_reach "$name" ;;
+    simulate)
+        # Recordings of this kind of machine, made with the example record_noise.
+        experiments=5000
+        noise=$(find bench -name 'noise*.json' 2>/dev/null | sort || true)
+        if [ ${#smoke[@]} -gt 0 ]; then
+            experiments=20
+            noise=$out/noise.json
+            awk 'BEGIN { srand(1); printf "{\"host\":\"made up\",\"kernel\":\"-\",\"command\":\"awk\",\"interval_seconds\":2,\"samples\":["
+                         for (i = 0; i < 200; i++) printf "%s%f", i ? "," : "", 100 + rand(); print "]}" }' >"$noise"
+        fi
+        if [ -z "$noise" ]; then
+            echo "not run: simulate: no recording bench/**/noise*.json"
+        else
+            # shellcheck disable=SC2086 # a list of files without spaces
+            "$target/examples/simulate" --experiments "$experiments" --json $noise >"$out/simulate.json"
+            echo "  written: $out/simulate.json"
+        fi
+        ;;
+    *)
+        echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
+        echo "  next: scripts/bench.sh promote latency shared servers simulate" >&2
+        exit 2
+        ;;
+    esac
+done

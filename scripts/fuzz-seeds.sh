@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Gives every fuzz target something true to start from: the captured hosts under fixtures/ and the
+# files of this host. What is already in fuzz/corpus stays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Copies files, as many as are there, into the corpus of a target.
+seed() { # TARGET FILE…
+    local target=$1 file name
+    shift
+    mkdir -p "fuzz/corpus/$target"
+    for file in "$@"; do
+        name=$(printf '%s' "$file" | tr '/ ' '__' | tail -c 120)
+        # Reading a file of a process that has just ended fails: that is no seed.
+        head -c 65536 "$file" >"fuzz/corpus/$target/$name" 2>/dev/null || rm -f "fuzz/corpus/$target/$name"
+    done
+}
+
+line() { # TARGET TEXT…
+    local target=$1 text
+    shift
+    mkdir -p "fuzz/corpus/$target"
+    for text in "$@"; do
+        printf '%b' "$text" >"fuzz/corpus/$target/text-$(printf '%s' "$text" | cksum | cut -d' ' -f1)"
+    done
+}
+
+shopt -s nullglob globstar
+seed maps fixtures/**/maps /proc/self/maps /proc/1/maps
+seed smaps fixtures/**/smaps fixtures/**/smaps_rollup /proc/self/smaps /proc/self/smaps_rollup
+seed numa_maps fixtures/**/numa_maps /proc/self/numa_maps
+seed process_status fixtures/**/proc/*/stat fixtures/**/status /proc/self/stat /proc/self/status /proc/2/stat /proc/2/status
+seed limits fixtures/**/limits /proc/self/limits
+seed cgroup fixtures/**/proc/*/cgroup fixtures/**/hugetlb.* /proc/self/cgroup /proc/1/cgroup
+seed mounts fixtures/**/mounts fixtures/**/mountinfo /proc/self/mounts /proc/self/mountinfo
+seed meminfo fixtures/**/meminfo /proc/meminfo /sys/devices/system/node/node*/meminfo
+seed buddyinfo fixtures/**/buddyinfo /proc/buddyinfo
+seed kernel_log fixtures/**/dmesg
+seed sysctl fixtures/**/sysctl.conf fixtures/**/sysctl.d/* /etc/sysctl.conf /etc/sysctl.d/*
+seed auxv fixtures/**/auxv /proc/self/auxv
+seed pages fixtures/**/pages
+seed noise bench/noise/*.json fixtures/**/noise*.json crates/proof/tests/**/*.json
+seed result bench/runs/**/prove*.json crates/proof/tests/**/*.json
+seed prometheus fixtures/**/*.prom
+seed metric_text fixtures/**/redis-info*
+
+line kernel_log '<4>[    1.0] HugeTLB: allocating 100 of page size 2.00 MiB failed.  Only allocated 40 hugepages.\n'
+line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
+line units 2M 64K 1G,2M,64K 'hugetlb:2M,thp:2M!' 18446744073709551615 16E
+line target 1234 tree:1234 postgres postgresql.service /system.slice/redis.service
+line pages '7f0000000000-7f0000200000 ph\n7f0000200000-7f0000201000 s\n'
+line protocol 'stats' 'quit' 'start cache=1048576 align=2097152 seed=7' \
+    'advise collapse 7f0000000000-7f0000200000,7f0000400000-7f0000600000' 'advise cold 1000-2000' \
+    'progress fill 10 100' 'ready rows=9 start=7f0000000000 end=7f0000200000 outside=0' \
+    'stats ops=1 updates=1 nanos=1 samples=1 p50_nanos=1 p99_nanos=1' 'advised 4096' 'errno 11' 'failed no room'
+line metric_spec 'cmd:cat /tmp/n' 'gauge:lower:cmd:cat /tmp/n' 'redis:127.0.0.1:6379' 'postgres:host=/run/postgresql' \
+    'mysql:mysql://root@127.0.0.1/db' 'http://127.0.0.1:9187/metrics#pg_stat_database_xact_commit'
+line prometheus 'a_total{x="y"}\n# HELP a b\n# TYPE a counter\na_total{x="y",z="\\"q\\""} 12 1395066363000\n' \
+    'p99(h)\n# TYPE h histogram\nh_bucket{le="0.1"} 3\nh_bucket{le="+Inf"} 5\nh_sum 1.5\nh_count 5\n'
+line metric_text '# Stats\r\ntotal_commands_processed:123\r\nused_memory:100\r\n' '$30\r\ntotal_commands_processed:1\r\n\r\n'
+line noise '{"host":"h","kernel":"6","command":"c","interval_seconds":0.5,"samples":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}'
+line host_tree '\x0always [madvise] never\n' '\x0fcgroup /sys/fs/cgroup/hugetlb cgroup rw,hugetlb 0 0\n' '\x0b0-1,3\n'
+line process_tree '\x0100-200 rw-p 0 00:00 0\nRss: 4 kB\n' '\x02(a) S 1\n' '\x0ca\n'
+find fuzz/corpus -type f | wc -l | sed 's/$/ seeds/'

@@ -1,0 +1,68 @@
+#!/bin/sh
+# Installs the servers that the third tier of tests runs, the debugger that the guide's page on
+# MariaDB calls, and smem for the benchmarks, where that is possible: as root, with apt.
+# Starts no service: the tests start servers of their own, in temporary folders.
+# Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
+set -u
+
+say() { echo "install-test-deps: $*"; }
+
+have() {
+    case $1 in
+    postgresql) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null 2>&1 ;;
+    redis-server) command -v redis-server >/dev/null 2>&1 ;;
+    mariadb-server) command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] ;;
+    *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
+missing() {
+    for package in postgresql redis-server mariadb-server gdb smem; do
+        have "$package" || printf '%s ' "$package"
+    done
+}
+
+# Debian's way to say that nothing may be started (policy-rc.d, exit status 101). A file that is
+# there already is put back as it was.
+policy=/usr/sbin/policy-rc.d
+kept=
+
+restore_policy() {
+    if [ -n "$kept" ]; then
+        mv -f "$kept" "$policy"
+    else
+        rm -f "$policy"
+    fi
+}
+
+forbid_services() {
+    if [ -e "$policy" ]; then
+        kept="$policy.before-hugeleaf-tests"
+        mv "$policy" "$kept" || return 1
+    fi
+    trap restore_policy EXIT
+    trap 'exit 1' INT TERM HUP
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+}
+
+wanted=$(missing)
+if [ -z "$wanted" ]; then
+    exit 0
+fi
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    say "not installed (needs root and apt): $wanted"
+    say "the tests that need them will say 'not run'"
+    exit 0
+fi
+
+forbid_services || { say "cannot write $policy; nothing installed, missing: $wanted"; exit 0; }
+export DEBIAN_FRONTEND=noninteractive
+say "installing $wanted"
+# Lists may be stale or absent, and one package may be unknown here: go one by one, on to the next.
+apt-get update -qq >/dev/null 2>&1 || say "apt-get update failed; trying with the lists at hand"
+for package in $wanted; do
+    apt-get install -y -qq --no-install-recommends "$package" >/dev/null 2>&1 || true
+done
+left=$(missing)
+[ -z "$left" ] || say "could not install: $left(the tests that need them will say 'not run')"
+exit 0

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The long versions: the same tests with larger numbers, optimised, then every fuzz target.
+# A summary with date and commit goes to bench/soak/DATE-HOST.txt, to be committed.
+#
+# usage: scripts/soak.sh [SECONDS_EACH [JOBS]]
+#
+# PROPTEST_CASES (default 20000) is how many inputs each property test draws; ROUNDS (default 20)
+# how often the tests that move memory of real processes are repeated.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export PROPTEST_CASES="${PROPTEST_CASES:-20000}"
+rounds=${ROUNDS:-20}
+out="bench/soak/$(date +%F)-$(hostname -s).txt"
+mkdir -p "$(dirname "$out")"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+cargo test --workspace --locked --release --no-fail-fast -- --show-output </dev/null 2>&1 | tee "$log"
+for round in $(seq "$rounds"); do
+    echo "== round $round of $rounds"
+    cargo test --locked --release --package hugeleaf-change --package hugeleaf-workload \
+        </dev/null 2>&1 | tee -a "$log"
+done
+scripts/fuzz-build.sh
+fuzz=0
+FUZZ_OUT="$log.fuzz" scripts/fuzz-all.sh "${1:-600}" "${2:-0}" || fuzz=$?
+
+{
+    echo "date: $(date -u +%FT%TZ)"
+    echo "commit: $(git rev-parse HEAD)$(git diff --quiet HEAD || echo ', with changes')"
+    echo "kernel: $(uname -sr), $(nproc) processors"
+    echo "property tests: $PROPTEST_CASES inputs each; memory moved in $rounds further rounds"
+    awk '/^test result: / { for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i } }
+         END { printf "tests: %d passed, %d failed\n", p, f }' "$log"
+    echo
+    cat "$log.fuzz"
+} >"$out"
+rm -f "$log.fuzz"
+echo "written: $out"
+exit "$fuzz"

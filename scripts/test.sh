@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in: format, lints, documents, tests.
+# Installs the servers that the tests talk to where it can (root and apt); without them, and
+# without root, those tests say "not run" with the reason, by name.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+# What a minimal Rust installation lacks is fetched where rustup can, and left out aloud elsewhere.
+has_component() { # COMMAND COMPONENT
+    cargo "$1" --version >/dev/null 2>&1 && return 0
+    command -v rustup >/dev/null 2>&1 && rustup component add "$2" </dev/null && return 0
+    echo "not run: cargo $1 (component $2 is not installed)"
+    return 1
+}
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    step "servers for the tests"
+    scripts/install-test-deps.sh </dev/null ||
+        echo "not everything could be installed: the tests of what is missing say 'not run'"
+fi
+
+if has_component fmt rustfmt; then
+    step "format"
+    cargo fmt --all --check
+fi
+if has_component clippy clippy; then
+    step "lints"
+    cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+fi
+step "documents"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+step "build"
+cargo test --workspace --locked --no-run --quiet
+
+# --show-output: what a test could not run it says on stdout, and that must be seen.
+step "tests"
+cargo test --workspace --locked --no-fail-fast -- --show-output </dev/null
+
+step "benchmarks, smoke"
+scripts/bench.sh --smoke
