@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the servers that the third tier of tests runs, the debugger that the guide's page on
-# MariaDB calls, and smem for the benchmarks, where that is possible: as root, with apt.
+# Installs the servers that the third tier of tests runs, and smem for the benchmarks, where that
+# is possible: as root, with apt.
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
 set -u
@@ -17,7 +17,7 @@ have() {
 }
 
 missing() {
-    for package in postgresql redis-server mariadb-server gdb smem; do
+    for package in postgresql redis-server mariadb-server smem; do
         have "$package" || printf '%s ' "$package"
     done
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::{Fact, Host, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
@@ -14,7 +14,7 @@ use crate::options::{Percent, PromoteOptions, ranges_of};
 use crate::outcome::{Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
-use crate::work::{Course, Means, Skipped, State, Work};
+use crate::work::{Course, Means, Opened, Skipped, State, Work};
 use crate::{pacer, pressure, privilege, readback, work};
 
 /// How long to wait before the second pass; doubled for each further one.
@@ -79,14 +79,58 @@ fn plan_all(
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
-    let (open, skipped) = work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+    let (mut open, mut skipped) =
+        work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+    let mut switched = Vec::new();
+    if options.switch_thp_on {
+        switched = switch_on(means, &mut open, &mut skipped, options.dry_run)?;
+    }
     let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
     let rules = rules(means, &pids, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
     let plans = eligible::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
-    let works = works.map(|((identity, before), plan)| Work::new(identity, before, plan));
+    let works = works.map(|((identity, before), plan)| {
+        let mut work = Work::new(identity, before, plan);
+        work.switched_on = switched.contains(&work.identity.pid());
+        work
+    });
     Ok((works.collect(), skipped))
+}
+
+/// Takes back that processes have switched THP off for themselves; a dry run plans as if it had.
+/// Returns for which of them it did; those that it could not do it for are skipped.
+///
+/// # Errors
+/// The first one's, where none is left.
+fn switch_on(
+    means: &Means<'_>,
+    open: &mut Vec<Opened>,
+    skipped: &mut Vec<Skipped>,
+    dry_run: bool,
+) -> Result<Vec<Pid>, ChangeError> {
+    let mut switched = Vec::new();
+    open.retain_mut(|(identity, process)| {
+        if process.thp_disabled.get() != Some(true) {
+            return true;
+        }
+        if !dry_run && let Err(error) = means.kernel.switch_thp_on(&identity.fd) {
+            let (pid, uid) = (process.pid, process.uid);
+            let error = match privilege::is_denied(error.errno) {
+                true => privilege::denied(means.root, pid, uid, error),
+                false => ChangeError::Sys(error),
+            };
+            skipped.push((pid, error));
+            return false;
+        }
+        process.thp_disabled = Fact::Known(false);
+        switched.push(process.pid);
+        true
+    });
+    match (open.is_empty(), skipped.first()) {
+        (true, Some((_, error))) => Err(error.clone()),
+        _ => Ok(switched),
+    }
 }
 
 fn rules(means: &Means<'_>, pids: &[Pid], options: &PromoteOptions, huge: PageSize) -> Rules {
@@ -270,7 +314,7 @@ impl Mover<'_, '_> {
             return self.parts(work, parts);
         };
         std::thread::scope(|scope| {
-            let look = scope.spawn(|| kernel.page_map(&pagemap, range, ScanDetail::Exclusive));
+            let look = scope.spawn(|| kernel.page_map(&pagemap, range, ScanDetail::ExclusiveFirst));
             self.parts(work, parts);
             self.ahead = look.join().ok().map(|map| (range, map));
         });
@@ -294,7 +338,7 @@ impl Mover<'_, '_> {
         let kernel = self.course.means.kernel;
         let map = match self.ahead.take().filter(|(seen, _)| *seen == range) {
             Some((_, map)) => map,
-            None => kernel.page_map(pagemap, range, ScanDetail::Exclusive),
+            None => kernel.page_map(pagemap, range, ScanDetail::ExclusiveFirst),
         };
         let map = match map {
             Ok(map) => map,

@@ -71,6 +71,9 @@ pub struct PromoteOptions {
     pub keep_available: Option<Bytes>,
     /// Only blocks that lie inside these ranges; `None` for all that is eligible.
     pub only: Option<Vec<(Pid, Vec<Range>)>>,
+    /// Where a process has switched THP off for itself, take that back first
+    /// ([`hugeleaf_sys::Kernel::switch_thp_on`]).
+    pub switch_thp_on: bool,
     /// Plan, and touch nothing.
     pub dry_run: bool,
 }
@@ -84,6 +87,7 @@ impl Default for PromoteOptions {
             passes: 5,
             keep_available: None,
             only: None,
+            switch_thp_on: false,
             dry_run: false,
         }
     }

@@ -200,6 +200,9 @@ pub struct ProcessOutcome {
     pub resident_before: Bytes,
     /// Resident size after; `None` where the process is gone.
     pub resident_after: Option<Bytes>,
+    /// Whether THP, which it had switched off for itself, was switched on again; in a dry run,
+    /// whether it would be.
+    pub switched_on: bool,
     /// How it ended midway, where it did.
     pub ended: Option<Ended>,
 }

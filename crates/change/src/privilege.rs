@@ -49,8 +49,10 @@ pub(crate) fn is_denied(errno: Errno) -> bool {
 pub(crate) fn denied(root: &Root, pid: Pid, uid: u32, error: SysError) -> ChangeError {
     let own_uid = hugeleaf_sys::effective_uid();
     let held = own_capabilities(root);
-    // The kernel says which of the two it was: EACCES is the right to read by ptrace.
-    let same_user = own_uid == uid && error.errno != Errno::ACCESS;
+    // The kernel says which of the two it was: EACCES is the right to read by ptrace. Attaching
+    // takes that right of the same user too, where Yama says so.
+    let ptrace = error.errno == Errno::ACCESS || error.call == "ptrace";
+    let same_user = own_uid == uid && !ptrace;
     let missing = needed(same_user)
         .iter()
         .filter(|(_, bit)| held >> bit & 1 == 0);

@@ -145,6 +145,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         page_tables_after: after.map(|p| p.page_tables),
         resident_before: before.resident,
         resident_after: after.map(|p| p.resident),
+        switched_on: work.switched_on,
         ended: work.ended(),
     };
     for block in &work.plan.blocks {

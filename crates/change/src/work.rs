@@ -42,11 +42,14 @@ pub(crate) struct Work {
     pub(crate) states: Vec<State>,
     pub(crate) lost: Option<Lost>,
     pub(crate) spent: Duration,
+    /// Whether THP was switched on for it again.
+    pub(crate) switched_on: bool,
 }
 
 impl Work {
     pub(crate) fn new(identity: Identity, before: Process, plan: Plan) -> Work {
         Work {
+            switched_on: false,
             states: vec![State::Todo; plan.blocks.len()],
             identity,
             before,

@@ -12,7 +12,8 @@ use hugeleaf_change::{
 };
 use hugeleaf_host::process::identity;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
-use hugeleaf_host::{Fact, Held, Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_host::totals::of_processes;
+use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_process};
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Range};
 
@@ -99,22 +100,10 @@ impl<'a> LiveSubject<'a> {
         }
     }
 
+    /// What they hold together, by page size: what they share counts once.
     fn table(&self) -> Result<Vec<Held>, SubjectError> {
-        let mut table = Vec::new();
-        for process in self.read(&self.moved(), Looking::Summary)? {
-            match &process.by_page_size {
-                Fact::Known(sizes) => {
-                    for held in sizes {
-                        Held::add(&mut table, held.size, held.kind, held.bytes);
-                    }
-                }
-                Fact::Absent => {}
-                Fact::Unreadable(e) => {
-                    return Err(SubjectError::Process(ProcessError::Read(e.clone())));
-                }
-            }
-        }
-        Ok(table)
+        let processes = self.read(&self.moved(), Looking::Segments)?;
+        Ok(of_processes(&processes))
     }
 }
 

@@ -35,6 +35,9 @@ impl Kernel for Clock {
     fn page_map(&self, _: &File, _: Range, _: ScanDetail) -> Result<PageMap, SysError> {
         Err(SysError::new("read", "", Errno::SRCH))
     }
+    fn switch_thp_on(&self, _: &PidFd) -> Result<(), SysError> {
+        Err(SysError::new("ptrace", "", Errno::SRCH))
+    }
     fn knows_collapse(&self) -> bool {
         true
     }

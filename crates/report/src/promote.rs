@@ -78,6 +78,19 @@ pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
             out.push_str(&look.wrap("  ", &line));
         }
     }
+    for process in outcome.processes.iter().filter(|p| p.switched_on) {
+        let did = if outcome.dry_run {
+            "would switch"
+        } else {
+            "switched"
+        };
+        let line = format!(
+            "{did} THP on in {} ({}), which had switched it off for itself: prctl({}, 0), made in \
+             its main thread; that lasts until it ends",
+            process.name, process.pid, "PR_SET_THP_DISABLE"
+        );
+        out.push_str(&look.wrap("  ", &line));
+    }
     for (pid, error) in &outcome.skipped {
         out.push_str(&look.wrap("  ", &format!("process {pid} was skipped: {error}")));
     }
@@ -245,7 +258,7 @@ pub fn meaning(reason: Reason) -> String {
         }
         Reason::ThpDisabled => {
             "the program switched transparent huge pages off for itself (prctl \
-             PR_SET_THP_DISABLE); only it can take that back"
+             PR_SET_THP_DISABLE)"
         }
         Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
         Reason::CgroupLimit => {
@@ -278,7 +291,8 @@ fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
     let verb = request.direction.verb();
     Some(match reason {
         Reason::NotResident => format!("hugeleaf promote --min-resident 90% {targets}"),
-        Reason::Misaligned | Reason::NoHuge | Reason::ThpDisabled | Reason::Refused => {
+        Reason::ThpDisabled => format!("hugeleaf promote --switch-thp-on {targets}"),
+        Reason::Misaligned | Reason::NoHuge | Reason::Refused => {
             format!("hugeleaf why {targets}")
         }
         Reason::SharedCopyOnWrite => {
@@ -479,6 +493,7 @@ fn process(p: &ProcessOutcome) -> Value {
         .put_bytes("done_bytes", p.done)
         .put("failed", parts(&p.failed))
         .put("left_out", parts(&p.left_out))
+        .put("thp_switched_on", p.switched_on)
         .put_bytes("grown_bytes", p.grown)
         .put_bytes("locked_bytes", p.locked)
         .put("roles", p.by_role.iter().map(role).collect::<Value>())
@@ -591,6 +606,7 @@ mod tests {
             page_tables_after: Some(Bytes::from_kib(6700)),
             resident_before: Bytes::from_mib(3300),
             resident_after: Some(Bytes::from_mib(3300)),
+            switched_on: false,
             ended: None,
         }
     }

@@ -19,6 +19,8 @@ pub enum Call {
     ProcessMadvise(Advice),
     /// Reading a page map.
     PageMap,
+    /// ptrace(2).
+    SwitchThpOn,
 }
 
 /// Which calls fail, and how.
@@ -104,6 +106,11 @@ impl<K: Kernel> Kernel for Faulty<K> {
     ) -> Result<PageMap, SysError> {
         self.check(Call::PageMap, "read")?;
         self.inner.page_map(pagemap, range, detail)
+    }
+
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        self.check(Call::SwitchThpOn, "ptrace")?;
+        self.inner.switch_thp_on(process)
     }
 
     fn knows_collapse(&self) -> bool {

@@ -112,6 +112,15 @@ pub trait Kernel: Send + Sync {
         detail: ScanDetail,
     ) -> Result<PageMap, SysError>;
 
+    /// Takes back that a process has switched THP off for itself: makes it call
+    /// prctl(PR_SET_THP_DISABLE, 0) in its main thread, which is stopped for some tens of
+    /// microseconds (ptrace(2)). Nothing else of the process changes.
+    ///
+    /// # Errors
+    /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is at it. ESRCH: it exited. EBUSY: it is
+    /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError>;
+
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
     fn knows_collapse(&self) -> bool;
 
@@ -211,6 +220,10 @@ impl Kernel for RealKernel {
             self.base_page(),
             detail,
         )
+    }
+
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        crate::remote_call::switch_thp_on(process)
     }
 
     fn knows_collapse(&self) -> bool {

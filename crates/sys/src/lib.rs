@@ -17,6 +17,7 @@ mod memory;
 mod pagemap;
 mod perf;
 mod process;
+mod remote_call;
 
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};

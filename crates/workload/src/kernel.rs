@@ -61,6 +61,10 @@ impl Kernel for RemoteKernel {
         self.kernel.page_map(pagemap, range, detail)
     }
 
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        self.kernel.switch_thp_on(process)
+    }
+
     fn knows_collapse(&self) -> bool {
         self.kernel.knows_collapse()
     }

@@ -267,6 +267,9 @@ where
         let map = self.inner.page_map(file, range, detail)?;
         (self.map)(map, range, detail).map_err(|e| SysError::new("read", "pagemap", e))
     }
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        self.inner.switch_thp_on(process)
+    }
     fn knows_collapse(&self) -> bool {
         true
     }
@@ -363,7 +366,7 @@ fn a_page_map_that_fails_before_a_call_holds_it_back() {
         advise: |_| None,
         map: |map, asked: Range, detail| {
             let one = asked.len() == block && asked.intersect(range).is_some();
-            match one && detail == ScanDetail::Exclusive {
+            match one && detail == ScanDetail::ExclusiveFirst {
                 true => Err(Errno::NOMEM),
                 false => Ok(map),
             }
@@ -465,4 +468,50 @@ fn a_host_short_of_memory_is_left_in_peace() {
     let left = bytes_of(&p.failed, Reason::Pressure);
     assert!(left > bench.pages(50), "{p:#?}");
     assert!(outcome.held_back_seconds > 0.0);
+}
+
+#[test]
+fn one_that_refuses_is_made_to_take_it_back() {
+    let Some(bench) = Bench::new("one_that_refuses_is_made_to_take_it_back") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(4);
+    victim.tell("refuse");
+    let left_out = bench.promote(&[victim.pid()], &fast());
+    let p = &left_out.processes[0];
+    assert!(
+        bytes_of(&p.left_out, Reason::ThpDisabled) >= bench.pages(4),
+        "{p:#?}"
+    );
+    let options = PromoteOptions {
+        switch_thp_on: true,
+        dry_run: true,
+        ..fast()
+    };
+    let plan = bench.promote(&[victim.pid()], &options);
+    assert!(plan.processes[0].switched_on && plan.asked() >= bench.pages(4));
+    let still = bench.promote(&[victim.pid()], &fast());
+    assert_eq!(still.asked(), Bytes::ZERO, "a dry run changes nothing");
+    for errno in [Errno::PERM, Errno::SRCH, Errno::BUSY, Errno::NOSYS] {
+        let kernel = failing(Call::SwitchThpOn, errno, 0, u64::MAX);
+        let options = PromoteOptions {
+            dry_run: false,
+            ..options.clone()
+        };
+        let error = bench
+            .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
+            .unwrap_err();
+        let denied = matches!(error, ChangeError::Denied { .. });
+        assert_eq!(denied, errno == Errno::PERM, "{error}");
+    }
+    let options = PromoteOptions {
+        dry_run: false,
+        ..options
+    };
+    let outcome = bench.promote(&[victim.pid()], &options);
+    if outcome.processes[0].switched_on {
+        assert!(outcome.is_complete(), "{outcome:#?}");
+    }
+    // It still obeys: the call came in the middle of its reading a line.
+    victim.tell("touch a");
 }

@@ -129,6 +129,10 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
             return Ok(format!("{} {}", range.start(), range.end()));
         }
         ["unmap", name] => drop(maps.remove(*name)),
+        ["refuse"] => {
+            // SAFETY: sets a flag of this process.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        }
         ["fork"] => return fork(),
         ["exec"] => return Err(Command::new("sleep").arg("600").exec().into()),
         ["exit"] => std::process::exit(0),

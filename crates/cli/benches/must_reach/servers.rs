@@ -43,12 +43,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
         find_program(&["mariadb-install-db"]),
     ) {
         (Some(program), Some(install)) => {
-            let subject = mariadb(mode, &program, &install)?;
-            if allow_huge_pages(subject.server.pid())? {
-                measure(&subject, mode, out)?;
-            } else {
-                println!("not run: mariadb: it switched THP off for itself, and gdb is missing");
-            }
+            measure(&mariadb(mode, &program, &install)?, mode, out)?;
         }
         _ => println!("not run: mariadb: it is not installed"),
     }
@@ -61,7 +56,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
 
 fn measure(subject: &Subject, mode: Mode, out: &Path) -> Result<(), Failed> {
     let (rounds, settle) = match mode {
-        Mode::Full => (3, 5.0),
+        Mode::Full => (9, 5.0),
         Mode::Smoke => (1, 0.2),
     };
     let mut record = Record::new(subject.name, "make bench");
@@ -163,8 +158,15 @@ struct Promoted {
 fn promote(subject: &Subject, mode: Mode) -> Result<Promoted, Failed> {
     let pid = subject.server.pid().to_string();
     let json = match mode {
-        Mode::Full => answer(&["promote", "--json", &pid])?,
-        Mode::Smoke => answer(&["promote", "--budget", "100%", "--json", &pid])?,
+        Mode::Full => answer(&["promote", "--switch-thp-on", "--json", &pid])?,
+        Mode::Smoke => answer(&[
+            "promote",
+            "--switch-thp-on",
+            "--budget",
+            "100%",
+            "--json",
+            &pid,
+        ])?,
     };
     let processes = json["processes"].as_array().cloned().unwrap_or_default();
     let sum = |name: &str| processes.iter().filter_map(|p| p[name].as_f64()).sum();
@@ -191,23 +193,6 @@ fn answer(arguments: &[&str]) -> Result<Value, Failed> {
 
 fn sleep(seconds: f64) {
     std::thread::sleep(Duration::from_secs_f64(seconds));
-}
-
-/// Takes back what MariaDB says of itself at its start (see docs/guide/mariadb.md).
-fn allow_huge_pages(pid: u32) -> Result<bool, Failed> {
-    let allowed = || -> Result<bool, Failed> {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-        Ok(!status
-            .lines()
-            .any(|l| l.starts_with("THP_enabled:") && l.ends_with('0')))
-    };
-    if let (false, Some(gdb)) = (allowed()?, find_program(&["gdb"])) {
-        Command::new(gdb)
-            .args(["-nx", "-batch", "-p", &pid.to_string()])
-            .args(["-ex", "call (int) prctl(41, 0, 0, 0, 0)"])
-            .output()?;
-    }
-    allowed()
 }
 
 /// MariaDB whose buffer pool is full of the rows that are asked for.

@@ -17,6 +17,7 @@ use crate::context::{Context, Failure, Status};
   hugeleaf promote mariadbd             all processes of that name
   hugeleaf promote --dry-run 1234       what would be moved, and what not and why
   hugeleaf promote postgresql.service   a unit; memory that its processes share is moved once
+  hugeleaf promote --switch-thp-on mariadbd   one that has switched THP off for itself
   hugeleaf promote --budget 100% 1234   as fast as the machine can, whatever it costs the server
 
 Exit status: 0 all of it was got; 1 less than that; 2 wrong usage; 3 a precondition is missing.")]
@@ -27,6 +28,11 @@ pub struct PromoteArgs {
     /// the result says by how much
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     min_resident: Percent,
+    /// Where a program has switched THP off for itself (prctl), as MariaDB does, switch it on
+    /// again first: its main thread is stopped by ptrace for some microseconds and makes that one
+    /// call
+    #[arg(long)]
+    switch_thp_on: bool,
 }
 
 /// Flags of `demote`.
@@ -61,6 +67,7 @@ pub fn run_promote(args: &PromoteArgs, context: &Context) -> Result<Status, Fail
     let options = PromoteOptions {
         budget: args.common.budget,
         min_resident: args.min_resident,
+        switch_thp_on: args.switch_thp_on,
         dry_run: args.common.dry_run,
         ..PromoteOptions::default()
     };

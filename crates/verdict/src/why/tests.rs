@@ -226,7 +226,7 @@ fn the_process_says_no() {
     );
     assert_eq!(
         judge(&host, &p)[0].command,
-        "gdb -nx -batch -p 100 -ex 'call (int) prctl(41, 0, 0, 0, 0)' && hugeleaf promote 100"
+        "hugeleaf promote --switch-thp-on 100"
     );
     p.name = "redis-server".to_owned();
     assert!(judge(&host, &p)[0].text.contains("'disable-thp no'"));

@@ -37,9 +37,6 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
     }
 }
 
-/// `PR_SET_THP_DISABLE` (include/uapi/linux/prctl.h).
-const PR_SET_THP_DISABLE: u32 = 41;
-
 struct Words<'a> {
     case: &'a Case<'a>,
     segment: &'a Segment,
@@ -169,8 +166,8 @@ impl Words<'_> {
         };
         format!(
             "the process switched THP off for itself with prctl(PR_SET_THP_DISABLE) (THP_enabled: \
-             0 in its status), and promotion goes by that. A debugger can take it back; all of \
-             {name} stands still while it is attached. {lasting}"
+             0 in its status), and promotion goes by that. The command makes {name} take it back \
+             until it ends. {lasting}"
         )
     }
 
@@ -216,14 +213,10 @@ impl Words<'_> {
         )
     }
 
-    /// Only the process itself can take the call back; a debugger makes it do so (see the notes on
-    /// programs in docs/internals/kernel-notes.md).
+    /// Only the process itself can take the call back, and is made to (see the notes on programs in
+    /// docs/internals/kernel-notes.md).
     fn enable_thp(&self) -> String {
-        format!(
-            "gdb -nx -batch -p {} -ex 'call (int) prctl({PR_SET_THP_DISABLE}, 0, 0, 0, 0)' && \
-             hugeleaf promote {}",
-            self.case.process.pid, self.case.target
-        )
+        format!("hugeleaf promote --switch-thp-on {}", self.case.target)
     }
 }
 

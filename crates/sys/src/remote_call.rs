@@ -1,0 +1,345 @@
+//! One system call made in the name of another process: prctl(PR_SET_THP_DISABLE, 0), by ptrace(2).
+//!
+//! A process that has switched THP off for itself can be promoted by nobody, and only it can take
+//! that back. What a debugger does for `call prctl(…)` is too much here: it stops every thread,
+//! calls a library function on the program's stack, and saves and restores every register there
+//! is. (Tried: gdb 13 on a processor with AMX fails halfway through that, and a sleeping program
+//! wakes up with "Unknown error 516".) This stops one thread, uses no stack, and touches the
+//! general registers alone.
+#![allow(unsafe_code)]
+//! # Safety
+//! ptrace(2) acts on one thread of another process, between its stop and its release. The general
+//! registers and the signal mask are put back as they were on every way out. This program must not
+//! be killed within that time (some tens of microseconds): the kernel would then release the
+//! thread with the registers of the call.
+
+use crate::process::PidFd;
+use crate::{Errno, SysError};
+
+/// Takes PR_SET_THP_DISABLE back in a process (see [`crate::Kernel::switch_thp_on`]).
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
+    // Tried on x86-64 only; registers of a foreign process are no place to guess.
+    Err(SysError::new(
+        "ptrace",
+        format!("of {}", process.pid()),
+        Errno::NOSYS,
+    ))
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::switch_thp_on;
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use hugeleaf_units::Range;
+
+    use super::*;
+    use crate::kernel::last_errno;
+    use crate::pagemap::errno_of;
+
+    /// The `syscall` instruction.
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    /// The code segment of 64-bit programs (arch/x86/include/asm/segment.h, __USER_CS).
+    const CODE_64: u64 = 0x33;
+
+    /// Takes PR_SET_THP_DISABLE back in a process.
+    pub(crate) fn switch_thp_on(process: &PidFd) -> Result<(), SysError> {
+        let instruction = find_instruction(process)?;
+        let thread = Stopped::stop(process)?;
+        // The number could have come to mean another process before it was stopped. Now it
+        // cannot any more: what is traced is not forgotten.
+        if process.has_exited()? {
+            return Err(SysError::new(
+                "ptrace",
+                format!("of {}", process.pid()),
+                Errno::SRCH,
+            ));
+        }
+        let answer = thread.call(instruction, libc::SYS_prctl, libc::PR_SET_THP_DISABLE);
+        thread.release()?;
+        match answer? {
+            0 => Ok(()),
+            error => {
+                let errno = i32::try_from(-error).unwrap_or(libc::EIO);
+                let subject = format!("in {}", process.pid());
+                let errno = Errno::from_raw_os_error(errno);
+                Err(SysError::new("prctl(PR_SET_THP_DISABLE)", subject, errno))
+            }
+        }
+    }
+
+    /// Where the kernel's own page of code, which every program has, makes a system call (vdso(7)).
+    fn find_instruction(process: &PidFd) -> Result<u64, SysError> {
+        let path = |name: &str| format!("/proc/{}/{name}", process.pid());
+        let fail = |name, errno| SysError::new("read", path(name), errno);
+        let maps = std::fs::read_to_string(path("maps")).map_err(|e| fail("maps", errno_of(&e)))?;
+        let vdso = maps
+            .lines()
+            .find(|line| line.ends_with("[vdso]"))
+            .and_then(|line| line.split(' ').next()?.split_once('-'))
+            .and_then(|(start, end)| {
+                let hex = |text| u64::from_str_radix(text, 16).ok();
+                Range::new(hex(start)?, hex(end)?).ok()
+            })
+            .ok_or_else(|| fail("maps", Errno::NOEXEC))?;
+        let mut code = vec![0; usize::try_from(vdso.len().get()).unwrap_or(0)];
+        File::open(path("mem"))
+            .and_then(|file| file.read_exact_at(&mut code, vdso.start()))
+            .map_err(|e| fail("mem", errno_of(&e)))?;
+        let at = code
+            .windows(SYSCALL.len())
+            .position(|bytes| bytes == SYSCALL)
+            .ok_or_else(|| fail("mem", Errno::NOEXEC))?;
+        Ok(vdso.start() + at as u64)
+    }
+
+    /// The main thread of a process, stopped; let go when dropped.
+    struct Stopped {
+        thread: libc::pid_t,
+    }
+
+    impl Stopped {
+        fn stop(process: &PidFd) -> Result<Stopped, SysError> {
+            let thread = libc::pid_t::try_from(process.pid().0).unwrap_or(0);
+            request(libc::PTRACE_SEIZE, thread, 0, 0)?;
+            let stopped = Stopped { thread };
+            request(libc::PTRACE_INTERRUPT, thread, 0, 0)?;
+            loop {
+                let (signal, event) = stopped.wait()?;
+                match event {
+                    // Asked for above.
+                    libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => return Ok(stopped),
+                    // Stopped by job control: it would not run a call either.
+                    libc::PTRACE_EVENT_STOP => {
+                        return Err(SysError::new("ptrace", format!("of {thread}"), Errno::BUSY));
+                    }
+                    // A signal was on its way: it gets it, and is asked again.
+                    _ => request(libc::PTRACE_CONT, thread, 0, signal)?,
+                }
+            }
+        }
+
+        /// The signal that it stopped with, and the event.
+        fn wait(&self) -> Result<(i32, i32), SysError> {
+            let fail = |errno| SysError::new("waitpid", self.thread.to_string(), errno);
+            loop {
+                let mut status = 0;
+                // SAFETY: `status` is an int that outlives the call.
+                let got = unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) };
+                if got < 0 && last_errno() == Errno::INTR {
+                    continue;
+                }
+                if got < 0 {
+                    return Err(fail(last_errno()));
+                }
+                return match libc::WIFSTOPPED(status) {
+                    true => Ok((libc::WSTOPSIG(status), status >> 16)),
+                    false => Err(fail(Errno::SRCH)),
+                };
+            }
+        }
+
+        /// Makes one system call with one argument, and puts everything back.
+        fn call(&self, instruction: u64, number: i64, argument: i32) -> Result<i64, SysError> {
+            let registers = self.registers()?;
+            if registers.cs != CODE_64 {
+                return Err(SysError::new("ptrace", "of a 32-bit program", Errno::NOSYS));
+            }
+            let mask = self.signals()?;
+            // No signal may come in between: its handler would run with the call's registers.
+            self.set_signals(u64::MAX)?;
+            let call = libc::user_regs_struct {
+                rip: instruction,
+                rax: number.cast_unsigned(),
+                // Not within a system call: nothing is to be restarted.
+                orig_rax: u64::MAX,
+                rdi: u64::try_from(argument).unwrap_or(0),
+                rsi: 0,
+                rdx: 0,
+                r10: 0,
+                r8: 0,
+                ..registers
+            };
+            let answer = self
+                .set_registers(call)
+                .and_then(|()| self.step(instruction));
+            let restored = self.set_registers(registers);
+            let unblocked = self.set_signals(mask);
+            let answer = answer?;
+            restored.and(unblocked)?;
+            Ok(answer)
+        }
+
+        fn step(&self, instruction: u64) -> Result<i64, SysError> {
+            request(libc::PTRACE_SINGLESTEP, self.thread, 0, 0)?;
+            let (signal, event) = self.wait()?;
+            let after = self.registers()?;
+            let done = after.rip == instruction + SYSCALL.len() as u64;
+            match signal == libc::SIGTRAP && event == 0 && done {
+                true => Ok(after.rax.cast_signed()),
+                false => Err(SysError::new(
+                    "ptrace(PTRACE_SINGLESTEP)",
+                    format!("of {}", self.thread),
+                    Errno::BUSY,
+                )),
+            }
+        }
+
+        fn registers(&self) -> Result<libc::user_regs_struct, SysError> {
+            // SAFETY: a structure of integers; all zeroes is a value of it.
+            let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+            let at = &raw mut registers as usize;
+            request_at(libc::PTRACE_GETREGS, self.thread, 0, at)?;
+            Ok(registers)
+        }
+
+        fn set_registers(&self, registers: libc::user_regs_struct) -> Result<(), SysError> {
+            request_at(
+                libc::PTRACE_SETREGS,
+                self.thread,
+                0,
+                &raw const registers as usize,
+            )
+        }
+
+        fn signals(&self) -> Result<u64, SysError> {
+            let mut mask = 0u64;
+            let at = &raw mut mask as usize;
+            request_at(PTRACE_GETSIGMASK, self.thread, size_of::<u64>(), at)?;
+            Ok(mask)
+        }
+
+        fn set_signals(&self, mask: u64) -> Result<(), SysError> {
+            let at = &raw const mask as usize;
+            request_at(PTRACE_SETSIGMASK, self.thread, size_of::<u64>(), at)
+        }
+
+        fn release(self) -> Result<(), SysError> {
+            let thread = self.thread;
+            std::mem::forget(self);
+            request(libc::PTRACE_DETACH, thread, 0, 0)
+        }
+    }
+
+    impl Drop for Stopped {
+        fn drop(&mut self) {
+            let _ = request(libc::PTRACE_DETACH, self.thread, 0, 0);
+        }
+    }
+
+    // linux/ptrace.h; libc has them for some targets only.
+    const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+    const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+
+    fn request(
+        what: libc::c_uint,
+        thread: libc::pid_t,
+        at: usize,
+        data: i32,
+    ) -> Result<(), SysError> {
+        request_at(what, thread, at, usize::try_from(data).unwrap_or(0))
+    }
+
+    fn request_at(
+        what: libc::c_uint,
+        thread: libc::pid_t,
+        at: usize,
+        data: usize,
+    ) -> Result<(), SysError> {
+        // SAFETY: the requests here take integers, or write to (read from) a structure of the size
+        // that the request names, which the caller keeps for the length of the call.
+        let done = unsafe { libc::ptrace(what, thread, at, data) };
+        match done {
+            0 => Ok(()),
+            _ => Err(SysError::new(
+                "ptrace",
+                format!("of {thread}"),
+                last_errno(),
+            )),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+
+        use super::*;
+        use crate::{Kernel, Pid, RealKernel};
+
+        fn thp_enabled(pid: u32) -> bool {
+            std::fs::read_to_string(format!("/proc/{pid}/status"))
+                .unwrap()
+                .contains("THP_enabled:\t1")
+        }
+
+        /// A helper of the test below: switches THP off for itself and sleeps.
+        #[test]
+        #[ignore = "a helper of a_sleeper_sleeps_on"]
+        fn sleeper() {
+            // SAFETY: sets a flag of this process.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+            println!("ready");
+            let start = std::time::Instant::now();
+            let time = rustix::thread::Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            let end = rustix::thread::nanosleep(&time);
+            let slept = start.elapsed() >= std::time::Duration::from_secs(1);
+            println!("slept {slept} {end:?}");
+        }
+
+        /// The call is made in the middle of another one, which must not notice.
+        #[test]
+        fn a_sleeper_sleeps_on() {
+            let program = std::env::current_exe().unwrap();
+            let test = "remote_call::x86_64::tests::sleeper";
+            let mut child = Command::new(program)
+                .args([
+                    "--exact",
+                    test,
+                    "--ignored",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut line = |word: &str| {
+                lines
+                    .by_ref()
+                    .map(Result::unwrap)
+                    .find(|line| line.contains(word))
+                    .unwrap()
+            };
+            line("ready");
+            assert!(!thp_enabled(child.id()));
+            let kernel = RealKernel::new();
+            let process = kernel.pidfd_open(Pid(child.id())).unwrap();
+            match kernel.switch_thp_on(&process) {
+                Ok(()) => assert!(thp_enabled(child.id())),
+                Err(e) if e.errno == Errno::PERM => {
+                    println!("not run: a_sleeper_sleeps_on: ptrace is not allowed here: {e}");
+                }
+                Err(e) => panic!("{e}"),
+            }
+            assert!(line("slept").contains("slept true Ok"));
+            assert!(child.wait().unwrap().success());
+        }
+
+        #[test]
+        fn what_has_ended_is_left_alone() {
+            let mut child = Command::new("true").spawn().unwrap();
+            let kernel = RealKernel::new();
+            let process = kernel.pidfd_open(Pid(child.id())).unwrap();
+            child.wait().unwrap();
+            assert!(kernel.switch_thp_on(&process).is_err());
+        }
+    }
+}
