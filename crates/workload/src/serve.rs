@@ -140,7 +140,7 @@ fn fill(
             said = Instant::now();
             progress(Progress {
                 stage: Stage::Fill,
-                done: used * cache.slot().get(),
+                done: used.min(full) * cache.slot().get(),
                 total: full * cache.slot().get(),
             });
         }
