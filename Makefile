@@ -4,12 +4,14 @@ CARGO ?= cargo
 # Seconds that each fuzz target runs, and how many run at a time (0: one a processor).
 SECONDS_EACH ?= 600
 JOBS ?= 0
+# Where the library for C programs goes.
+PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak fuzz
+.PHONY: help compiler build try test lint fmt bench soak fuzz install-library
 
 help:           ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 compiler:
 	@scripts/need-compiler.sh
@@ -35,6 +37,9 @@ bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
 
 soak: compiler  ## the tests with large numbers, then every fuzz target
 	scripts/soak.sh $(SECONDS_EACH) $(JOBS)
+
+install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
+	scripts/install-library.sh $(PREFIX)
 
 fuzz: compiler  ## build and run every fuzz target (needs nightly and cargo-fuzz)
 	scripts/fuzz-build.sh

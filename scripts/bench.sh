@@ -4,7 +4,7 @@
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #
-# Names: promote latency shared servers simulate; none means all. --smoke takes small sizes, one
+# Names: promote latency shared servers region simulate; none means all. --smoke takes small sizes, one
 # round and unoptimised programs, and keeps nothing: it shows that everything still runs.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-names=${*:-promote latency shared servers simulate}
+names=${*:-promote latency shared servers region simulate}
 
 if [ ${#smoke[@]} -gt 0 ]; then
     out=$(mktemp -d)
@@ -62,7 +62,7 @@ for name in $names; do
             "$target/examples/bench_promote" --size 2G --pairs 20 --out "$out/promote.json"
         fi
         ;;
-    latency | shared | servers) must_reach "$name" ;;
+    latency | shared | servers | region) must_reach "$name" ;;
     simulate)
         # Recordings of this kind of machine, made with the example record_noise.
         experiments=5000
@@ -83,7 +83,7 @@ for name in $names; do
         ;;
     *)
         echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
-        echo "  next: scripts/bench.sh promote latency shared servers simulate" >&2
+        echo "  next: scripts/bench.sh promote latency shared servers region simulate" >&2
         exit 2
         ;;
     esac

@@ -22,6 +22,10 @@ for round in $(seq "$rounds"); do
     cargo test --locked --release --package hugeleaf-change --package hugeleaf-workload \
         </dev/null 2>&1 | tee -a "$log"
 done
+# Random steps of Elastic, a thousand times those of an ordinary test run.
+HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --test memory \
+    </dev/null 2>&1 | tee -a "$log"
+scripts/sanitize.sh 2>&1 | tee -a "$log"
 scripts/fuzz-build.sh
 fuzz=0
 FUZZ_OUT="$log.fuzz" scripts/fuzz-all.sh "${1:-600}" "${2:-0}" || fuzz=$?

@@ -34,6 +34,8 @@ enum Command {
     Demote(cmd::promote::DemoteArgs),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
+    /// What pages of each size cost and give here: latency, page tables
+    Bench(cmd::bench::Args),
     /// All of it in minutes on an embedded database
     Try(cmd::try_::Args),
     /// Print the completion script of a shell
@@ -73,6 +75,9 @@ fn wrong_usage(error: &clap::Error) -> Failure {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = cmd::bench::attacher() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version are asked for, not failures.
@@ -88,6 +93,7 @@ fn main() -> ExitCode {
         Some(Command::Promote(args)) => cmd::promote::run_promote(&args, &context),
         Some(Command::Demote(args)) => cmd::promote::run_demote(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
+        Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),
         Some(Command::Completions(args)) => cmd::completions::run(&args, &context),
         Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, &context),

@@ -11,13 +11,14 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 9] = [
     "status",
     "mem",
     "why",
     "promote",
     "demote",
     "prove",
+    "bench",
     "try",
     "completions",
 ];

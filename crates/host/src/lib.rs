@@ -29,4 +29,4 @@ pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid};
 pub use process::{Looking, ProcessError, read_all_processes, read_process};
 pub use root::Root;
 pub use snapshot::{Target, TargetError, find_targets};
-pub use system::{at_most, read_host, read_owners};
+pub use system::{at_most, read_host, read_memory_facts, read_owners};

@@ -8,6 +8,9 @@
 //!
 //! Main types: [`table::Table`], [`table::Look`], [`json::Object`]; one module a command.
 
+pub mod bench;
+pub mod bench_html;
+mod bench_plot;
 pub mod json;
 pub mod mem;
 pub mod promote;

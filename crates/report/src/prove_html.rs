@@ -13,14 +13,14 @@ use crate::prove::{beside_rows, headline, how, meaning, next, number, page_size_
 
 const SIZE: (u32, u32) = (860, 320);
 /// Drawn as `currentColor`, so that axes and words follow the page from light to dark.
-const INK: RGBColor = RGBColor(1, 2, 3);
+pub(crate) const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_IN_SVG: &str = "#010203";
 // Both are told apart from white and from black, and by people who do not see red or green; the
 // shapes differ too.
 const BASE: RGBColor = RGBColor(217, 119, 6);
 const LARGE: RGBColor = RGBColor(59, 130, 246);
 
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8885; --soft: #8882; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2rem auto; padding: 0 1rem;
   background: Canvas; color: CanvasText; }
@@ -68,7 +68,7 @@ pub fn html(result: &ResultFile) -> String {
     .into_string()
 }
 
-fn table<const N: usize>(head: &[&str], rows: &[[String; N]]) -> Markup {
+pub(crate) fn table<const N: usize>(head: &[&str], rows: &[[String; N]]) -> Markup {
     html! {
         table {
             thead { tr { @for h in head { th { (h) } } } }
@@ -98,7 +98,7 @@ fn charts(result: &ResultFile) -> Markup {
 }
 
 /// A chart that cannot be drawn says so instead of spoiling the page.
-fn drawn(chart: Result<String, String>) -> Markup {
+pub(crate) fn drawn(chart: Result<String, String>) -> Markup {
     match chart {
         Ok(svg) => html! { (PreEscaped(svg.replace(INK_IN_SVG, "currentColor"))) },
         Err(e) => html! { p { "This chart could not be drawn: " (e) } },
@@ -117,7 +117,7 @@ fn span(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
     (low <= high).then_some(low - room..high + room)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 fn ratios(result: &ResultFile) -> Result<String, String> {
     draw(|area| {
@@ -212,7 +212,7 @@ fn samples(result: &ResultFile) -> Result<String, String> {
     })
 }
 
-fn draw(chart: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Result<String, String> {
+pub(crate) fn draw(chart: impl FnOnce(&Area<'_>) -> Result<(), String>) -> Result<String, String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

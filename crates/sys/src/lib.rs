@@ -14,19 +14,25 @@ mod faulty;
 mod kernel;
 mod lock;
 mod memory;
+mod memory_file;
 mod pagemap;
 mod perf;
 mod process;
 mod remote_call;
+mod space;
 
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
 pub use lock::{HostLock, lock_host};
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
+pub use memory_file::{
+    DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
+};
 pub use pagemap::{PageMap, PageRun, PageState, ScanDetail};
 pub use perf::{Counter, CounterKind};
 pub use process::{
     PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
     ticks_per_second,
 };
+pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, own_page_map};

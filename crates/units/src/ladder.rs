@@ -21,6 +21,14 @@ pub struct Ladder {
 }
 
 impl Ladder {
+    /// A ladder of one rung.
+    pub fn of(rung: Rung, mandatory: bool) -> Ladder {
+        Ladder {
+            rungs: vec![rung],
+            mandatory,
+        }
+    }
+
     /// The sizes to try, in order; at least one.
     pub fn rungs(&self) -> &[Rung] {
         &self.rungs

@@ -15,21 +15,29 @@
 //! measures it as it measures any server. It reads no files: what it must know of the host, its
 //! caller tells it in [`Settings`].
 //!
-//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side.
+//! Beside it stand two workloads that measure memory itself: [`chase`], the latency of a read that
+//! depends on the one before, and [`pagetables`], processes that attach one region.
+//!
+//! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
+//! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
 
+pub mod chase;
 mod client;
 mod database;
 mod error;
 mod kernel;
 mod oltp;
 mod pagecache;
+pub mod pagetables;
 pub mod protocol;
 mod serve;
 
+pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use client::Client;
 pub use database::{Database, Row};
 pub use error::OltpError;
 pub use kernel::RemoteKernel;
 pub use oltp::{Oltp, Program, Settings, default_cache};
+pub use pagetables::{AttachError, Attachers, Turn};
 pub use protocol::{Progress, Ready, Stage, Stats};
 pub use serve::serve;

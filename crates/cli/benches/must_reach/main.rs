@@ -7,7 +7,7 @@
 //! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`; none means all. `--smoke` takes small sizes and one
+//! Names: `latency`, `shared`, `servers`, `region`; none means all. `--smoke` takes small sizes and one
 //! round: it shows that everything still runs, and its figures mean nothing.
 
 #[path = "../../tests/support/mod.rs"]
@@ -18,6 +18,7 @@ mod clients;
 mod holders;
 mod latency;
 mod record;
+mod region;
 mod servers;
 mod shared;
 mod timing;
@@ -35,7 +36,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 3] = ["latency", "shared", "servers"];
+const NAMES: [&str; 4] = ["latency", "shared", "servers", "region"];
 
 fn main() -> Result<(), Failed> {
     let mut mode = Mode::Full;
@@ -61,6 +62,7 @@ fn main() -> Result<(), Failed> {
         match name {
             "latency" => latency::run(mode, &out)?,
             "shared" => shared::run(mode, &out)?,
+            "region" => region::run(mode, &out)?,
             _ => servers::run(mode, &out)?,
         }
     }

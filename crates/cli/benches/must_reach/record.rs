@@ -120,3 +120,22 @@ pub fn median(samples: &[f64]) -> f64 {
         n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
     }
 }
+
+/// The median of ratios within pairs, between the ends of its 95 % interval: order statistics that
+/// leave out at most 2.5 % at each end, whatever the noise is (the sign test).
+pub fn paired(mut ratios: Vec<f64>) -> [f64; 3] {
+    ratios.sort_by(f64::total_cmp);
+    let n = ratios.len();
+    // P(X = k) of n fair coins, from k = 0 up.
+    let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let (mut below, mut rank) = (probability, 0);
+    while below <= 0.025 && rank < n / 2 {
+        rank += 1;
+        #[allow(clippy::cast_precision_loss)]
+        let step = (n - rank + 1) as f64 / rank as f64;
+        probability *= step;
+        below += probability;
+    }
+    let end = rank.saturating_sub(1);
+    [ratios[end], median(&ratios), ratios[n - 1 - end]]
+}

@@ -1,5 +1,6 @@
 //! One module a command: its flags, and the calls they lead to.
 
+pub mod bench;
 pub mod completions;
 pub mod mem;
 pub mod promote;

@@ -35,6 +35,22 @@ pub use sizes::at_most;
 /// # Errors
 /// Where not even the size of a base page can be told; everything else is a [`crate::Fact`].
 pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+    let mut host = read_memory_facts(root, kernel)?;
+    host.kernel_log = kernel_log::read(root);
+    Ok(host)
+}
+
+/// Memory that could be had without pushing anything out (`MemAvailable`).
+pub fn available(root: &Root) -> Fact<Bytes> {
+    meminfo::read(root).available
+}
+
+/// The same as [`read_host`] without the kernel's log, which takes longest and is of no use to
+/// those who only want to know what memory there is.
+///
+/// # Errors
+/// As [`read_host`].
+pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
         kernel.base_page()
     } else {
@@ -56,7 +72,7 @@ pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
         limits: limits::read(root),
         cgroups: cgroups::read(root),
         owners: Vec::new(),
-        kernel_log: kernel_log::read(root),
+        kernel_log: Fact::Absent,
         nodes,
     };
     let own_cgroups = cgroups::own(root);

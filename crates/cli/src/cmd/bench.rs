@@ -1,0 +1,280 @@
+//! See `hugeleaf bench --help`.
+
+mod chase;
+mod lists;
+mod pagetables;
+
+use std::fs::OpenOptions;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use hugeleaf_host::Host;
+use hugeleaf_proof::bench::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, room};
+use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_report::table::Look;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::pagetables::serve_attacher;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::context::{Context, Failure, Status};
+
+/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
+/// for before the command line is taken apart: a thousand of them start, and each is to be small.
+pub const ATTACHER: &str = "bench-attacher";
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf bench chase            how long a read takes, by working set and page size
+  hugeleaf bench pagetables       what it costs that a thousand processes attach a gigabyte
+
+Nothing of the host is changed: what it cannot give is listed as `not had`, with the command that
+changes that.")]
+pub struct Args {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Workload {
+    /// Latency of a dependent random read, by working set and page size
+    Chase(chase::Args),
+    /// Page tables and time of many processes that attach one region, by page size
+    Pagetables(pagetables::Args),
+}
+
+/// Where results go; both workloads take these.
+#[derive(Debug, clap::Args)]
+pub struct Output {
+    /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Also write the result as a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    match &args.workload {
+        Workload::Chase(args) => chase::run(args, context),
+        Workload::Pagetables(args) => pagetables::run(args, context),
+    }
+}
+
+/// Runs a process of `bench pagetables` where that is what this process was started for.
+pub fn attacher() -> Option<ExitCode> {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next()? != ATTACHER {
+        return None;
+    }
+    let (Some(parent), Some(handle)) = (arguments.next(), arguments.next()) else {
+        let what = format!("{ATTACHER}: started by hugeleaf bench pagetables, not by hand");
+        return Some(Failure::usage(what, "hugeleaf bench pagetables --help").report());
+    };
+    Some(match serve_attacher(&parent, &handle) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            let what = format!("{ATTACHER}: {reason}");
+            Failure::missing(what, "hugeleaf bench pagetables").report()
+        }
+    })
+}
+
+/// What both workloads need before they begin.
+struct Ground {
+    host: Host,
+    circumstances: Circumstances,
+    /// The most ordinary memory that may be taken.
+    most: Bytes,
+}
+
+impl Ground {
+    fn new(name: &str, output: &Output, context: &Context) -> Result<Ground, Failure> {
+        context.need_live("bench")?;
+        let host = context.host()?;
+        let Some(most) = room(&context.root) else {
+            return Err(match host.memory.available.error() {
+                Some(error) => error.clone().into(),
+                None => Failure::missing(
+                    format!(
+                        "bench {name}: /proc/meminfo does not say how much memory is available"
+                    ),
+                    "boot Linux 3.14 or later",
+                ),
+            });
+        };
+        for path in [&output.output, &output.html].into_iter().flatten() {
+            check_writable(name, path)?;
+        }
+        let command: Vec<String> = std::env::args().collect();
+        let circumstances = circumstances(&context.root, &host, &command).into();
+        context.stop_on_signals()?;
+        Ok(Ground {
+            host,
+            circumstances,
+            most,
+        })
+    }
+}
+
+/// Makes sure that a file can be written before minutes are spent on it.
+fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
+    let is_new = !path.exists();
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|e| {
+            Failure::missing(
+                format!("bench {name}: {}: {e}", path.display()),
+                "name a file where there is room and you may write: --output FILE, --html FILE",
+            )
+        })?;
+    if is_new {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// A result as it is handed out.
+struct Answer {
+    name: &'static str,
+    started: String,
+    json: String,
+    html: Option<String>,
+    text: String,
+}
+
+impl Answer {
+    /// Prints it, then writes it: a full disk costs the file only.
+    fn give(&self, output: &Output, context: &Context) -> Result<(), Failure> {
+        Context::print(match context.json {
+            true => &self.json,
+            false => &self.text,
+        })?;
+        let path = output.output.clone().unwrap_or_else(|| self.default_path());
+        let mut files = vec![("result", path, &self.json)];
+        if let (Some(path), Some(html)) = (&output.html, &self.html) {
+            files.push(("page", path.clone(), html));
+        }
+        for (what, path, text) in files {
+            write_whole(&path, text).map_err(|e| {
+                Failure::missing(
+                    format!("the result is above, and could not be written: {e}"),
+                    "make room or name another place: --output FILE, --html FILE; --json > FILE \
+                     keeps it too",
+                )
+            })?;
+            eprintln!("{what}: {}", path.display());
+        }
+        Ok(())
+    }
+
+    fn default_path(&self) -> PathBuf {
+        // 2026-01-31T12:00:00Z, without what a file name should not hold.
+        let digits: String = (self.started.chars())
+            .filter(|c| c.is_ascii_digit() || *c == 'T')
+            .collect();
+        format!(
+            "hugeleaf-bench-{}-{}.json",
+            self.name,
+            digits.replace('T', "-")
+        )
+        .into()
+    }
+}
+
+fn look() -> Look {
+    Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    }
+}
+
+/// Whether it is all that was asked for: pages that were named and not had, and Ctrl-C, are a no.
+fn status<'a>(
+    named: bool,
+    ending: BenchEnding,
+    not_had: impl IntoIterator<Item = &'a Option<NotHad>>,
+) -> Status {
+    let short = named && not_had.into_iter().any(Option::is_some);
+    match short || ending == BenchEnding::Interrupted {
+        true => Status::No,
+        false => Status::Good,
+    }
+}
+
+fn failure(name: &str, error: &BenchError) -> Failure {
+    let what = format!("bench {name}: {error}");
+    match error {
+        BenchError::Stopped => Failure::no(what, format!("hugeleaf bench {name}")),
+        error => Failure::missing(what, error.next()),
+    }
+}
+
+/// Progress on stderr: a line that changes on a terminal, nothing in a pipe.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    fn new() -> Bar {
+        if !std::io::stderr().is_terminal() {
+            return Bar(None);
+        }
+        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style);
+        }
+        Bar(Some(bar))
+    }
+
+    fn show(&self, event: &BenchEvent) {
+        let Some(bar) = &self.0 else {
+            return;
+        };
+        match event {
+            BenchEvent::Taking(what) => bar.set_message(format!("{what}: taking memory")),
+            BenchEvent::At { done, of, what } => {
+                bar.set_length(*of);
+                bar.set_position(*done);
+                bar.set_message(what.clone());
+            }
+            BenchEvent::NotHad { arm, reason } => bar.println(format!("not had: {arm}: {reason}")),
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {msg}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_one() {
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
+    }
+
+    #[test]
+    fn what_was_named_and_not_had_is_a_no() {
+        let short = Some(NotHad {
+            from_bytes: 1,
+            reason: String::new(),
+            next: String::new(),
+        });
+        let both = [None, short];
+        assert_eq!(status(true, BenchEnding::Done, &both), Status::No);
+        assert_eq!(status(false, BenchEnding::Done, &both), Status::Good);
+        assert_eq!(status(true, BenchEnding::Done, &both[..1]), Status::Good);
+        assert_eq!(status(false, BenchEnding::Interrupted, &[]), Status::No);
+    }
+}

@@ -1,0 +1,151 @@
+//! See `hugeleaf bench chase --help`.
+
+use std::time::Duration;
+
+use hugeleaf_proof::bench::chase::{ChaseResult, ChaseSettings, cache_line, run as measure};
+use hugeleaf_proof::bench::to_json;
+use hugeleaf_report::bench::chase_text;
+use hugeleaf_report::bench_html::chase_html;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::AskedPages;
+
+use super::lists::{Sizes, named, usual};
+use super::{Answer, Bar, Ground, Output, failure, look, status};
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// The usual working sets begin here.
+const FROM: Bytes = Bytes::from_kib(64);
+/// And end here, where memory has room for more: from there on little changes, and taking memory
+/// takes longer than measuring it.
+const CAP: Bytes = Bytes::from_mib(4 * 1024);
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Working sets:  64K..1G doubles from one to the other; half is half of available memory; 1M,64M,3G
+Pages:         base; 64K and thp:2M are transparent; hugetlb:2M and hugetlb:1G are from pools
+
+Examples:
+  hugeleaf bench chase
+  hugeleaf bench chase --sizes 64K..half --html chase.html
+  hugeleaf bench chase --sizes 1G --pages base,thp:2M --rounds 20
+
+At most half of available memory is taken at a time, never more than a cgroup leaves.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// Working sets [default: 64K to half of available memory by doubling, 4G at most]
+    #[arg(long, value_name = "LIST")]
+    sizes: Option<Sizes>,
+    /// Page sizes, separated by commas [default: all that this host knows]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pages: Vec<AskedPages>,
+    /// How long to measure in all; taking memory and warming it comes on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    time: Duration,
+    /// Samples of each working set on each page size; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Seed of the random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 10_000;
+    match text.parse() {
+        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
+        _ => Err(format!(
+            "'{text}' is not a number of rounds from 1 to {MOST}"
+        )),
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let ground = Ground::new("chase", &args.output, context)?;
+    let settings = settings(args, context, &ground)?;
+    let result = {
+        let bar = Bar::new();
+        measure(
+            &settings,
+            &context.root,
+            &ground.host,
+            &ground.circumstances,
+            &mut |event| bar.show(&event),
+            &context.stop,
+        )
+    };
+    let result = result.map_err(|e| failure("chase", &e))?;
+    answer(&result, args).give(&args.output, context)?;
+    let not_had = result.arms.iter().map(|arm| &arm.not_had);
+    Ok(status(
+        !args.pages.is_empty(),
+        result.experiment.ending,
+        not_had,
+    ))
+}
+
+fn answer(result: &ChaseResult, args: &Args) -> Answer {
+    Answer {
+        name: "chase",
+        started: result.experiment.started.clone(),
+        json: to_json(result),
+        html: args.output.html.is_some().then(|| chase_html(result)),
+        text: chase_text(result, look()),
+    }
+}
+
+fn settings(args: &Args, context: &Context, ground: &Ground) -> Result<ChaseSettings, Failure> {
+    let (host, most) = (&ground.host, ground.most);
+    let sizes = match &args.sizes {
+        Some(sizes) => sizes.clone(),
+        None => Sizes::usual(FROM, most, CAP),
+    };
+    let sizes = sizes.resolve(most);
+    let least = host.base_page.bytes();
+    if let Some(small) = sizes.iter().find(|size| **size < least) {
+        return Err(Failure::usage(
+            format!("bench chase: a working set of {small} is smaller than a base page ({least})"),
+            format!("hugeleaf bench chase --sizes {least}..half"),
+        ));
+    }
+    if let Some(large) = sizes.iter().find(|size| **size > most) {
+        return Err(Failure::missing(
+            format!(
+                "bench chase: a working set of {large}: at most {most} may be taken (half of what \
+                 is available)"
+            ),
+            "hugeleaf bench chase --sizes 64K..half",
+        ));
+    }
+    Ok(ChaseSettings {
+        arms: match args.pages.is_empty() {
+            true => usual(host, true),
+            false => named(&args.pages, host),
+        },
+        sizes,
+        time: args.time,
+        rounds: args.rounds,
+        seed: args.seed,
+        most,
+        line: cache_line(&context.root),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds() {
+        assert_eq!(parse_rounds("9"), Ok(9));
+        for text in ["0", "-1", "x", "10001"] {
+            assert!(parse_rounds(text).is_err(), "{text}");
+        }
+    }
+}

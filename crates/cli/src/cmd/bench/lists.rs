@@ -1,0 +1,194 @@
+//! Lists of flags: working sets, and pages.
+
+use std::str::FromStr;
+
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_workload::{AskedPages, PageArm};
+
+/// Working sets as a flag names them: `64K..half`, `1M,16M,1G`, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes(Vec<Item>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    One(Bytes),
+    /// By doubling, up to there; to half of available memory where nothing is named.
+    Range(Bytes, Option<Bytes>),
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Sizes, String> {
+        let size = |text: &str| -> Result<Bytes, String> {
+            let bytes: Bytes = text.parse().map_err(|e| format!("{e}"))?;
+            match bytes.is_zero() {
+                true => Err("a working set of 0".to_owned()),
+                false => Ok(bytes),
+            }
+        };
+        let item = |text: &str| match text.split_once("..") {
+            None => Ok(Item::One(size(text)?)),
+            Some((from, "half")) => Ok(Item::Range(size(from)?, None)),
+            Some((from, to)) => {
+                let (from, to) = (size(from)?, size(to)?);
+                match from <= to {
+                    true => Ok(Item::Range(from, Some(to))),
+                    false => Err(format!(
+                        "{from}..{to} goes down; write the smaller one first"
+                    )),
+                }
+            }
+        };
+        text.split(',')
+            .map(item)
+            .collect::<Result<_, _>>()
+            .map(Sizes)
+    }
+}
+
+impl Sizes {
+    /// What is measured unless a flag says otherwise: by doubling, up to half of available memory
+    /// and to `cap`.
+    pub fn usual(from: Bytes, most: Bytes, cap: Bytes) -> Sizes {
+        Sizes(vec![Item::Range(from, Some(most.min(cap).max(from)))])
+    }
+
+    /// The sizes, ascending, each once; `most` is half of available memory.
+    pub fn resolve(&self, most: Bytes) -> Vec<Bytes> {
+        let mut sizes = Vec::new();
+        for item in &self.0 {
+            match *item {
+                Item::One(size) => sizes.push(size),
+                Item::Range(from, to) => {
+                    let to = to.unwrap_or(most.max(from));
+                    let doubled = |size: &Bytes| size.get().checked_mul(2).map(Bytes);
+                    let all = std::iter::successors(Some(from), doubled);
+                    sizes.extend(all.take_while(|size| *size <= to));
+                }
+            }
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// The pages that were named, on this host, base pages first, each once.
+pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
+    let mut arms: Vec<PageArm> = Vec::new();
+    for arm in asked.iter().map(|asked| PageArm::of(*asked, host)) {
+        if !arms.contains(&arm) {
+            arms.push(arm);
+        }
+    }
+    arms.sort_by_key(|arm| !arm.is_base());
+    arms
+}
+
+/// All that this host knows: base pages, transparent huge pages of full size, each pool. With
+/// `smaller` also the smaller transparent ones that are on; where none is, the size that is 16 base
+/// pages, so that the answer says how to get it.
+pub fn usual(host: &Host, smaller: bool) -> Vec<PageArm> {
+    let arm = |size: PageSize, kind| PageArm { size, kind };
+    let mut arms = vec![PageArm::base(host)];
+    if smaller {
+        arms.extend(
+            smaller_sizes(host)
+                .into_iter()
+                .map(|s| arm(s, PageKind::Thp)),
+        );
+    }
+    arms.extend(host.pmd_page.get().map(|size| arm(size, PageKind::Thp)));
+    let mut pools: Vec<PageSize> = host.pools.iter().map(|pool| pool.size).collect();
+    pools.sort_unstable();
+    pools.dedup();
+    arms.extend(pools.into_iter().map(|size| arm(size, PageKind::Hugetlb)));
+    arms
+}
+
+fn smaller_sizes(host: &Host) -> Vec<PageSize> {
+    /// As many base pages as an arm64 processor joins in one entry, and x86-64 ones at most.
+    const JOINED: u64 = 16;
+    let Some(thp) = host.thp.known() else {
+        return Vec::new();
+    };
+    let orders = thp.orders.iter();
+    let known: Vec<_> = orders
+        .filter(|order| Some(order.size) != host.pmd_page.get() && !order.anon.is_absent())
+        .collect();
+    let on = |word: Option<&str>| word.is_some_and(|word| word != "never");
+    let are_on: Vec<PageSize> = known
+        .iter()
+        .filter(|order| on(order.anon_in_force(thp)))
+        .map(|order| order.size)
+        .collect();
+    match are_on.is_empty() {
+        false => are_on,
+        true => known
+            .iter()
+            .map(|order| order.size)
+            .filter(|size| size.holds(host.base_page) == JOINED)
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_host::{Root, read_host};
+    use hugeleaf_sys::RealKernel;
+
+    fn fixture(name: &str) -> Host {
+        let path = format!("{}/../../fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
+        read_host(&Root::at(path), &RealKernel::new()).unwrap()
+    }
+
+    fn sizes(text: &str) -> Vec<String> {
+        let sizes: Sizes = text.parse().unwrap();
+        let all = sizes.resolve(Bytes::from_mib(1));
+        all.iter().map(Bytes::to_string).collect()
+    }
+
+    #[test]
+    fn working_sets() {
+        assert_eq!(sizes("64K..half"), ["64K", "128K", "256K", "512K", "1M"]);
+        assert_eq!(sizes("4M,1M,1M"), ["1M", "4M"]);
+        assert_eq!(sizes("96K..400K,1G"), ["96K", "192K", "384K", "1G"]);
+        // More than half is refused later, with the reason; here it is not lost.
+        assert_eq!(sizes("2M..half"), ["2M"]);
+        for text in ["", "0", "64K..", "..1M", "1M..64K", "half", "64K,,1M", "x"] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
+        }
+        let usual = Sizes::usual(Bytes::from_kib(64), Bytes::from_mib(3), Bytes::from_mib(1));
+        assert_eq!(
+            usual.resolve(Bytes::from_mib(3)).last(),
+            Some(&Bytes::from_mib(1))
+        );
+    }
+
+    #[test]
+    fn usual_pages_are_those_of_the_host() {
+        let labels = |host: &Host, smaller| -> Vec<String> {
+            usual(host, smaller)
+                .iter()
+                .map(PageArm::to_string)
+                .collect()
+        };
+        let x86 = fixture("x86-4k-two-nodes");
+        let all = labels(&x86, false);
+        assert_eq!(all, ["base", "thp:2M", "hugetlb:2M", "hugetlb:1G"]);
+        assert!(labels(&x86, true).contains(&"thp:64K".to_owned()));
+        assert_eq!(labels(&fixture("neither-kind"), true), ["base"]);
+    }
+
+    #[test]
+    fn named_pages_are_each_there_once() {
+        let host = fixture("x86-4k-two-nodes");
+        let asked = ["2M", "base", "thp:2M", "4K"].map(|text| text.parse().unwrap());
+        let arms = named(&asked, &host);
+        let labels: Vec<String> = arms.iter().map(PageArm::to_string).collect();
+        assert_eq!(labels, ["base", "thp:2M"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! See `hugeleaf bench pagetables --help`.
+
+use hugeleaf_proof::bench::pagetables::{PageTablesResult, PageTablesSettings, run as measure};
+use hugeleaf_proof::bench::to_json;
+use hugeleaf_report::bench::pagetables_text;
+use hugeleaf_report::bench_html::pagetables_html;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{AskedPages, PageArm, Program};
+
+use super::lists::{named, usual};
+use super::{ATTACHER, Answer, Bar, Ground, Output, failure, look, status};
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Pages: base; thp:2M is transparent; hugetlb:2M and hugetlb:1G are from pools
+
+Examples:
+  hugeleaf bench pagetables
+  hugeleaf bench pagetables --processes 256 --region 8G --pages base,hugetlb:2M --html page.html
+
+At most half of available memory is taken, never more than a cgroup leaves.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// How many processes, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,16,64,256,1024",
+          value_parser = parse_processes)]
+    processes: Vec<usize>,
+    /// How long the region is
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    region: Bytes,
+    /// Page sizes, separated by commas [default: all that this host knows and that fit the region]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pages: Vec<AskedPages>,
+    /// Seed of the random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_processes(text: &str) -> Result<usize, String> {
+    /// The most that any kernel has ids for on a small machine.
+    const MOST: usize = 32_768;
+    match text.parse() {
+        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
+        _ => Err(format!(
+            "'{text}' is not a number of processes from 1 to {MOST}"
+        )),
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let ground = Ground::new("pagetables", &args.output, context)?;
+    let settings = settings(args, context, &ground)?;
+    let result = {
+        let bar = Bar::new();
+        measure(
+            &settings,
+            &context.root,
+            &ground.host,
+            &ground.circumstances,
+            &mut |event| bar.show(&event),
+            &context.stop,
+        )
+    };
+    let result = result.map_err(|e| failure("pagetables", &e))?;
+    answer(&result, args).give(&args.output, context)?;
+    let not_had = result.arms.iter().map(|arm| &arm.not_had);
+    Ok(status(
+        !args.pages.is_empty(),
+        result.experiment.ending,
+        not_had,
+    ))
+}
+
+fn answer(result: &PageTablesResult, args: &Args) -> Answer {
+    Answer {
+        name: "pagetables",
+        started: result.experiment.started.clone(),
+        json: to_json(result),
+        html: args.output.html.is_some().then(|| pagetables_html(result)),
+        text: pagetables_text(result, look()),
+    }
+}
+
+fn settings(
+    args: &Args,
+    context: &Context,
+    ground: &Ground,
+) -> Result<PageTablesSettings, Failure> {
+    let (host, region) = (&ground.host, args.region);
+    let base = host.base_page;
+    if region.is_zero() || !base.divides(region.get()) {
+        return Err(Failure::usage(
+            format!(
+                "bench pagetables: a region of {region:#} is no multiple of a base page ({base})"
+            ),
+            "hugeleaf bench pagetables --region 1G",
+        ));
+    }
+    let mut processes = args.processes.clone();
+    processes.sort_unstable();
+    processes.dedup();
+    let fits = |arm: &PageArm| arm.size.divides(region.get());
+    Ok(PageTablesSettings {
+        arms: match args.pages.is_empty() {
+            true => usual(host, false).into_iter().filter(fits).collect(),
+            false => named(&args.pages, host),
+        },
+        processes,
+        region,
+        seed: args.seed,
+        most: ground.most,
+        program: Program {
+            path: context.root.path("proc/self/exe"),
+            arguments: vec![ATTACHER.into()],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_processes() {
+        assert_eq!(parse_processes("1024"), Ok(1024));
+        for text in ["0", "-1", "x", "", "32769"] {
+            assert!(parse_processes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! `hugeleaf bench`, whole: what it answers, what it cannot get, and that it leaves nobody behind.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use cli_support::{Running, good, hugeleaf, is_root, not_run, refused, stderr, stdout, wait_until};
+use hugeleaf_host::{Host, Root, read_host};
+use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_units::PageSize;
+use serde_json::Value;
+
+fn host() -> Host {
+    read_host(&Root::live(), &RealKernel::new()).unwrap()
+}
+
+/// The host's files as they were, put back when dropped; tests that change them hold the lock.
+struct HostGuard {
+    before: Vec<(PathBuf, String)>,
+    _lock: HostLock,
+}
+
+impl HostGuard {
+    /// `None`, after saying so, where the test cannot run.
+    fn lock(test: &str) -> Option<HostGuard> {
+        if !is_root() {
+            not_run(test, "needs root");
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        Some(HostGuard {
+            before: Vec::new(),
+            _lock: lock,
+        })
+    }
+
+    fn set(&mut self, path: &Path, value: &str) {
+        let before = chosen(path);
+        self.before.push((path.to_owned(), before));
+        std::fs::write(path, value).unwrap();
+    }
+}
+
+impl Drop for HostGuard {
+    fn drop(&mut self) {
+        for (path, value) in self.before.iter().rev() {
+            std::fs::write(path, value).unwrap();
+            if !std::thread::panicking() {
+                assert_eq!(&chosen(path), value, "{} was not restored", path.display());
+            }
+        }
+    }
+}
+
+/// The value between brackets, or the whole line where there are none.
+fn chosen(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let word = text.split(['[', ']']).nth(1).unwrap_or(&text);
+    word.trim().to_owned()
+}
+
+fn pool(size: PageSize) -> PathBuf {
+    let kib = size.bytes().get() / 1024;
+    format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages").into()
+}
+
+/// The default hugetlb size of this host, with a pool of `pages`.
+fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
+    let Some(size) = host().memory.default_hugetlb_page.get() else {
+        not_run(test, "needs hugetlb");
+        return None;
+    };
+    let mut guard = HostGuard::lock(test)?;
+    guard.set(&pool(size), &pages.to_string());
+    if chosen(&pool(size)) != pages.to_string() {
+        not_run(test, &format!("needs {pages} pages of {size} of contiguous memory"));
+        return None;
+    }
+    Some((guard, size))
+}
+
+/// `hugeleaf bench …` in a folder of its own.
+fn bench_in(dir: &Path, args: &[&str]) -> Command {
+    let mut command = hugeleaf(&[&["bench"], args].concat());
+    command.current_dir(dir);
+    command
+}
+
+fn bench(args: &[&str]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    bench_in(dir.path(), args).output().unwrap()
+}
+
+/// The answer with `--json`, and how it ended.
+fn json(args: &[&str]) -> (Value, i32) {
+    let output = bench(&[args, &["--json"]].concat());
+    let status = output.status.code().unwrap();
+    let value = serde_json::from_str(&stdout(&output));
+    (value.unwrap_or_else(|e| panic!("{e}: {}", stderr(&output))), status)
+}
+
+const SHORT: [&str; 7] = [
+    "chase", "--sizes", "64K,256K", "--for", "60ms", "--rounds", "6",
+];
+
+fn arm<'a>(result: &'a Value, label: &str) -> &'a Value {
+    let arms = result["arms"].as_array().unwrap();
+    let found = arms.iter().find(|arm| arm["label"] == label);
+    found.unwrap_or_else(|| panic!("no arm {label} in {result}"))
+}
+
+#[test]
+fn chase_answers_as_the_contract_says() {
+    let (result, status) = json(&[&SHORT[..], &["--pages", "base", "--seed", "9"]].concat());
+    assert_eq!(status, 0);
+    assert_eq!(result["schema"], 1);
+    assert_eq!(result["experiment"]["name"], "chase");
+    assert_eq!(result["experiment"]["unit"], "ns");
+    assert_eq!(result["experiment"]["better"], "lower");
+    assert_eq!(result["experiment"]["ending"], "done");
+    assert_eq!(result["settings"]["seed"], 9);
+    assert!(result["host"]["kernel"].is_string() && result["settings"]["knobs"].is_array());
+    assert_eq!(result["command"][1], "bench");
+    let base = arm(&result, "base");
+    assert_eq!(base["kind"], "base");
+    let points = base["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    for (point, size) in points.iter().zip([64u64 << 10, 256 << 10]) {
+        assert_eq!(point["working_set_bytes"], size);
+        let samples = point["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 6);
+        assert!(samples.iter().all(|s| s.as_f64().unwrap() > 0.0));
+        let number = |name: &str| point[name].as_f64().unwrap();
+        assert!(number("low") <= number("median") && number("median") <= number("high"));
+        assert_eq!(point["verified"], true, "{point}");
+        assert_eq!(point["pages_after"][0]["bytes"], size);
+    }
+}
+
+#[test]
+fn chase_writes_its_result_and_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [&SHORT[..], &["--pages", "base", "--html", "page.html"]].concat();
+    let output = bench_in(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.starts_with("chase at 256K: base "), "{text}");
+    let said = stderr(&output);
+    let written = said.lines().find_map(|l| l.strip_prefix("result: ")).unwrap();
+    assert!(written.starts_with("hugeleaf-bench-chase-"), "{said}");
+    let result = std::fs::read_to_string(dir.path().join(written)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["schema"], 1);
+    let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("could not be drawn"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn transparent_huge_pages_are_read_back() {
+    const NAME: &str = "transparent_huge_pages_are_read_back";
+    let Some(huge) = host().pmd_page.get() else {
+        return not_run(NAME, "needs transparent huge pages");
+    };
+    let _guard = HostGuard::lock(NAME);
+    let label = format!("thp:{huge}");
+    let pages = format!("base,{label}");
+    let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
+    let arm = arm(&result, &label);
+    if arm.get("not_had").is_some() {
+        return not_run(NAME, "needs transparent huge pages that are not off");
+    }
+    assert_eq!(status, 0);
+    let point = &arm["points"][1];
+    assert_eq!(point["verified"], true, "{point}");
+    assert_eq!(point["pages_before"][0]["kind"], "thp");
+    // Against base pages, in the same rounds.
+    let ratio = point["effect"]["ratio"].as_f64().unwrap();
+    assert!(ratio > 0.0 && point["effect"]["confidence"] == 0.95);
+}
+
+/// A size below the full one, switched on for the test: root is told which pages it got.
+#[test]
+fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
+    const NAME: &str = "smaller_transparent_pages";
+    let Some(mut guard) = HostGuard::lock(NAME) else {
+        return;
+    };
+    let host = host();
+    let orders = host.thp.known().map_or(&[][..], |thp| &thp.orders);
+    let smaller = orders
+        .iter()
+        .find(|o| o.size.holds(host.base_page) == 16 && o.anon.known().is_some());
+    let Some(size) = smaller.map(|order| order.size) else {
+        return not_run(NAME, "needs smaller transparent huge pages");
+    };
+    let folder = "/sys/kernel/mm/transparent_hugepage/hugepages";
+    let knob = PathBuf::from(format!("{folder}-{}kB/enabled", size.bytes().get() / 1024));
+    let label = format!("thp:{size}");
+    let args = [&["chase", "--sizes", "4M", "--for", "20ms", "--rounds", "1"][..], &["--pages", &label]];
+    guard.set(&knob, "never");
+    let output = bench(&args.concat());
+    let said = refused(&output, 3, &[&label, "are off"]);
+    assert!(said.contains(&format!("echo madvise > {}", knob.display())), "{said}");
+    guard.set(&knob, "madvise");
+    let (result, status) = json(&args.concat());
+    assert_eq!(status, 0);
+    let point = &arm(&result, &label)["points"][0];
+    assert_eq!(point["verified"], true, "{point}");
+    assert_eq!(point["pages_before"][0]["page_bytes"], size.bytes().get());
+    let caveats = result["caveats"].to_string();
+    assert!(caveats.contains("contiguity"), "{caveats}");
+}
+
+#[test]
+fn what_was_named_and_not_had_is_told() {
+    let Some((_guard, size)) = with_pool("what_was_named_and_not_had_is_told", 0) else {
+        return;
+    };
+    let label = format!("hugetlb:{size}");
+    let alone = bench(&[&SHORT[..], &["--pages", &label]].concat());
+    refused(&alone, 3, &[&label, "nr_hugepages"]);
+    let pages = format!("base,{label}");
+    let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
+    assert_eq!(status, 1);
+    assert_eq!(arm(&result, "base")["points"].as_array().unwrap().len(), 2);
+    let not_had = &arm(&result, &label)["not_had"];
+    assert_eq!(not_had["from_bytes"], 64 << 10);
+    assert!(not_had["next"].as_str().unwrap().contains("nr_hugepages"));
+    let text = stdout(&bench(&[&SHORT[..], &["--pages", &pages]].concat()));
+    assert!(text.contains(&format!("not had  {label}: ")), "{text}");
+    // Unless it was named, it is no shortfall.
+    let output = bench(&SHORT);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("not had"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_pool_gives_what_it_has() {
+    let Some((_guard, size)) = with_pool("a_pool_gives_what_it_has", 2) else {
+        return;
+    };
+    let label = format!("hugetlb:{size}");
+    let (two, four) = (size.bytes().get() * 2, size.bytes().get() * 4);
+    let sizes = format!("{two},{four}");
+    let args = ["chase", "--sizes", &sizes, "--for", "20ms", "--rounds", "1", "--pages", &label];
+    let (result, status) = json(&args);
+    assert_eq!(status, 1);
+    let arm = arm(&result, &label);
+    let points = arm["points"].as_array().unwrap();
+    assert_eq!(points.len(), 1);
+    assert_eq!(points[0]["working_set_bytes"], two);
+    assert_eq!(points[0]["verified"], true);
+    assert_eq!(arm["not_had"]["from_bytes"], four);
+}
+
+/// Every process that this one started, by `/proc/PID/task/*/children`.
+fn children_of(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+fn is_gone(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(") ").next().unwrap().starts_with('Z'),
+        Err(_) => true,
+    }
+}
+
+#[test]
+fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
+    let Some((_guard, size)) = with_pool("pagetables_grow", 16) else {
+        return;
+    };
+    let region = (size.bytes().get() * 16).to_string();
+    let label = format!("hugetlb:{size}");
+    let pages = format!("base,{label}");
+    let args = ["pagetables", "--processes", "3,1", "--region", &region, "--pages", &pages];
+    let (result, status) = json(&args);
+    assert_eq!(status, 0);
+    assert_eq!(result["experiment"]["name"], "pagetables");
+    assert_eq!(result["experiment"]["unit"], "bytes");
+    let (base, huge) = (arm(&result, "base"), arm(&result, &label));
+    // An entry of 8 bytes a base page, in whole tables, in each process.
+    let entries = size.bytes().get() * 16 / host().base_page.bytes().get();
+    let least = i64::try_from(entries * 8).unwrap();
+    for (at, processes) in [1usize, 3].into_iter().enumerate() {
+        let point = &base["points"][at];
+        assert_eq!(point["processes"], processes);
+        let samples = point["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), processes);
+        assert!(samples.iter().all(|s| s.as_i64().unwrap() >= least), "{point}");
+        assert_eq!(point["verified"], true, "{point}");
+        let times = point["attach"]["samples_seconds"].as_array().unwrap();
+        assert_eq!(times.len(), processes);
+        let large = &huge["points"][at];
+        assert_eq!(large["verified"], true, "{large}");
+        assert_eq!(large["pages"][0]["kind"], "hugetlb");
+        assert!(large["over_base"].as_f64().unwrap() < 0.5, "{large}");
+        let (before, after) = (&large["before_bytes"], &large["after_bytes"]);
+        let growth = after.as_i64().unwrap() - before.as_i64().unwrap();
+        assert_eq!(large["growth_bytes"], growth);
+    }
+    // All of the pool is there again.
+    let free = std::fs::read_to_string(pool(size).with_file_name("free_hugepages")).unwrap();
+    assert_eq!(free.trim(), "16");
+}
+
+#[test]
+fn a_region_that_pages_do_not_fit_is_told() {
+    let huge = host().pmd_page.get();
+    let Some(huge) = huge else {
+        return not_run("a_region_that_pages_do_not_fit", "needs transparent huge pages");
+    };
+    let base = host().base_page.bytes().get();
+    let region = (huge.bytes().get() + base).to_string();
+    let label = format!("thp:{huge}");
+    let args = ["pagetables", "--processes", "1", "--region", &region];
+    let (result, status) = json(&[&args[..], &["--pages", &format!("base,{label}")]].concat());
+    assert_eq!(status, 1);
+    let reason = arm(&result, &label)["not_had"]["reason"].as_str().unwrap();
+    assert!(reason.contains("no multiple of"), "{reason}");
+    // Not named: then only pages that fit are tried.
+    let (result, status) = json(&args);
+    assert_eq!(status, 0);
+    assert_eq!(result["arms"].as_array().unwrap().len(), 1);
+}
+
+/// Starts a run of many processes and waits until some are there.
+fn many(dir: &Path) -> (Running, Vec<u32>) {
+    let args = ["pagetables", "--processes", "200", "--region", "64M", "--pages", "base"];
+    let child = bench_in(dir, &args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let running = Running(child);
+    let mut children = Vec::new();
+    wait_until("ten processes are there", || {
+        children = children_of(running.0.id());
+        children.len() >= 10
+    });
+    (running, children)
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+fn end_of(mut running: Running) -> Output {
+    let status = running.0.wait().unwrap();
+    let read = |pipe: Option<&mut dyn std::io::Read>| {
+        let mut bytes = Vec::new();
+        pipe.unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let out = read(running.0.stdout.as_mut().map(|p| p as &mut dyn std::io::Read));
+    let err = read(running.0.stderr.as_mut().map(|p| p as &mut dyn std::io::Read));
+    Output {
+        status,
+        stdout: out,
+        stderr: err,
+    }
+}
+
+#[test]
+fn an_interrupt_leaves_nobody_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, mut children) = many(dir.path());
+    signal(running.0.id(), rustix::process::Signal::INT);
+    children.extend(children_of(running.0.id()));
+    let output = end_of(running);
+    refused(&output, 1, &["stopped on request"]);
+    for pid in children {
+        wait_until("the process is gone", || is_gone(pid));
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_killed_parent_takes_all_of_them_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, mut children) = many(dir.path());
+    children.extend(children_of(running.0.id()));
+    signal(running.0.id(), rustix::process::Signal::KILL);
+    drop(running);
+    for pid in children {
+        wait_until("the process is gone", || is_gone(pid));
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_run_with_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (running, children) = many(dir.path());
+    signal(children[3], rustix::process::Signal::KILL);
+    let output = end_of(running);
+    refused(&output, 3, &[&format!("process {} has ended", children[3])]);
+    for pid in children {
+        wait_until("the process is gone", || is_gone(pid));
+    }
+}
+
+#[test]
+fn an_interrupted_chase_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["chase", "--sizes", "64K..256K", "--pages", "base", "--for", "10m", "--json"];
+    let child = bench_in(dir.path(), &args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let running = Running(child);
+    // Signals are waited for from the moment on that they are caught.
+    let status = format!("/proc/{}/status", running.0.id());
+    wait_until("signals are caught", || {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+    });
+    signal(running.0.id(), rustix::process::Signal::INT);
+    let output = end_of(running);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    // Whether a first sample was there by then is chance; either is told.
+    match stdout(&output).is_empty() {
+        true => assert!(stderr(&output).contains("stopped on request")),
+        false => {
+            let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
+            assert_eq!(result["experiment"]["ending"], "interrupted");
+        }
+    }
+}
+
+#[test]
+fn bad_input_is_refused_in_two_lines() {
+    for (args, words) in [
+        (&["chase", "--sizes", "0"][..], &["a working set of 0"][..]),
+        (&["chase", "--sizes", "1M..64K"], &["goes down"]),
+        (&["chase", "--sizes", "1K"], &["smaller than a base page"]),
+        (&["chase", "--pages", "3M"], &["names no pages"]),
+        (&["chase", "--pages", "2M!"], &["names no pages"]),
+        (&["chase", "--rounds", "0"], &["number of rounds"]),
+        (&["chase", "--for", "0"], &["is not a time"]),
+        (&["pagetables", "--processes", "0"], &["number of processes"]),
+        (&["pagetables", "--processes", "1,x"], &["number of processes"]),
+        (&["pagetables", "--region", "0"], &["no multiple of a base page"]),
+        (&["pagetables", "--region", "1000"], &["no multiple of a base page"]),
+        (&["chase", "--root", "/nonexistent"], &["--root"]),
+        (&["nothing"], &["nothing"]),
+    ] {
+        refused(&bench(args), 2, words);
+    }
+    for (args, words) in [
+        (&["chase", "--sizes", "64T"][..], &["64T", "half of what is available"][..]),
+        (&["chase", "--html", "/nonexistent/page.html"], &["/nonexistent/page.html"]),
+        (&["pagetables", "--region", "64T"], &["half of what is available"]),
+        (&["chase", "--pages", "thp:8M", "--sizes", "64K"], &["thp:8M", "next: hugeleaf status"]),
+    ] {
+        refused(&bench(args), 3, words);
+    }
+}
+
+/// What the processes are started with is nothing for a person to type, and says so.
+#[test]
+fn the_processes_of_pagetables_cannot_be_started_by_hand() {
+    refused(&hugeleaf(&["bench-attacher"]).output().unwrap(), 2, &["not by hand"]);
+    let output = hugeleaf(&["bench-attacher", "1", "fds;"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("parent 1 has gone"), "{}", stderr(&output));
+}
+
+/// The reference names every flag of both workloads, and none that is gone.
+#[test]
+fn the_reference_knows_every_flag() {
+    let path = cli_support::repository().join("docs/reference/commands.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for workload in ["chase", "pagetables"] {
+        let start = format!("`hugeleaf bench {workload}");
+        let section = text.split("\n## ").find(|s| s.starts_with(&start)).unwrap();
+        let help = good(&bench(&[workload, "--help"]));
+        for flag in ["--sizes", "--processes", "--region", "--pages", "--for", "--rounds", "--seed",
+            "--output", "--html"]
+        {
+            let named = section.contains(&format!("`{flag}"));
+            assert_eq!(named, help.contains(flag), "{workload} {flag}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `bench`: what pages of each size cost and give, measured on memory of this very program. Where
+//! a host has no counters, other reports quote these as calibration.
+//!
+//! [`chase`] is the latency of a dependent read by working set; [`pagetables`] what it costs that
+//! many processes attach one region. Arms are page sizes. Those that cannot be had are in the
+//! result with the reason and what to do; nothing of the host is changed to get them.
+
+pub mod chase;
+pub mod pagetables;
+mod room;
+mod spread;
+
+use hugeleaf::MemoryError;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::{AttachError, PageArm};
+use serde::{Deserialize, Serialize};
+
+use crate::result::{HostFingerprint, Knob};
+use crate::stats::Better;
+
+pub use room::room;
+pub use spread::{Spread, median_interval};
+
+/// How sure the intervals are.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// What a result begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// `chase` or `pagetables`.
+    pub name: String,
+    /// Unit of the samples.
+    pub unit: String,
+    /// Which way it gets better.
+    pub better: Better,
+    /// When it began (RFC 3339, UTC).
+    pub started: String,
+    /// How long it took, taking memory included.
+    pub duration_seconds: f64,
+    /// Why it ended.
+    pub ending: BenchEnding,
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BenchEnding {
+    /// All of it was measured.
+    Done,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// An arm, or a part of one, that could not be had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotHad {
+    /// From this length on (the working set, the region) there was none.
+    pub from_bytes: u64,
+    /// Why.
+    pub reason: String,
+    /// What to do, with which the largest that was asked for can be had.
+    pub next: String,
+}
+
+impl NotHad {
+    /// Another length that was not had either: from the smallest on, with the reason and the way of
+    /// the largest.
+    fn join(had: &mut Option<NotHad>, length: Bytes, error: &MemoryError) {
+        let from = had.as_ref().map_or(u64::MAX, |n| n.from_bytes);
+        *had = Some(NotHad {
+            from_bytes: from.min(length.get()),
+            reason: error.to_string(),
+            next: error.next(),
+        });
+    }
+}
+
+/// What the host was like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Circumstances {
+    /// The machine.
+    pub host: HostFingerprint,
+    /// Knobs in force.
+    pub knobs: Vec<Knob>,
+    /// The exact command.
+    pub command: Vec<String>,
+    /// When it began (RFC 3339, UTC).
+    pub started: String,
+}
+
+impl From<crate::Circumstances> for Circumstances {
+    fn from(other: crate::Circumstances) -> Circumstances {
+        Circumstances {
+            host: other.host,
+            knobs: other.knobs,
+            command: other.command,
+            started: other.started,
+        }
+    }
+}
+
+/// What is happening, for whoever watches.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BenchEvent {
+    /// Memory of a length is being taken, or processes are being started.
+    Taking(String),
+    /// So many of so many samples are there.
+    At {
+        /// How many.
+        done: u64,
+        /// Of how many.
+        of: u64,
+        /// Which one comes next.
+        what: String,
+    },
+    /// An arm that could not be had.
+    NotHad {
+        /// The arm.
+        arm: PageArm,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// More memory than may be taken.
+    #[error("{what} takes {asked}, and at most {most} may be taken (half of what is available)")]
+    TooLarge {
+        /// What takes it.
+        what: String,
+        /// How much.
+        asked: Bytes,
+        /// What may be taken.
+        most: Bytes,
+    },
+    /// None of the arms could be had.
+    #[error("none of the pages asked for could be had; {arm}: {reason}")]
+    NothingHad {
+        /// The first of them.
+        arm: String,
+        /// Why not.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+    /// Memory, for a reason that is not the page size's.
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
+    /// Processes that attach.
+    #[error("{0}")]
+    Attach(#[from] AttachError),
+    /// The host could not be read.
+    #[error("{0}")]
+    Unreadable(#[from] hugeleaf_host::ReadError),
+    /// It was stopped before there was anything to tell.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+impl BenchError {
+    /// What to do next.
+    pub fn next(&self) -> String {
+        match self {
+            BenchError::TooLarge { most, .. } => {
+                format!("ask for less than {most} in all, or free memory: hugeleaf mem")
+            }
+            BenchError::NothingHad { next, .. } => next.clone(),
+            BenchError::Memory(e) => e.next(),
+            BenchError::Attach(e) => e.next(),
+            BenchError::Unreadable(_) => "hugeleaf status    # what can be read here".to_owned(),
+            BenchError::Stopped => "run it again".to_owned(),
+        }
+    }
+}
+
+/// The text of a result's file.
+pub fn to_json(result: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(result)
+        .unwrap_or_else(|e| format!("{{\"schema\": 1, \"error\": \"{e}\"}}"));
+    text.push('\n');
+    text
+}
+
+/// Whether the reason why memory could not be had is that there are no such pages: then an arm is
+/// not had. Anything else ends the run.
+fn is_not_had(error: &MemoryError) -> bool {
+    matches!(
+        error,
+        MemoryError::Short { .. }
+            | MemoryError::NoSuchSize(_)
+            | MemoryError::NotAMultiple { .. }
+            | MemoryError::TooLarge { .. }
+    )
+}

@@ -1,0 +1,111 @@
+use super::*;
+use hugeleaf_sys::RealKernel;
+use std::time::Duration;
+
+fn turn(pages: &[(&str, PageKind, u64)]) -> Turn {
+    Turn {
+        pid: Pid(1),
+        attach: Duration::from_millis(3),
+        first_touch: Duration::from_millis(1),
+        pages: pages
+            .iter()
+            .map(|(size, kind, bytes)| (size.parse().unwrap(), *kind, Bytes(*bytes)))
+            .collect(),
+    }
+}
+
+fn arm() -> PageArm {
+    PageArm {
+        size: "2M".parse().unwrap(),
+        kind: PageKind::Hugetlb,
+    }
+}
+
+#[test]
+fn growth_is_that_of_the_same_processes() {
+    let good = turn(&[("2M", PageKind::Hugetlb, 4 << 20)]);
+    let before = [Bytes(1000), Bytes(2000)];
+    let after = [Bytes(1500), Bytes(1900)];
+    let point = point_of(
+        Bytes(4 << 20),
+        arm(),
+        &before,
+        &after,
+        &[good.clone(), good],
+    );
+    assert_eq!(point.samples, [500, -100]);
+    assert_eq!(
+        (point.growth_bytes, point.before_bytes, point.after_bytes),
+        (400, 3000, 3400)
+    );
+    assert!(point.verified && point.note.is_none());
+    assert!((point.attach.total_seconds - 0.006).abs() < 1e-12);
+}
+
+#[test]
+fn a_process_on_other_pages_is_told() {
+    let good = turn(&[("2M", PageKind::Hugetlb, 4 << 20)]);
+    let mixed = turn(&[
+        ("2M", PageKind::Hugetlb, 2 << 20),
+        ("4K", PageKind::Base, 2 << 20),
+    ]);
+    let bytes = [Bytes(0); 2];
+    let point = point_of(Bytes(4 << 20), arm(), &bytes, &bytes, &[good, mixed]);
+    assert!(!point.verified);
+    assert!(point.note.unwrap().starts_with("1 of 2 processes"));
+}
+
+#[test]
+fn arms_are_held_against_base_pages() {
+    let mut arms = [
+        empty_arm(PageArm {
+            size: "4K".parse().unwrap(),
+            kind: PageKind::Base,
+        }),
+        empty_arm(arm()),
+    ];
+    for (arm, growth) in arms.iter_mut().zip([2000u64, 10]) {
+        let turns = [turn(&[])];
+        let point = point_of(Bytes(1), self::arm(), &[Bytes(0)], &[Bytes(growth)], &turns);
+        arm.points.push(point);
+    }
+    compare(&mut arms);
+    assert_eq!(arms[1].points[0].over_base, Some(0.005));
+    assert_eq!(arms[0].points[0].over_base, None);
+}
+
+#[test]
+fn more_than_may_be_taken_is_refused_before_anything_is_started() {
+    let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+    let settings = PageTablesSettings {
+        arms: vec![PageArm::base(&host)],
+        processes: vec![1, 100_000],
+        region: Bytes::from_mib(64),
+        seed: 1,
+        most: Bytes::from_mib(1024),
+        program: Program {
+            path: "/nonexistent".into(),
+            arguments: Vec::new(),
+        },
+    };
+    let circumstances = Circumstances {
+        host: HostFingerprint::default(),
+        knobs: Vec::new(),
+        command: Vec::new(),
+        started: String::new(),
+    };
+    let root = Root::live();
+    let stop = AtomicBool::new(false);
+    let error = run(&settings, &root, &host, &circumstances, &mut |_| {}, &stop).unwrap_err();
+    assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
+    // A program that is not there is told with its path's error.
+    let settings = PageTablesSettings {
+        processes: vec![1],
+        ..settings
+    };
+    let error = run(&settings, &root, &host, &circumstances, &mut |_| {}, &stop).unwrap_err();
+    assert!(
+        error.to_string().starts_with("start process 1 of 1"),
+        "{error}"
+    );
+}

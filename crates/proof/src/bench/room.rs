@@ -1,0 +1,37 @@
+//! How much memory a benchmark may take.
+
+use hugeleaf_host::Root;
+use hugeleaf_host::system::{available, memory_room};
+use hugeleaf_units::Bytes;
+
+/// Half of the memory that could be had without pushing anything out, and of what the tightest
+/// memory cgroup leaves; `None` where that cannot be told. Reserved huge pages are not in it.
+pub fn room(root: &Root) -> Option<Bytes> {
+    let available = available(root).get()?;
+    let within = memory_room(root).get().unwrap_or(available);
+    Some(Bytes(available.min(within).get() / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_less() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let root = Root::at(dir.path());
+        assert_eq!(room(&root), None);
+        put("proc/meminfo", "MemAvailable:  1024 kB\n");
+        assert_eq!(room(&root), Some(Bytes::from_kib(512)));
+        put("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n");
+        put("proc/self/cgroup", "0::/a\n");
+        put("cg/a/memory.max", "204800\n");
+        put("cg/a/memory.current", "0\n");
+        assert_eq!(room(&root), Some(Bytes::from_kib(100)));
+    }
+}

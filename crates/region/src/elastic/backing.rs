@@ -1,0 +1,707 @@
+//! The memory behind granules: which file or kind of memory each rung is, what is mapped in this
+//! process, and how pages come and go.
+//!
+//! Every rung from a pool has a file of its own, as long as the whole and empty at first, and all
+//! ordinary rungs of shared memory have one together. A granule at some offset is at that offset of
+//! whichever file it is on. The file of the first rung is mapped once, over everything: where each
+//! granule had a mapping of its own there would be as many mappings as granules, since the kernel
+//! never joins those of hugetlb files (they are VM_DONTEXPAND), and it allows 65530. Only a granule that
+//! came on another rung is mapped apart, when it does.
+//!
+//! So a touch of a granule that is not held may find memory, and take a page that nobody has
+//! counted; it is a mistake like the use of freed memory. [`Backing::fill`] sees such pages and
+//! takes them out first: what is handed out reads as zeroes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hugeleaf_host::Host;
+use hugeleaf_sys::{
+    Advice, Errno, Memory, MemoryFile, NodePolicy, PageState, Reserve, Sharing, Space, SysError,
+};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+
+use super::entry::{Entry, Reason};
+use crate::error::MemoryError;
+use crate::room::Room;
+use crate::steps::{Step, Steps};
+use crate::thp;
+
+/// How much is filled or given back by one call: others who need the address space or the file for
+/// themselves wait no longer than that takes.
+const CHUNK: Bytes = Bytes::from_mib(32);
+/// How often EAGAIN is taken for "try again".
+const TRIES: u32 = 16;
+
+/// Neighbouring granules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+impl Run {
+    pub(crate) fn indices(self) -> std::ops::Range<u32> {
+        self.first..self.first + self.count
+    }
+
+    /// Sorted numbers as runs of neighbours.
+    pub(crate) fn of(numbers: impl IntoIterator<Item = u32>) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for index in numbers {
+            match runs.last_mut() {
+                Some(run) if run.first + run.count == index => run.count += 1,
+                _ => runs.push(Run {
+                    first: index,
+                    count: 1,
+                }),
+            }
+        }
+        runs
+    }
+}
+
+/// Where pages of a rung come from.
+#[derive(Debug)]
+enum Store {
+    File(MemoryFile),
+    /// Private memory of this process.
+    Anonymous,
+}
+
+/// Granules that were filled, and on what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Filled {
+    pub(crate) run: Run,
+    pub(crate) step: u8,
+    pub(crate) reason: Reason,
+}
+
+/// Granules that a rung did not fill, and why.
+type Left = Vec<(Run, Reason)>;
+/// What a rung filled, and what is left for the next.
+type OnStep = (Vec<Filled>, Left);
+
+/// Why a rung could not fill a granule.
+enum Stopped {
+    /// The pool or a limit is short, from this granule on.
+    Short(u32),
+    Failed(MemoryError),
+}
+
+impl From<SysError> for Stopped {
+    fn from(error: SysError) -> Stopped {
+        Stopped::Failed(error.into())
+    }
+}
+
+/// What this process has mapped for a granule: the store plus one, above the stamp for which its
+/// pages are known to be in the page tables. A store of 0 is what the whole range began with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Local(u64);
+
+const UNKNOWN: u64 = u8::MAX as u64;
+
+impl Local {
+    const fn new(store: Option<usize>, stamp: u32) -> Local {
+        let store = match store {
+            Some(store) => store as u64 + 1,
+            None => UNKNOWN,
+        };
+        Local(store << 32 | stamp as u64)
+    }
+}
+
+/// All of an elastic's memory, as this process sees it.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    pub(crate) space: Space,
+    pub(crate) granule: PageSize,
+    pub(crate) steps: Steps,
+    pub(crate) nodes: NodePolicy,
+    stores: Vec<Store>,
+    /// The store of each step.
+    store_of: Vec<usize>,
+    local: Vec<AtomicU64>,
+    /// Held while mappings change.
+    changing: Mutex<()>,
+    kept_from_children: bool,
+    /// The size that can be collapsed to and seen in the page map.
+    huge: Option<PageSize>,
+    base: PageSize,
+}
+
+/// What a backing is made of.
+pub(crate) struct Plan<'a> {
+    pub(crate) max: Bytes,
+    pub(crate) granule: PageSize,
+    pub(crate) granules: u32,
+    pub(crate) steps: Steps,
+    pub(crate) sharing: Sharing,
+    pub(crate) nodes: &'a NodePolicy,
+    pub(crate) host: &'a Host,
+}
+
+impl Backing {
+    /// Sets addresses aside and makes the files; takes no memory.
+    ///
+    /// # Errors
+    /// Those of the calls.
+    pub(crate) fn create(memory: &Memory, plan: Plan<'_>) -> Result<Backing, MemoryError> {
+        let mut files = Vec::new();
+        for pool in pools_of(&plan.steps, plan.sharing) {
+            let file = memory.create_file("hugeleaf", plan.max, pool)?;
+            memory.seal_length(&file)?;
+            files.push(file);
+        }
+        Backing::over(memory, plan, files)
+    }
+
+    /// The same over files that are there, in the order of [`pools_of`].
+    ///
+    /// # Errors
+    /// Those of the calls.
+    pub(crate) fn over(
+        memory: &Memory,
+        plan: Plan<'_>,
+        files: Vec<MemoryFile>,
+    ) -> Result<Backing, MemoryError> {
+        let space = memory.set_aside(plan.max, plan.granule)?;
+        let mut stores: Vec<Store> = files.into_iter().map(Store::File).collect();
+        if plan.sharing == Sharing::Private && plan.steps.list.iter().any(is_ordinary) {
+            stores.push(Store::Anonymous);
+        }
+        let mut next = 0;
+        let ordinary = stores.len().saturating_sub(1);
+        let store_of = plan.steps.list.iter().map(|step| match step.kind {
+            PageKind::Hugetlb => {
+                next += 1;
+                next - 1
+            }
+            _ => ordinary,
+        });
+        let backing = Backing {
+            store_of: store_of.collect(),
+            space,
+            granule: plan.granule,
+            nodes: plan.nodes.clone(),
+            stores,
+            local: (0..plan.granules).map(|_| AtomicU64::new(0)).collect(),
+            changing: Mutex::new(()),
+            kept_from_children: plan.sharing == Sharing::Private && plan.steps.name_a_pool(),
+            steps: plan.steps,
+            huge: plan.host.pmd_page.get(),
+            base: plan.host.base_page,
+        };
+        backing.begin(plan.granules)?;
+        Ok(backing)
+    }
+
+    /// Maps the first rung's file over everything. Private memory is mapped when it is taken: all
+    /// of it at once would count against the limit of what may be promised (overcommit).
+    fn begin(&self, granules: u32) -> Result<(), MemoryError> {
+        let all = Run {
+            first: 0,
+            count: granules,
+        };
+        match self.stores[self.store_of[0]] {
+            Store::File(_) => self.map(all, 0)?,
+            Store::Anonymous => {
+                // A node that is not there is told now rather than at the first take.
+                self.space.bind(self.space.range(), &self.nodes)?;
+                let begun = Local::new(None, 0);
+                for local in &self.local {
+                    local.store(begun.0, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files, for other processes.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &MemoryFile> {
+        self.stores.iter().filter_map(|store| match store {
+            Store::File(file) => Some(file),
+            Store::Anonymous => None,
+        })
+    }
+
+    /// The addresses of granules.
+    pub(crate) fn part(&self, run: Run) -> Range {
+        let at = self.space.range().start() + self.offset(run.first);
+        let length = u64::from(run.count.max(1)) * self.granule.bytes().get();
+        Range::new(at, at + length).unwrap_or(self.space.range())
+    }
+
+    fn offset(&self, index: u32) -> u64 {
+        u64::from(index) * self.granule.bytes().get()
+    }
+
+    fn step(&self, step: usize) -> Result<Step, MemoryError> {
+        let known = self.steps.list.get(step).copied();
+        known.ok_or_else(|| SysError::new("mmap", format!("of rung {step}"), Errno::INVAL).into())
+    }
+
+    /// Maps what a step stands on, in place of what is mapped there.
+    fn map(&self, run: Run, step: usize) -> Result<(), MemoryError> {
+        let wanted = self.step(step)?;
+        let store = self.store_of[step];
+        let part = self.part(run);
+        let note = |local: Local| {
+            for index in run.indices() {
+                self.local[index as usize].store(local.0, Ordering::Release);
+            }
+        };
+        // Until it has worked nobody knows what is there.
+        note(Local::new(None, 0));
+        match &self.stores[store] {
+            Store::File(file) => {
+                let offset = self.offset(run.first);
+                self.space.map_file(part, file, offset, Reserve::None)?;
+            }
+            Store::Anonymous => self.space.map_private(part)?,
+        }
+        if self.kept_from_children {
+            self.space.keep_from_children(part)?;
+        }
+        self.space.bind(part, &self.nodes)?;
+        let advice = match wanted.kind {
+            PageKind::Hugetlb => None,
+            PageKind::Thp => Some(Advice::HugePage),
+            PageKind::Base => wanted.named.then_some(Advice::NoHugePage),
+        };
+        match advice.map(|advice| self.space.advise(part, advice)) {
+            // EINVAL: a kernel without THP, where base pages are all there is.
+            Some(Err(e)) if e.errno != Errno::INVAL => return Err(e.into()),
+            _ => {}
+        }
+        note(Local::new(Some(store), 0));
+        Ok(())
+    }
+
+    /// Which of a run are not mapped as a step needs them.
+    fn mapped_otherwise(&self, run: Run, step: usize) -> Vec<Run> {
+        let store = self.store_of[step] as u64 + 1;
+        Run::of(
+            run.indices()
+                .filter(|index| self.local[*index as usize].load(Ordering::Acquire) >> 32 != store),
+        )
+    }
+
+    fn map_where_needed(&self, run: Run, step: usize) -> Result<(), MemoryError> {
+        if self.mapped_otherwise(run, step).is_empty() {
+            return Ok(());
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in self.mapped_otherwise(run, step) {
+            self.map(part, step)?;
+        }
+        Ok(())
+    }
+
+    /// Sees that a granule that is held can be touched here. The caller knows that it stays held.
+    ///
+    /// # Errors
+    /// Those of the calls; EFAULT where its pages are gone.
+    pub(crate) fn make_ready(&self, index: u32, entry: Entry) -> Result<(), MemoryError> {
+        let run = Run {
+            first: index,
+            count: 1,
+        };
+        let step = usize::from(entry.step);
+        self.step(step)?;
+        self.map_where_needed(run, step)?;
+        if matches!(self.stores[self.store_of[step]], Store::File(_)) {
+            // Fills page tables only: then no touch can find the pool short.
+            self.populate(self.part(run))?;
+        }
+        self.note_ready(index, entry);
+        Ok(())
+    }
+
+    /// Whether [`Backing::make_ready`] was done for this stamp of it.
+    pub(crate) fn is_ready(&self, index: u32, entry: Entry) -> bool {
+        let store = self.store_of.get(usize::from(entry.step)).copied();
+        store.is_some_and(|store| {
+            let local = Local::new(Some(store), entry.stamp);
+            self.local[index as usize].load(Ordering::Acquire) == local.0
+        })
+    }
+
+    pub(crate) fn note_ready(&self, index: u32, entry: Entry) {
+        if let Some(store) = self.store_of.get(usize::from(entry.step)) {
+            let local = Local::new(Some(*store), entry.stamp);
+            self.local[index as usize].store(local.0, Ordering::Release);
+        }
+    }
+
+    /// Gets memory for granules that this process has claimed, on the first rungs that have it.
+    /// What is filled when it fails is left for [`Backing::clean`]. `counted` says how many
+    /// granules are known to be on a step.
+    ///
+    /// # Errors
+    /// [`MemoryError::Short`] on a mandatory ladder, [`MemoryError::TooLarge`], those of the calls.
+    pub(crate) fn fill(
+        &self,
+        run: Run,
+        first: Reason,
+        counted: &dyn Fn(usize) -> u64,
+    ) -> Result<Vec<Filled>, Unfilled> {
+        let mut filled = Vec::new();
+        let mut left = vec![(run, first)];
+        for step in 0..self.steps.list.len() {
+            for (run, reason) in std::mem::take(&mut left) {
+                let on_step = self.fill_on(step, run, reason, counted);
+                let on_step = on_step.map_err(Unfilled::Failed)?;
+                filled.extend(on_step.0);
+                left.extend(on_step.1);
+            }
+        }
+        match left.first() {
+            None => Ok(filled),
+            Some((_, reason)) => Err(Unfilled::Short {
+                missing: left.iter().map(|(run, _)| u64::from(run.count)).sum(),
+                reason: *reason,
+            }),
+        }
+    }
+
+    /// Tries one rung.
+    fn fill_on(
+        &self,
+        step: usize,
+        run: Run,
+        reason: Reason,
+        counted: &dyn Fn(usize) -> u64,
+    ) -> Result<OnStep, MemoryError> {
+        let kind = self.step(step)?;
+        self.map_where_needed(run, step)?;
+        self.take_strays(run, step, counted)?;
+        match kind.kind {
+            PageKind::Hugetlb => self.fill_from_pool(step, run, reason),
+            _ => self.fill_ordinary(step, run, reason),
+        }
+    }
+
+    fn filled(&self, run: Run, step: usize, reason: Reason) -> Option<Filled> {
+        let step = u8::try_from(step).ok()?;
+        (run.count > 0).then_some(Filled { run, step, reason })
+    }
+
+    fn fill_from_pool(&self, step: usize, run: Run, reason: Reason) -> Result<OnStep, MemoryError> {
+        let short_from = match self.fill_prefix(run) {
+            Ok(()) => {
+                let all = self.filled(run, step, reason);
+                return Ok((all.into_iter().collect(), Vec::new()));
+            }
+            Err(Stopped::Short(index)) => index,
+            Err(Stopped::Failed(error)) => return Err(error),
+        };
+        let had = Run {
+            first: run.first,
+            count: short_from - run.first,
+        };
+        let rest = Run {
+            first: short_from,
+            count: run.count - had.count,
+        };
+        self.clean_store(rest, self.store_of[step])?;
+        let why = match reason {
+            Reason::None => Reason::PoolShort,
+            before => before,
+        };
+        let had = self.filled(had, step, reason);
+        Ok((had.into_iter().collect(), vec![(rest, why)]))
+    }
+
+    /// Populates granules in order, up to the one that could not be had.
+    fn fill_prefix(&self, run: Run) -> Result<(), Stopped> {
+        for chunk in self.chunks(run) {
+            let Err(error) = self.populate(self.part(chunk)) else {
+                continue;
+            };
+            if !is_short(&error) {
+                return Err(error.into());
+            }
+            // Which of them it was: those before it have their pages, and cost next to nothing.
+            for index in chunk.indices() {
+                let one = Run {
+                    first: index,
+                    count: 1,
+                };
+                match self.populate(self.part(one)) {
+                    Ok(()) => {}
+                    Err(e) if is_short(&e) => return Err(Stopped::Short(index)),
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn chunks(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
+        let most = (CHUNK.get() / self.granule.bytes().get()).max(1);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let mut at = run.first;
+        let end = run.first + run.count;
+        std::iter::from_fn(move || {
+            let first = at;
+            at = at.saturating_add(most).min(end);
+            (first < end).then_some(Run {
+                first,
+                count: at - first,
+            })
+        })
+    }
+
+    fn populate(&self, part: Range) -> Result<(), SysError> {
+        let mut tries = 0;
+        loop {
+            match self.space.advise(part, Advice::PopulateWrite) {
+                Ok(()) => return Ok(()),
+                Err(e) if e.errno == Errno::INTR => {}
+                Err(e) if e.errno == Errno::AGAIN && tries < TRIES => tries += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn fill_ordinary(&self, step: usize, run: Run, reason: Reason) -> Result<OnStep, MemoryError> {
+        let kind = self.step(step)?;
+        let length = |run: Run| self.part(run).len();
+        let mut left = length(run);
+        for chunk in self.chunks(run) {
+            Room::check(left)?;
+            let part = self.part(chunk);
+            if kind.kind == PageKind::Thp && self.is_file(step) {
+                self.collapse_holes(part, kind.size)?;
+            }
+            self.populate(part)?;
+            left = left.saturating_sub(length(chunk));
+        }
+        let (large, small) = match kind.kind {
+            PageKind::Thp => self.collapse(run, kind)?,
+            _ => (vec![run], Vec::new()),
+        };
+        let done = |run: &Run| self.filled(*run, step, reason);
+        let mut filled: Vec<Filled> = large.iter().filter_map(done).collect();
+        let mut rest = Vec::new();
+        for (run, why) in small {
+            let why = match reason {
+                Reason::None => why,
+                before => before,
+            };
+            if self.steps.mandatory || self.steps.list[step + 1..].iter().any(|s| !is_ordinary(s)) {
+                self.clean_store(run, self.store_of[step])?;
+                rest.push((run, why));
+            } else {
+                filled.extend(self.filled(run, step, why));
+            }
+        }
+        Ok((filled, rest))
+    }
+
+    fn is_file(&self, step: usize) -> bool {
+        matches!(self.stores[self.store_of[step]], Store::File(_))
+    }
+
+    /// Asks for huge pages while there is but one base page in each block: the kernel refuses a
+    /// block without any page table (EINVAL), and one that is full of base pages is filled twice
+    /// and copied, which was tried and takes five times as long. What comes of it is seen afterwards.
+    fn collapse_holes(&self, part: Range, size: PageSize) -> Result<(), SysError> {
+        if self.huge != Some(size) {
+            return Ok(());
+        }
+        for block in part.chunks(size) {
+            let first = Range::new(block.start(), block.start() + self.base.bytes().get());
+            self.populate(first.unwrap_or(block))?;
+        }
+        let _ = self.space.advise(part, Advice::Collapse);
+        Ok(())
+    }
+
+    /// Those granules that are on huge pages, and those that are not, with the reason.
+    fn collapse(&self, run: Run, step: Step) -> Result<(Vec<Run>, Left), MemoryError> {
+        let sharing = match self.stores.last() {
+            Some(Store::Anonymous) => Sharing::Private,
+            _ => Sharing::Shared,
+        };
+        if self.huge != Some(step.size) {
+            let room = Room::read()?;
+            let why = thp::knob_of(&room.host, step.size, sharing);
+            let why = why.as_ref().map_or(Reason::NotTold, Reason::of);
+            return Ok((Vec::new(), vec![(run, why)]));
+        }
+        if self.is_all_huge(run)? {
+            return Ok((vec![run], Vec::new()));
+        }
+        let (mut large, mut small) = (Vec::new(), Vec::new());
+        for index in run.indices() {
+            let one = Run {
+                first: index,
+                count: 1,
+            };
+            match self.collapse_one(one, step.size)? {
+                None => large.push(index),
+                // Private memory is collapsed whatever the knobs say.
+                Some(Reason::ThpOff) if sharing == Sharing::Shared => {
+                    small.push((one, Reason::KnobOff));
+                }
+                Some(reason) => small.push((one, reason)),
+            }
+        }
+        Ok((Run::of(large), small))
+    }
+
+    /// Collapses a granule block by block; why it is not on huge pages after that. What the calls
+    /// answer is the reason, and what the page map says is the outcome.
+    fn collapse_one(&self, one: Run, huge: PageSize) -> Result<Option<Reason>, MemoryError> {
+        let mut reason = Reason::NotContiguous;
+        for block in self.part(one).chunks(huge) {
+            let mut tries = 0;
+            while let Err(error) = self.space.advise(block, Advice::Collapse) {
+                tries += 1;
+                match error.errno {
+                    Errno::AGAIN | Errno::BUSY | Errno::INTR if tries < TRIES => {
+                        std::thread::yield_now();
+                    }
+                    Errno::INVAL => {
+                        reason = Reason::ThpOff;
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Ok((!self.is_all_huge(one)?).then_some(reason))
+    }
+
+    fn is_all_huge(&self, run: Run) -> Result<bool, MemoryError> {
+        let part = self.part(run);
+        let map = thp::look(part)?;
+        let huge = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
+        let huge: Bytes = huge
+            .filter_map(|r| r.range.intersect(part))
+            .map(Range::len)
+            .sum();
+        Ok(huge == part.len())
+    }
+
+    /// Takes pages out that a touch of granules that nobody held has left.
+    fn take_strays(
+        &self,
+        run: Run,
+        step: usize,
+        counted: &dyn Fn(usize) -> u64,
+    ) -> Result<(), MemoryError> {
+        let store = self.store_of[step];
+        match &self.stores[store] {
+            Store::Anonymous => Ok(self.clean_store(run, store)?),
+            Store::File(file) => {
+                let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
+                let counted: u64 = steps.map(counted).sum();
+                let counted = counted.saturating_mul(self.granule.bytes().get());
+                match self.space.memory().look(file)?.held > Bytes(counted) {
+                    true => Ok(self.clean_store(run, store)?),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// How much a file of pages holds that no granule accounts for; where granules are on their
+    /// way that is not told.
+    pub(crate) fn strays(&self, counted: &dyn Fn(usize) -> u64) -> Result<Bytes, MemoryError> {
+        let mut strays = Bytes::ZERO;
+        for (store, file) in self.files().enumerate() {
+            let steps = (0..self.store_of.len()).filter(|s| self.store_of[*s] == store);
+            let counted: u64 = steps.map(counted).sum();
+            let counted = Bytes(counted.saturating_mul(self.granule.bytes().get()));
+            strays += self.space.memory().look(file)?.held.saturating_sub(counted);
+        }
+        Ok(strays)
+    }
+
+    /// Gives the memory of granules back that are on a step.
+    ///
+    /// # Errors
+    /// Those of fallocate(2) and madvise(2).
+    pub(crate) fn clean_on(&self, run: Run, step: u8) -> Result<(), SysError> {
+        match self.store_of.get(usize::from(step)) {
+            Some(store) => self.clean_store(run, *store),
+            None => self.clean(run),
+        }
+    }
+
+    /// Gives the memory of granules back, whatever they are on.
+    ///
+    /// # Errors
+    /// As [`Backing::clean_on`]; what could be given back was.
+    pub(crate) fn clean(&self, run: Run) -> Result<(), SysError> {
+        let all = (0..self.stores.len()).map(|store| self.clean_store(run, store));
+        all.fold(Ok(()), Result::and)
+    }
+
+    fn clean_store(&self, run: Run, store: usize) -> Result<(), SysError> {
+        match &self.stores[store] {
+            Store::File(file) => self.chunks(run).try_for_each(|chunk| {
+                let from = self.offset(chunk.first);
+                let Ok(part) = Range::new(from, from + self.part(chunk).len().get()) else {
+                    return Ok(());
+                };
+                again(|| self.space.memory().punch(file, part))
+            }),
+            Store::Anonymous => {
+                let here = store as u64 + 1;
+                let mapped = run.indices().filter(|index| {
+                    self.local[*index as usize].load(Ordering::Acquire) >> 32 == here
+                });
+                let mut runs = Run::of(mapped).into_iter().flat_map(|run| self.chunks(run));
+                runs.try_for_each(|chunk| again(|| self.space.discard(self.part(chunk))))
+            }
+        }
+    }
+
+    /// The base page and the size of a full transparent huge page.
+    pub(crate) const fn sizes(&self) -> (PageSize, Option<PageSize>) {
+        (self.base, self.huge)
+    }
+}
+
+/// Why granules were not filled.
+pub(crate) enum Unfilled {
+    /// No rung of a mandatory ladder had so many.
+    Short { missing: u64, reason: Reason },
+    /// A call failed.
+    Failed(MemoryError),
+}
+
+/// EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
+fn is_short(error: &SysError) -> bool {
+    matches!(error.errno, Errno::FAULT | Errno::NOMEM)
+}
+
+/// Does it until no signal comes between.
+fn again(call: impl Fn() -> Result<(), SysError>) -> Result<(), SysError> {
+    loop {
+        match call() {
+            Err(e) if e.errno == Errno::INTR => {}
+            other => return other,
+        }
+    }
+}
+
+fn is_ordinary(step: &Step) -> bool {
+    step.kind != PageKind::Hugetlb
+}
+
+/// The files that steps need: one a pool, in their order, and last one for all ordinary rungs of
+/// shared memory.
+pub(crate) fn pools_of(steps: &Steps, sharing: Sharing) -> Vec<Option<PageSize>> {
+    let pools = steps.list.iter().filter(|step| !is_ordinary(step));
+    let mut pools: Vec<Option<PageSize>> = pools.map(|step| Some(step.size)).collect();
+    if sharing == Sharing::Shared && steps.list.iter().any(is_ordinary) {
+        pools.push(None);
+    }
+    pools
+}

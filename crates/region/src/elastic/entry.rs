@@ -1,0 +1,159 @@
+//! What the table says of one granule, in one word, so that no reader ever sees half of a change.
+
+use crate::extent::Why;
+
+/// How many processes may be attached at once.
+pub(crate) const PROCESSES: usize = 2048;
+/// How many components there may be.
+pub(crate) const COMPONENTS: usize = 64;
+/// More rungs than any ladder comes to.
+pub(crate) const STEPS: usize = 16;
+
+/// How far a granule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nobody's, and it has no memory.
+    Free,
+    /// Its owner is getting memory for it.
+    Taking,
+    /// A component's.
+    Held,
+    /// Its owner is giving its memory back.
+    Returning,
+    /// Nobody's, but giving its memory back has failed: that is tried again before it is used.
+    Unclean,
+}
+
+/// Why a granule is not on the first rung.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It is.
+    None,
+    NoSuchSize,
+    PoolShort,
+    NotContiguous,
+    ThpOff,
+    KnobOff,
+    NotTold,
+}
+
+impl Reason {
+    /// The same in few bits: what it names is the first rung's, and found again there.
+    pub(crate) const fn of(why: &Why) -> Reason {
+        match why {
+            Why::PoolShort { .. } => Reason::PoolShort,
+            Why::NotContiguous { .. } | Why::Split { .. } => Reason::NotContiguous,
+            Why::ThpOff => Reason::ThpOff,
+            Why::KnobOff { .. } => Reason::KnobOff,
+            Why::NotTold { .. } | Why::Attached => Reason::NotTold,
+            Why::NoSuchSize { .. } | Why::Rest { .. } => Reason::NoSuchSize,
+        }
+    }
+}
+
+/// One granule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    /// The rung that its memory is on, counted in what the ladder comes to here.
+    pub(crate) step: u8,
+    /// Whose it is; of no meaning where it is nobody's.
+    pub(crate) component: u8,
+    /// The process that took it; the same.
+    pub(crate) owner: u16,
+    pub(crate) reason: Reason,
+    /// How often it was taken: tells an old name of it from the one that holds.
+    pub(crate) stamp: u32,
+}
+
+const STATES: [State; 5] = [
+    State::Free,
+    State::Taking,
+    State::Held,
+    State::Returning,
+    State::Unclean,
+];
+const REASONS: [Reason; 7] = [
+    Reason::None,
+    Reason::NoSuchSize,
+    Reason::PoolShort,
+    Reason::NotContiguous,
+    Reason::ThpOff,
+    Reason::KnobOff,
+    Reason::NotTold,
+];
+
+impl Entry {
+    /// From bit 0: state in 4 bits, rung in 4, reason in 4, owner in 12, component in 8, stamp
+    /// in 32.
+    pub(crate) const fn to_word(self) -> u64 {
+        self.state as u64
+            | (self.step as u64) << 4
+            | (self.reason as u64) << 8
+            | (self.owner as u64) << 12
+            | (self.component as u64) << 24
+            | (self.stamp as u64) << 32
+    }
+
+    /// `None` where nobody of this library wrote it.
+    pub(crate) fn from_word(word: u64) -> Option<Entry> {
+        let bits = |from: u32, count: u32| (word >> from) & ((1 << count) - 1);
+        let entry = Entry {
+            state: *STATES.get(usize::try_from(bits(0, 4)).ok()?)?,
+            step: u8::try_from(bits(4, 4)).ok()?,
+            reason: *REASONS.get(usize::try_from(bits(8, 4)).ok()?)?,
+            owner: u16::try_from(bits(12, 12)).ok()?,
+            component: u8::try_from(bits(24, 8)).ok()?,
+            stamp: u32::try_from(bits(32, 32)).ok()?,
+        };
+        let fits =
+            usize::from(entry.owner) < PROCESSES && usize::from(entry.component) < COMPONENTS;
+        fits.then_some(entry)
+    }
+
+    /// Nobody's and without memory; its stamp stays.
+    pub(crate) const fn freed(self) -> Entry {
+        Entry {
+            state: State::Free,
+            step: 0,
+            component: 0,
+            owner: 0,
+            reason: Reason::None,
+            stamp: self.stamp,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn words_read_back(word: u64) {
+            if let Some(entry) = Entry::from_word(word) {
+                prop_assert_eq!(Entry::from_word(entry.to_word()), Some(entry));
+                prop_assert_eq!(entry.to_word(), word);
+            }
+        }
+
+        #[test]
+        fn entries_read_back(
+            state in 0usize..5, step in 0u8..16, reason in 0usize..7,
+            owner in 0u16..2048, component in 0u8..64, stamp: u32,
+        ) {
+            let entry = Entry {
+                state: STATES[state], step, component, owner, reason: REASONS[reason], stamp,
+            };
+            prop_assert_eq!(Entry::from_word(entry.to_word()), Some(entry));
+        }
+    }
+
+    #[test]
+    fn a_table_of_zeroes_is_all_free() {
+        assert_eq!(Entry::from_word(0).unwrap().state, State::Free);
+        assert!(Entry::from_word(5).is_none(), "no such state");
+        assert!(Entry::from_word(64 << 24).is_none(), "no such component");
+    }
+}

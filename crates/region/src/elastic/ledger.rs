@@ -1,0 +1,481 @@
+//! The table of granules, components and processes, and the one lock that guards it.
+//!
+//! A granule's word is the truth; counters are derived from words, so that whoever finds the lock
+//! with a holder that is dead counts again and goes on. No system call is made under the lock,
+//! but for looking whether another process lives and for what [`super::view`] says.
+//!
+//! The lock is a word of the table, with its holder's place in the list of processes and a ticket
+//! that no other taking of it has. Record locks (fcntl(2)) were the first choice: they die with
+//! their holder too, but closing any descriptor of the file lets them go, and every handle brings
+//! one; locks of open file descriptions pass to forked children, and outlive their holder there.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::Pid;
+use hugeleaf_sys::{Memory, MemoryFile};
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
+use super::process::{Identity, namespace};
+use super::table::{Table, length_of};
+use super::{Component, ElasticError};
+
+/// "hugeleaf" in ASCII.
+const MAGIC: u64 = 0x6875_6765_6c65_6166;
+/// Changes whenever the layout does.
+const VERSION: u64 = 1;
+/// More granules than this make a table of hundreds of megabytes.
+pub(crate) const MOST_GRANULES: u64 = 1 << 24;
+/// The longest name of a component.
+pub(crate) const NAME: usize = 47;
+
+/// Where things stand, in words from the table's start.
+mod at {
+    use super::{COMPONENTS, PROCESSES, STEPS};
+
+    // What does not change: looked at when a process attaches.
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 1;
+    pub(super) const WORDS: usize = 2;
+    pub(super) const GRANULE: usize = 3;
+    pub(super) const GRANULES: usize = 4;
+    pub(super) const NAMESPACE: usize = 5;
+    // What does.
+    pub(super) const LOCK: usize = 6;
+    pub(super) const TARGET: usize = 7;
+    // Derived: granules that are held or on their way, those that are unclean, the first that may
+    // be free, and those held on each rung.
+    pub(super) const HELD: usize = 8;
+    pub(super) const UNCLEAN: usize = 9;
+    pub(super) const FIRST_FREE: usize = 10;
+    pub(super) const ON_STEP: usize = 11;
+
+    pub(super) const COMPONENT: usize = ON_STEP + STEPS;
+    /// Flags, six of name, and how many granules it has (derived).
+    pub(super) const COMPONENT_WORDS: usize = 8;
+    pub(super) const PROCESS: usize = COMPONENT + COMPONENTS * COMPONENT_WORDS;
+    /// Id, start, and two of image.
+    pub(super) const PROCESS_WORDS: usize = 4;
+    pub(super) const ENTRY: usize = PROCESS + PROCESSES * PROCESS_WORDS;
+}
+
+/// Flags of a component; its name's length stands above them.
+const IS_THERE: u64 = 1;
+const RESIZABLE: u64 = 2;
+const NAME_LENGTH: u32 = 8;
+
+/// Of a process's id, while the rest is being written.
+const ARRIVING: u64 = 1 << 63;
+
+/// After how long a holder of the lock is looked at, and given up.
+const LOOK_AFTER: Duration = Duration::from_millis(5);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
+
+/// What the table must be: told by whoever makes it, believed by nobody who attaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) granule: PageSize,
+    pub(crate) granules: u32,
+}
+
+impl Shape {
+    fn words(self) -> usize {
+        at::ENTRY + self.granules as usize
+    }
+
+    /// How long the file of such a table is.
+    pub(crate) fn length(self, base: PageSize) -> Bytes {
+        length_of(self.words(), base)
+    }
+
+    pub(crate) fn bytes(self, granules: u64) -> Bytes {
+        Bytes(granules.saturating_mul(self.granule.bytes().get()))
+    }
+}
+
+/// A component as it stands in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) resizable: bool,
+    pub(crate) granules: u64,
+}
+
+/// The table, and this process's place in it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    table: Table,
+    pub(crate) shape: Shape,
+    /// This process's place in the list of processes.
+    pub(crate) slot: u16,
+    /// Threads of this process wait here, so that only one waits for other processes.
+    turn: Mutex<()>,
+}
+
+impl Ledger {
+    /// A new table.
+    ///
+    /// # Errors
+    /// Those of the calls.
+    pub(crate) fn create(
+        memory: &Memory,
+        shape: Shape,
+        target: Bytes,
+        base: PageSize,
+    ) -> Result<(Ledger, MemoryFile), ElasticError> {
+        let (table, file) = Table::create(memory, shape.words(), base)?;
+        let words = table.words();
+        let set = |index: usize, value: u64| words[index].store(value, Ordering::Relaxed);
+        set(at::VERSION, VERSION);
+        set(at::WORDS, shape.words() as u64);
+        set(at::GRANULE, shape.granule.bytes().get());
+        set(at::GRANULES, u64::from(shape.granules));
+        set(at::NAMESPACE, namespace());
+        set(at::TARGET, target.get());
+        words[at::MAGIC].store(MAGIC, Ordering::Release);
+        Ok((Ledger::enter(table, shape)?, file))
+    }
+
+    /// Maps the table of another process, whose file is known to be of the right length.
+    ///
+    /// # Errors
+    /// [`ElasticError::Damaged`] where it is none; [`ElasticError::OtherNamespace`];
+    /// [`ElasticError::TooManyProcesses`]; those of the calls.
+    pub(crate) fn attach(
+        memory: &Memory,
+        file: &MemoryFile,
+        shape: Shape,
+        base: PageSize,
+    ) -> Result<Ledger, ElasticError> {
+        let table = Table::map(memory, file, shape.words(), base)?;
+        let words = table.words();
+        let get = |index: usize| words[index].load(Ordering::Acquire);
+        let expected = [
+            (at::MAGIC, MAGIC, "it is no table"),
+            (at::VERSION, VERSION, "it is of another version"),
+            (at::WORDS, shape.words() as u64, "its length"),
+            (at::GRANULE, shape.granule.bytes().get(), "its granule"),
+            (at::GRANULES, u64::from(shape.granules), "its granules"),
+        ];
+        for (index, value, what) in expected {
+            if get(index) != value {
+                return Err(ElasticError::Damaged(what.to_owned()));
+            }
+        }
+        if get(at::NAMESPACE) != namespace() {
+            return Err(ElasticError::OtherNamespace);
+        }
+        Ledger::enter(table, shape)
+    }
+
+    /// Takes a place in the list of processes.
+    fn enter(table: Table, shape: Shape) -> Result<Ledger, ElasticError> {
+        let own = Identity::own()?;
+        let id = u64::from(own.pid.0);
+        for slot in 0..PROCESSES {
+            let from = at::PROCESS + slot * at::PROCESS_WORDS;
+            let words = &table.words()[from..from + at::PROCESS_WORDS];
+            let claim =
+                words[0].compare_exchange(0, id | ARRIVING, Ordering::Acquire, Ordering::Relaxed);
+            if claim.is_err() {
+                continue;
+            }
+            words[1].store(own.start, Ordering::Relaxed);
+            words[2].store(own.image[0], Ordering::Relaxed);
+            words[3].store(own.image[1], Ordering::Relaxed);
+            words[0].store(id, Ordering::Release);
+            let slot = u16::try_from(slot).unwrap_or(u16::MAX);
+            let turn = Mutex::new(());
+            return Ok(Ledger {
+                table,
+                shape,
+                slot,
+                turn,
+            });
+        }
+        Err(ElasticError::TooManyProcesses { most: PROCESSES })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        &self.table.words()[index]
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn target(&self) -> Bytes {
+        Bytes(self.get(at::TARGET))
+    }
+
+    /// How many granules are held or on their way.
+    pub(crate) fn held(&self) -> u64 {
+        self.get(at::HELD)
+    }
+
+    /// How many are nobody's, and their memory has not gone back yet.
+    pub(crate) fn unclean(&self) -> u64 {
+        self.get(at::UNCLEAN)
+    }
+
+    /// How many are held on a rung.
+    pub(crate) fn on_step(&self, step: usize) -> u64 {
+        self.get(at::ON_STEP + step)
+    }
+
+    /// A granule, where there is one of that number.
+    ///
+    /// # Errors
+    /// [`ElasticError::Damaged`].
+    pub(crate) fn entry(&self, index: u32) -> Result<Option<Entry>, ElasticError> {
+        if index >= self.shape.granules {
+            return Ok(None);
+        }
+        let word = self.get(at::ENTRY + index as usize);
+        match Entry::from_word(word) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(ElasticError::Damaged(format!(
+                "granule {index} reads {word:#x}"
+            ))),
+        }
+    }
+
+    /// A component, where there is one of that number.
+    pub(crate) fn component(&self, component: Component) -> Option<Listed> {
+        let index = usize::try_from(component.0)
+            .ok()
+            .filter(|i| *i < COMPONENTS)?;
+        let from = at::COMPONENT + index * at::COMPONENT_WORDS;
+        let flags = self.get(from);
+        if flags & IS_THERE == 0 {
+            return None;
+        }
+        let length = usize::try_from(flags >> NAME_LENGTH).unwrap_or(0).min(NAME);
+        let words = from + 1..from + at::COMPONENT_WORDS - 1;
+        let bytes: Vec<u8> = words.flat_map(|i| self.get(i).to_le_bytes()).collect();
+        Some(Listed {
+            name: String::from_utf8_lossy(&bytes[..length]).into_owned(),
+            resizable: flags & RESIZABLE != 0,
+            granules: self.get(from + at::COMPONENT_WORDS - 1),
+        })
+    }
+
+    /// A process of the list; `None` where the place is empty.
+    pub(crate) fn process(&self, slot: u16) -> Option<Identity> {
+        let slot = usize::from(slot);
+        if slot >= PROCESSES {
+            return None;
+        }
+        let from = at::PROCESS + slot * at::PROCESS_WORDS;
+        let pid = u32::try_from(self.get(from) & !ARRIVING).ok()?;
+        (pid != 0).then(|| Identity {
+            pid: Pid(pid),
+            start: self.get(from + 1),
+            image: [self.get(from + 2), self.get(from + 3)],
+        })
+    }
+
+    /// Whether the process of a place has ended; an empty place has no process that lives.
+    pub(crate) fn has_ended(&self, slot: u16) -> bool {
+        let Some(process) = self.process(slot) else {
+            return true;
+        };
+        let from = at::PROCESS + usize::from(slot) * at::PROCESS_WORDS;
+        match self.get(from) & ARRIVING {
+            0 => process.has_ended(),
+            // What it is known by is not written yet: it has ended where nobody has its id.
+            _ => process.is_nobody(),
+        }
+    }
+
+    /// Takes the lock; from a dead holder too.
+    ///
+    /// # Errors
+    /// [`ElasticError::Stuck`] where a process that lives has it for very long.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, ElasticError> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let word = self.word(at::LOCK);
+        let mut since: Option<(u64, Instant)> = None;
+        loop {
+            let seen = word.load(Ordering::Relaxed);
+            let mine = held_by(self.slot, seen);
+            let take = || {
+                word.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            };
+            let Some(holder) = holder_of(seen) else {
+                if take() {
+                    return Ok(Locked {
+                        ledger: self,
+                        _turn: turn,
+                    });
+                }
+                continue;
+            };
+            let waited = match since {
+                Some((known, from)) if known == seen => from.elapsed(),
+                _ => {
+                    since = Some((seen, Instant::now()));
+                    Duration::ZERO
+                }
+            };
+            if waited < LOOK_AFTER {
+                std::thread::yield_now();
+                continue;
+            }
+            if self.has_ended(holder) && take() {
+                let locked = Locked {
+                    ledger: self,
+                    _turn: turn,
+                };
+                locked.count_again();
+                return Ok(locked);
+            }
+            if waited > GIVE_UP_AFTER {
+                let pid = self.process(holder).map_or(Pid(0), |process| process.pid);
+                let seconds = waited.as_secs();
+                return Err(ElasticError::Stuck { pid, seconds });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The holder's place, plus one, in the low half; the ticket in the other.
+fn held_by(slot: u16, before: u64) -> u64 {
+    let ticket = (before >> 32).wrapping_add(1);
+    ticket << 32 | (u64::from(slot) + 1)
+}
+
+fn holder_of(word: u64) -> Option<u16> {
+    // A number that no list has is a place without a process.
+    let low = (word & u64::from(u32::MAX)).checked_sub(1)?;
+    Some(u16::try_from(low).unwrap_or(u16::MAX))
+}
+
+/// The table, while this thread has its lock.
+pub(crate) struct Locked<'a> {
+    ledger: &'a Ledger,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Ledger;
+
+    fn deref(&self) -> &Ledger {
+        self.ledger
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let word = self.word(at::LOCK);
+        let ticket = word.load(Ordering::Relaxed) >> 32;
+        word.store(ticket << 32, Ordering::Release);
+    }
+}
+
+impl Locked<'_> {
+    fn put(&self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    fn add(&self, index: usize, number: u64) {
+        self.put(index, self.get(index).wrapping_add(number));
+    }
+
+    pub(crate) fn set_target(&self, target: Bytes) {
+        self.put(at::TARGET, target.get());
+    }
+
+    /// Writes a granule, and the counters that follow from it.
+    pub(crate) fn set(&self, index: u32, entry: Entry) {
+        let word = at::ENTRY + index as usize;
+        if let Some(before) = Entry::from_word(self.get(word)) {
+            self.count(before, u64::MAX);
+        }
+        self.put(word, entry.to_word());
+        self.count(entry, 1);
+        if matches!(entry.state, State::Free | State::Unclean) {
+            let first = self.get(at::FIRST_FREE).min(u64::from(index));
+            self.put(at::FIRST_FREE, first);
+        }
+    }
+
+    /// Adds a granule to the counters, or takes it away where `number` is the other way round.
+    fn count(&self, entry: Entry, number: u64) {
+        match entry.state {
+            State::Free => {}
+            State::Unclean => self.add(at::UNCLEAN, number),
+            State::Taking | State::Held | State::Returning => {
+                self.add(at::HELD, number);
+                let component = at::COMPONENT
+                    + usize::from(entry.component) * at::COMPONENT_WORDS
+                    + at::COMPONENT_WORDS
+                    - 1;
+                self.add(component, number);
+            }
+        }
+        if entry.state == State::Held {
+            self.add(at::ON_STEP + usize::from(entry.step), number);
+        }
+    }
+
+    /// Makes every counter anew from the granules.
+    pub(crate) fn count_again(&self) {
+        let components = (0..COMPONENTS).map(|i| at::COMPONENT + (i + 1) * at::COMPONENT_WORDS - 1);
+        let counters = [at::HELD, at::UNCLEAN, at::FIRST_FREE].into_iter();
+        let steps = (0..STEPS).map(|step| at::ON_STEP + step);
+        for index in counters.chain(steps).chain(components) {
+            self.put(index, 0);
+        }
+        for index in 0..self.shape.granules as usize {
+            if let Some(entry) = Entry::from_word(self.get(at::ENTRY + index)) {
+                self.count(entry, 1);
+            }
+        }
+    }
+
+    /// From which granule on one may be free.
+    pub(crate) fn first_free(&self) -> u32 {
+        let first = u32::try_from(self.get(at::FIRST_FREE)).unwrap_or(0);
+        first.min(self.shape.granules)
+    }
+
+    /// Below that one, none is.
+    pub(crate) fn set_first_free(&self, index: u32) {
+        self.put(at::FIRST_FREE, u64::from(index));
+    }
+
+    /// Writes a new component; `None` where there is no room.
+    pub(crate) fn add_component(&self, name: &str, resizable: bool) -> Option<Component> {
+        let free = super::components().find(|c| self.component(*c).is_none())?;
+        let from = at::COMPONENT + free.0 as usize * at::COMPONENT_WORDS;
+        let mut bytes = [0u8; (at::COMPONENT_WORDS - 2) * size_of::<u64>()];
+        bytes
+            .get_mut(..name.len())?
+            .copy_from_slice(name.as_bytes());
+        for (i, part) in bytes.chunks_exact(size_of::<u64>()).enumerate() {
+            let word = part
+                .iter()
+                .rev()
+                .fold(0, |word, b| word << 8 | u64::from(*b));
+            self.put(from + 1 + i, word);
+        }
+        // Last: what was begun by a process that died is no component.
+        let resizable = if resizable { RESIZABLE } else { 0 };
+        self.put(
+            from,
+            IS_THERE | resizable | (name.len() as u64) << NAME_LENGTH,
+        );
+        Some(free)
+    }
+
+    /// Empties a place in the list of processes, whose granules are all somebody else's now.
+    pub(crate) fn remove_process(&self, slot: u16) {
+        self.put(at::PROCESS + usize::from(slot) * at::PROCESS_WORDS, 0);
+    }
+}

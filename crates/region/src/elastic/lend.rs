@@ -1,0 +1,403 @@
+//! Taking granules, giving them back, and handing them from one component to another.
+
+use hugeleaf_sys::SysError;
+use hugeleaf_units::{Bytes, Pages};
+
+use super::backing::{Filled, Run, Unfilled};
+use super::entry::{Entry, Reason, State};
+use super::ledger::{Listed, Locked};
+use super::{Component, Elastic, ElasticError, Granule};
+use crate::error::MemoryError;
+use crate::room::Room;
+
+impl Elastic {
+    /// Takes one granule: populated, zeroed, within all limits, and so never a SIGBUS later. It is
+    /// on the first rung that has the pages.
+    ///
+    /// # Errors
+    /// [`ElasticError::OverTarget`], [`ElasticError::Full`], [`ElasticError::NoSuchComponent`],
+    /// [`ElasticError::NotResizable`]; [`MemoryError::Short`] on a mandatory ladder,
+    /// [`MemoryError::TooLarge`] where memory is short; [`ElasticError::Forked`]. Nothing is
+    /// taken then.
+    pub fn take(&self, component: Component) -> Result<Granule, ElasticError> {
+        let taken = self.take_many(component, 1)?;
+        let none = || ElasticError::Damaged("one was taken, and none is there".to_owned());
+        taken.into_iter().next().ok_or_else(none)
+    }
+
+    /// Takes `count` granules, or none. They are neighbours where there are so many, and in order
+    /// of address in any case.
+    ///
+    /// # Errors
+    /// As [`Elastic::take`].
+    pub fn take_many(
+        &self,
+        component: Component,
+        count: usize,
+    ) -> Result<Vec<Granule>, ElasticError> {
+        self.check_process()?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let claimed = self.claim(component, count)?;
+        let mut filled = Vec::new();
+        for run in &claimed.runs {
+            let unclean = run.indices().any(|i| claimed.unclean.contains(&i));
+            let outcome = match unclean.then(|| self.backing.clean(*run)) {
+                Some(Err(error)) => Err(Unfilled::Failed(error.into())),
+                _ => self.fill(*run),
+            };
+            match outcome {
+                Ok(on_steps) => filled.extend(on_steps),
+                Err(unfilled) => {
+                    let error = self.describe(unfilled, count);
+                    self.put_back(&claimed.runs, None)?;
+                    return Err(error);
+                }
+            }
+        }
+        self.hold(&mut filled)
+    }
+
+    fn fill(&self, run: Run) -> Result<Vec<Filled>, Unfilled> {
+        let dropped = self.backing.steps.dropped.first();
+        let first = dropped.map_or(Reason::None, Reason::of);
+        let counted = |step| self.ledger.on_step(step);
+        self.backing.fill(run, first, &counted)
+    }
+
+    fn describe(&self, unfilled: Unfilled, count: usize) -> ElasticError {
+        match unfilled {
+            Unfilled::Failed(error) => error.into(),
+            Unfilled::Short { missing, reason } => {
+                let room = Room::read().ok();
+                let first = self.asked.size;
+                let wanted = first.pages_for(self.ledger.shape.bytes(count as u64));
+                let short = first.pages_for(self.ledger.shape.bytes(missing));
+                let got = Pages(wanted.get().saturating_sub(short.get()));
+                let why = self.why(reason, wanted, got, room.as_ref());
+                let error = MemoryError::Short {
+                    ladder: self.ladder.clone(),
+                    asked: self.ledger.shape.bytes(count as u64),
+                    missing: self.ledger.shape.bytes(missing),
+                    why: why.unwrap_or(crate::extent::Why::NotContiguous { size: first }),
+                };
+                error.into()
+            }
+        }
+    }
+
+    /// Chooses granules, and writes down that this process is taking them.
+    fn claim(&self, component: Component, count: usize) -> Result<Claimed, ElasticError> {
+        let locked = self.ledger.lock()?;
+        let listed = known(&locked, component)?;
+        if !listed.resizable && listed.granules > 0 {
+            let name = listed.name;
+            return Err(ElasticError::NotResizable { name });
+        }
+        let shape = self.ledger.shape;
+        let (held, wanted) = (shape.bytes(locked.held()), shape.bytes(count as u64));
+        let free = u64::from(shape.granules).saturating_sub(locked.held());
+        if count as u64 > free {
+            let (max, free) = (self.max, shape.bytes(free));
+            return Err(ElasticError::Full { max, free, wanted });
+        }
+        let target = locked.target();
+        if held + wanted > target {
+            return Err(ElasticError::OverTarget {
+                target,
+                held,
+                wanted,
+            });
+        }
+        let chosen = choose(&locked, count)?;
+        let mut unclean = Vec::new();
+        for (index, before) in &chosen {
+            if before.state == State::Unclean {
+                unclean.push(*index);
+            }
+            let taking = Entry {
+                state: State::Taking,
+                step: 0,
+                component: small(component),
+                owner: self.ledger.slot,
+                reason: Reason::None,
+                stamp: before.stamp.wrapping_add(1),
+            };
+            locked.set(*index, taking);
+        }
+        let runs = Run::of(chosen.iter().map(|(index, _)| *index));
+        Ok(Claimed { runs, unclean })
+    }
+
+    /// Writes down that what this process was taking is held.
+    fn hold(&self, filled: &mut [Filled]) -> Result<Vec<Granule>, ElasticError> {
+        filled.sort_by_key(|part| part.run.first);
+        let locked = self.ledger.lock()?;
+        let mut taken = Vec::new();
+        for part in filled.iter() {
+            for index in part.run.indices() {
+                let held = Entry {
+                    state: State::Held,
+                    step: part.step,
+                    reason: part.reason,
+                    ..entry(&locked, index)?
+                };
+                locked.set(index, held);
+                self.backing.note_ready(index, held);
+                taken.push(Granule {
+                    index,
+                    stamp: held.stamp,
+                });
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Gives granules that this process is taking or returning back to the system, from the step
+    /// they are on where that is known, and frees them. Those that the system does not take
+    /// back are noted as unclean.
+    ///
+    /// # Errors
+    /// [`ElasticError::Stuck`]: they stay in the table as they are.
+    pub(super) fn put_back(
+        &self,
+        runs: &[Run],
+        step: Option<u8>,
+    ) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+        let clean = |run: &Run| match step {
+            Some(step) => self.backing.clean_on(*run, step),
+            None => self.backing.clean(*run),
+        };
+        let done: Vec<_> = runs.iter().map(|run| (*run, clean(run))).collect();
+        let locked = self.ledger.lock()?;
+        let mut failed: Option<(Bytes, SysError)> = None;
+        for (run, outcome) in done {
+            for index in run.indices() {
+                let mut now = entry(&locked, index)?.freed();
+                if outcome.is_err() {
+                    now.state = State::Unclean;
+                }
+                locked.set(index, now);
+            }
+            if let Err(error) = outcome {
+                let more = self.ledger.shape.bytes(run.count.into());
+                let (bytes, _) = failed.get_or_insert((Bytes::ZERO, error));
+                *bytes += more;
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Gives granules of a component back, all or none; their memory goes to the pool or the system
+    /// at once, in all processes.
+    ///
+    /// # Errors
+    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Twice`],
+    /// [`ElasticError::NotItsOwn`], [`ElasticError::NotResizable`],
+    /// [`ElasticError::NoSuchComponent`], [`ElasticError::Forked`]: none was given back.
+    /// [`ElasticError::NotYetBack`]: none is held any more, but the system refused some memory.
+    pub fn give_back(
+        &self,
+        component: Component,
+        granules: &[Granule],
+    ) -> Result<(), ElasticError> {
+        self.check_process()?;
+        let locked = self.ledger.lock()?;
+        let listed = known(&locked, component)?;
+        if !listed.resizable {
+            let name = listed.name;
+            return Err(ElasticError::NotResizable { name });
+        }
+        let held = held_by(&locked, component, granules)?;
+        for (index, before) in &held {
+            let returning = Entry {
+                state: State::Returning,
+                owner: self.ledger.slot,
+                ..*before
+            };
+            locked.set(*index, returning);
+        }
+        drop(locked);
+        let mut failed: Option<(Bytes, SysError)> = None;
+        for step in steps_of(&held) {
+            let on_step = held.iter().filter(|(_, entry)| entry.step == step);
+            let runs = Run::of(on_step.map(|(index, _)| *index));
+            if let Some((bytes, error)) = self.put_back(&runs, Some(step))? {
+                failed = Some(match failed {
+                    Some((before, first)) => (before + bytes, first),
+                    None => (bytes, error),
+                });
+            }
+        }
+        match failed {
+            None => Ok(()),
+            Some((bytes, error)) => Err(ElasticError::NotYetBack { bytes, error }),
+        }
+    }
+
+    /// Hands granules from one component to another, all or none, with what they hold: no memory
+    /// moves, and no system call is made on it. They are this process's from then on, and have
+    /// new names, which are returned in the order of the old ones.
+    ///
+    /// # Errors
+    /// As [`Elastic::give_back`], for either component; nothing has changed then.
+    pub fn transfer(
+        &self,
+        from: Component,
+        to: Component,
+        granules: &[Granule],
+    ) -> Result<Vec<Granule>, ElasticError> {
+        self.check_process()?;
+        let locked = self.ledger.lock()?;
+        for component in [from, to] {
+            let listed = known(&locked, component)?;
+            if !listed.resizable && from != to {
+                let name = listed.name;
+                return Err(ElasticError::NotResizable { name });
+            }
+        }
+        held_by(&locked, from, granules)?;
+        let mut renamed = Vec::new();
+        for granule in granules {
+            let before = entry(&locked, granule.index)?;
+            let was_ready = self.backing.is_ready(granule.index, before);
+            let now = Entry {
+                component: small(to),
+                owner: self.ledger.slot,
+                stamp: before.stamp.wrapping_add(1),
+                ..before
+            };
+            locked.set(granule.index, now);
+            if was_ready {
+                self.backing.note_ready(granule.index, now);
+            }
+            renamed.push(Granule {
+                stamp: now.stamp,
+                ..*granule
+            });
+        }
+        Ok(renamed)
+    }
+
+    /// Where a granule lies in this process, mapped as it is now.
+    ///
+    /// # Errors
+    /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Forked`]; those of the
+    /// calls where it has to be mapped first.
+    pub fn address(&self, granule: Granule) -> Result<*mut u8, ElasticError> {
+        self.check_process()?;
+        let run = Run {
+            first: granule.index,
+            count: 1,
+        };
+        let found = held(self.ledger.entry(granule.index)?, granule)?;
+        if !self.backing.is_ready(granule.index, found) {
+            // Under the lock, so that it is not given back meanwhile.
+            let locked = self.ledger.lock()?;
+            let found = held(locked.entry(granule.index)?, granule)?;
+            self.backing.make_ready(granule.index, found)?;
+        }
+        Ok(self.backing.part(run).start() as *mut u8)
+    }
+}
+
+/// Granules that this process has claimed.
+struct Claimed {
+    runs: Vec<Run>,
+    /// Those whose memory could not be given back before.
+    unclean: Vec<u32>,
+}
+
+/// `count` granules that nobody holds: the first neighbours that are enough, else the first of all.
+fn choose(locked: &Locked<'_>, count: usize) -> Result<Vec<(u32, Entry)>, ElasticError> {
+    let from = locked.first_free();
+    let (mut found, mut neighbours) = (Vec::new(), Vec::new());
+    for index in from..locked.shape.granules {
+        let entry = entry(locked, index)?;
+        match entry.state {
+            State::Free | State::Unclean => {
+                if found.is_empty() {
+                    locked.set_first_free(index);
+                }
+                if found.len() < count {
+                    found.push((index, entry));
+                }
+                neighbours.push((index, entry));
+            }
+            _ => neighbours.clear(),
+        }
+        if neighbours.len() == count {
+            return Ok(neighbours);
+        }
+    }
+    match found.len() == count {
+        true => Ok(found),
+        false => Err(ElasticError::Damaged(
+            "fewer granules are free than it counts".to_owned(),
+        )),
+    }
+}
+
+fn known(locked: &Locked<'_>, component: Component) -> Result<Listed, ElasticError> {
+    let listed = locked.component(component);
+    listed.ok_or(ElasticError::NoSuchComponent(component))
+}
+
+/// A component's number in an entry; the caller has found it in the table.
+fn small(component: Component) -> u8 {
+    u8::try_from(component.0).unwrap_or(u8::MAX)
+}
+
+/// A granule that the table is known to have.
+fn entry(locked: &Locked<'_>, index: u32) -> Result<Entry, ElasticError> {
+    let entry = locked.entry(index)?;
+    entry.ok_or_else(|| ElasticError::Damaged(format!("it has no granule {index}")))
+}
+
+/// The entry that a name stands for, where it is held under that name.
+fn held(entry: Option<Entry>, granule: Granule) -> Result<Entry, ElasticError> {
+    match entry {
+        Some(entry) if entry.stamp != granule.stamp && entry.stamp != 0 => {
+            Err(ElasticError::Stale { granule })
+        }
+        Some(entry) if entry.state == State::Held && entry.stamp == granule.stamp => Ok(entry),
+        _ => Err(ElasticError::NotHeld { granule }),
+    }
+}
+
+/// The granules of a list, in order of address, where all are held by a component under these
+/// names.
+fn held_by(
+    locked: &Locked<'_>,
+    component: Component,
+    granules: &[Granule],
+) -> Result<Vec<(u32, Entry)>, ElasticError> {
+    let mut sorted = granules.to_vec();
+    sorted.sort_unstable();
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ElasticError::Twice { granule: pair[0] });
+    }
+    let mut found = Vec::new();
+    for granule in sorted {
+        let entry = held(locked.entry(granule.index)?, granule)?;
+        let holder = Component(u32::from(entry.component));
+        if holder != component {
+            return Err(ElasticError::NotItsOwn {
+                granule,
+                asked: component,
+                holder,
+            });
+        }
+        found.push((granule.index, entry));
+    }
+    Ok(found)
+}
+
+/// The steps that granules are on, each once.
+pub(super) fn steps_of(held: &[(u32, Entry)]) -> Vec<u8> {
+    let mut steps: Vec<u8> = held.iter().map(|(_, entry)| entry.step).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    steps
+}

@@ -1,0 +1,386 @@
+//! Memory that is elastic and on large pages: one range of addresses, from which components of a
+//! program, or of several processes, take whole granules and give them back while it works.
+//!
+//! How it is made: [`backing`] has the memory, one sparse file a rung, so that giving back is a hole
+//! punched into a file, for all processes at once. [`ledger`] has the table of who holds what, in
+//! memory that the processes share. What a process is about to do is written there first (a granule
+//! is `Taking` or `Returning`, with its owner) and what it has done afterwards, and no lock is held
+//! between: a process may be killed at any instruction, and [`Elastic::recover`] finds what it had.
+//!
+//! This module must not hand out a granule before it is populated, nor take memory from a process
+//! that may still be alive.
+
+mod backing;
+mod entry;
+mod error;
+mod ledger;
+mod lend;
+mod process;
+mod recover;
+mod share;
+mod table;
+mod view;
+
+use std::fmt;
+
+use hugeleaf_host::{Host, Pid};
+use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
+use hugeleaf_units::{Bytes, Ladder, PageSize, Range, Rung};
+
+use crate::error::MemoryError;
+use crate::room::Room;
+use crate::steps::Steps;
+
+use backing::{Backing, Plan};
+use entry::{COMPONENTS, STEPS};
+use ledger::{Ledger, MOST_GRANULES, NAME, Shape};
+
+pub use error::ElasticError;
+pub use recover::Recovered;
+pub use view::{ComponentInfo, Info, Share};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct ElasticOptions {
+    /// The most there can ever be: so many addresses are set aside. A multiple of the granule.
+    pub max: Bytes,
+    /// How much may be held at a time at first, at most `max`; `None` for all of it.
+    pub target: Option<Bytes>,
+    /// What is taken and given back as one: at least the largest page of the ladder. `None` for just
+    /// that.
+    pub granule: Option<PageSize>,
+    /// The page sizes to try for each granule, from large to small.
+    pub ladder: Ladder,
+    /// Private to this process, or for others too, by a [`crate::Handle`].
+    pub sharing: Sharing,
+    /// The nodes its pages come from.
+    pub nodes: NodePolicy,
+    /// The calls it is made with.
+    pub memory: Memory,
+}
+
+impl ElasticOptions {
+    /// Private memory of at most that length on that ladder, from all nodes.
+    pub fn new(max: Bytes, ladder: Ladder) -> ElasticOptions {
+        ElasticOptions {
+            max,
+            target: None,
+            granule: None,
+            ladder,
+            sharing: Sharing::Private,
+            nodes: NodePolicy::Inherit,
+            memory: Memory::new(),
+        }
+    }
+
+    /// The same, for other processes too.
+    #[must_use]
+    pub fn shared(self) -> ElasticOptions {
+        ElasticOptions {
+            sharing: Sharing::Shared,
+            ..self
+        }
+    }
+}
+
+/// The name of a granule from when it is taken until it is given back or transferred; the same in
+/// all processes. Names are never used again, so that an old one is told from a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Granule {
+    index: u32,
+    stamp: u32,
+}
+
+impl Granule {
+    /// Where it lies, counted in granules from the start of the range.
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// The name as one number, to be kept or sent.
+    pub const fn to_number(self) -> u64 {
+        (self.index as u64) << 32 | self.stamp as u64
+    }
+
+    /// The name that a number stands for; whether somebody holds it is another question.
+    pub const fn from_number(number: u64) -> Granule {
+        // The halves of the number.
+        #[allow(clippy::cast_possible_truncation)]
+        Granule {
+            index: (number >> 32) as u32,
+            stamp: number as u32,
+        }
+    }
+}
+
+impl fmt::Display for Granule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "granule {}.{}", self.index, self.stamp)
+    }
+}
+
+/// A user of granules: a buffer pool, a lock list, a sort heap. The same in all processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Component(u32);
+
+impl Component {
+    /// It as a number, to be kept or sent.
+    pub const fn to_number(self) -> u32 {
+        self.0
+    }
+
+    /// The component that a number stands for; whether it is there is another question.
+    pub const fn from_number(number: u32) -> Component {
+        Component(number)
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A range of addresses from which components take granules, and to which they return them.
+///
+/// All calls may be made from several threads and, where it is shared, processes at a time. What a
+/// granule holds is the business of those who use it, as with all shared memory.
+///
+/// # Whose granules are
+/// A granule belongs to a component, and to the process that took it. When a process ends, however
+/// that happens, its granules are not lost: [`Elastic::recover`] in any other process gives them
+/// back, contents and all. A process that is to keep what another one took makes it its own by
+/// [`Elastic::transfer`], to the same component if need be. Dropping an elastic gives back what was
+/// taken through it.
+///
+/// # Children
+/// A forked child can use what its parent had mapped where the memory is shared, and must attach to
+/// take or give back: all calls answer [`ElasticError::Forked`]. Private memory is copied on write,
+/// unless the ladder names a pool: then the child has a gap there (see [`crate::Region`]).
+///
+/// # After giving back
+/// The addresses stay. Whoever touches a granule that is not held makes a mistake like using freed
+/// memory: it may see zeroes, take a page that nobody accounts for (taken out again by the next
+/// take there, or by recover), or be killed by SIGBUS where the pool is short. Processes that share
+/// an elastic trust each other not to.
+#[derive(Debug)]
+pub struct Elastic {
+    pid: Pid,
+    max: Bytes,
+    asked: Rung,
+    ladder: Ladder,
+    sharing: Sharing,
+    ledger: Ledger,
+    table: MemoryFile,
+    backing: Backing,
+}
+
+/// What a request comes to on this host.
+struct Plans {
+    steps: Steps,
+    shape: Shape,
+}
+
+impl Plans {
+    /// # Errors
+    /// Where the parts of a request do not fit together, or this host has no such size.
+    fn of(
+        max: Bytes,
+        granule: Option<PageSize>,
+        ladder: &Ladder,
+        sharing: Sharing,
+        host: &Host,
+    ) -> Result<Plans, ElasticError> {
+        let steps = Steps::of(ladder, sharing, host)?;
+        if max.is_zero() {
+            return Err(MemoryError::Empty.into());
+        }
+        let largest = ladder.rungs()[0].size.max(host.base_page);
+        let granule = granule.unwrap_or(largest);
+        if !largest.divides(granule.bytes().get()) {
+            let length = granule.bytes();
+            let page = largest;
+            return Err(MemoryError::NotAMultiple { length, page }.into());
+        }
+        if !granule.divides(max.get()) {
+            let (length, page) = (max, granule);
+            return Err(MemoryError::NotAMultiple { length, page }.into());
+        }
+        let granules = max.get() / granule.bytes().get();
+        let count = u32::try_from(granules).ok();
+        let count = count.filter(|_| granules <= MOST_GRANULES && steps.list.len() <= STEPS);
+        let Some(count) = count else {
+            let most = MOST_GRANULES;
+            return Err(ElasticError::TooManyGranules { granules, most });
+        };
+        let shape = Shape {
+            granule,
+            granules: count,
+        };
+        Ok(Plans { steps, shape })
+    }
+}
+
+impl Elastic {
+    /// Sets addresses aside and makes the table; takes no memory for granules.
+    ///
+    /// # Errors
+    /// Where the options do not fit together or the host has no such size; those of the calls.
+    /// Nothing is kept then.
+    pub fn new(options: &ElasticOptions) -> Result<Elastic, ElasticError> {
+        let room = Room::read()?;
+        let ElasticOptions {
+            max,
+            granule,
+            ladder,
+            sharing,
+            memory,
+            ..
+        } = options;
+        let plans = Plans::of(*max, *granule, ladder, *sharing, &room.host)?;
+        room.check_nodes(&options.nodes)?;
+        let target = options.target.unwrap_or(*max);
+        if target > *max {
+            return Err(ElasticError::OverMax { target, max: *max });
+        }
+        let base = room.host.base_page;
+        Room::check(plans.shape.length(base))?;
+        let backing = Backing::create(
+            memory,
+            Plan {
+                max: *max,
+                granule: plans.shape.granule,
+                granules: plans.shape.granules,
+                steps: plans.steps,
+                sharing: *sharing,
+                nodes: &options.nodes,
+                host: &room.host,
+            },
+        )?;
+        let (ledger, table) = Ledger::create(memory, plans.shape, target, base)?;
+        Ok(Elastic {
+            pid: own_pid(),
+            max: *max,
+            asked: ladder.rungs()[0],
+            ladder: ladder.clone(),
+            sharing: *sharing,
+            ledger,
+            table,
+            backing,
+        })
+    }
+
+    /// What is taken and given back as one.
+    pub const fn granule(&self) -> PageSize {
+        self.ledger.shape.granule
+    }
+
+    /// The most there can ever be.
+    pub const fn max(&self) -> Bytes {
+        self.max
+    }
+
+    /// Its addresses, held or not.
+    pub fn range(&self) -> Range {
+        self.backing.space.range()
+    }
+
+    /// What was asked for.
+    pub const fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Whether other processes can attach it.
+    pub const fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// How much may be held at a time.
+    pub fn target(&self) -> Bytes {
+        self.ledger.target()
+    }
+
+    /// How much is held by all components, with what is being taken and given back just now.
+    pub fn held(&self) -> Bytes {
+        self.ledger.shape.bytes(self.ledger.held())
+    }
+
+    /// Raises or lowers the target, and returns how much is held above it. That is not taken away:
+    /// it is for the components to give it back; until they have, nothing more can be taken.
+    ///
+    /// # Errors
+    /// [`ElasticError::OverMax`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
+    pub fn set_target(&self, target: Bytes) -> Result<Bytes, ElasticError> {
+        self.check_process()?;
+        if target > self.max {
+            let max = self.max;
+            return Err(ElasticError::OverMax { target, max });
+        }
+        let locked = self.ledger.lock()?;
+        locked.set_target(target);
+        Ok(self.held().saturating_sub(target))
+    }
+
+    /// Finds the component of that name, or makes it. One that is not `resizable` takes granules in
+    /// one call, and keeps them until the process that took them ends.
+    ///
+    /// # Errors
+    /// [`ElasticError::NoName`], [`ElasticError::NameTooLong`], [`ElasticError::OtherKind`],
+    /// [`ElasticError::TooManyComponents`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
+    pub fn component(&self, name: &str, resizable: bool) -> Result<Component, ElasticError> {
+        self.check_process()?;
+        if name.is_empty() {
+            return Err(ElasticError::NoName);
+        }
+        if name.len() > NAME {
+            let name = name.to_owned();
+            return Err(ElasticError::NameTooLong { name, most: NAME });
+        }
+        let locked = self.ledger.lock()?;
+        for component in components() {
+            match locked.component(component) {
+                Some(listed) if listed.name == name => {
+                    return match listed.resizable == resizable {
+                        true => Ok(component),
+                        false => Err(ElasticError::OtherKind {
+                            name: listed.name,
+                            resizable: listed.resizable,
+                        }),
+                    };
+                }
+                _ => {}
+            }
+        }
+        let added = locked.add_component(name, resizable);
+        added.ok_or(ElasticError::TooManyComponents { most: COMPONENTS })
+    }
+
+    /// A forked child has its parent's place in the table, and must not use it.
+    fn check_process(&self) -> Result<(), ElasticError> {
+        match self.is_of_this_process() {
+            true => Ok(()),
+            false => Err(ElasticError::Forked { pid: self.pid }),
+        }
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        own_pid() == self.pid
+    }
+}
+
+impl Drop for Elastic {
+    fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            // A forked child: nothing of it is the child's to give back.
+            return;
+        }
+        // Also where it is private: a forked child has the files open, and would keep the pages.
+        // What fails stays in the table as what it is, and is found by recover().
+        let _ = self.leave();
+    }
+}
+
+/// All components that there can be.
+fn components() -> impl Iterator<Item = Component> {
+    (0u32..).take(COMPONENTS).map(Component)
+}

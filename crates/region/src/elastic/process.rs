@@ -1,0 +1,124 @@
+//! Whether a process that stands in the table is still there, and still the same program.
+//!
+//! On any doubt it is: memory of a process that lives must never be given away. A process is known
+//! by its id, its start time and where its image lies, since ids are used again, and since execve(2)
+//! keeps id and start time and loses the memory.
+
+use std::os::unix::fs::MetadataExt;
+
+use hugeleaf_host::{Pid, ReadError, Root};
+use hugeleaf_sys::{Errno, Kernel, RealKernel, own_pid};
+
+use crate::elastic::ElasticError;
+use crate::error::MemoryError;
+
+/// What a process is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) pid: Pid,
+    /// In clock ticks since boot.
+    pub(crate) start: u64,
+    /// Where its code and its stack begin; less than 2 where the kernel does not tell.
+    pub(crate) image: [u64; 2],
+}
+
+impl Identity {
+    /// This process.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read.
+    pub(crate) fn own() -> Result<Identity, ElasticError> {
+        let pid = own_pid();
+        read(pid).ok_or_else(|| {
+            let unreadable = ReadError::Io {
+                path: Root::live().path(format!("proc/{pid}/stat")),
+                reason: "it does not say when this process started".to_owned(),
+                denied: false,
+            };
+            MemoryError::Unreadable(unreadable).into()
+        })
+    }
+
+    /// Whether it has ended, or become another program.
+    pub(crate) fn has_ended(&self) -> bool {
+        // What cannot be read (hidepid, other users) does not say that it has ended.
+        self.is_nobody()
+            || read(self.pid)
+                .is_some_and(|now| now.start != self.start || self.is_other_image(&now))
+    }
+
+    /// Whether no process has this id any more.
+    pub(crate) fn is_nobody(&self) -> bool {
+        let kernel = RealKernel::new();
+        match kernel.pidfd_open(self.pid) {
+            Err(e) => e.errno == Errno::SRCH,
+            // A zombie has given its memory up.
+            Ok(process) => kernel.has_exited(&process) == Ok(true),
+        }
+    }
+
+    fn is_other_image(&self, now: &Identity) -> bool {
+        let pairs = self.image.iter().zip(&now.image);
+        let mut told = pairs.filter(|(before, now)| **before > 1 && **now > 1);
+        told.any(|(before, now)| before != now)
+    }
+}
+
+/// `arg_start`, which `identity` has too, is left out: a program may set it when it renames itself.
+fn read(pid: Pid) -> Option<Identity> {
+    let (start, [code, _, stack, _]) = hugeleaf_host::process::identity(&Root::live(), pid).ok()?;
+    Some(Identity {
+        pid,
+        start,
+        image: [code, stack],
+    })
+}
+
+/// The PID namespace of this process; 0 where it cannot be told.
+pub(crate) fn namespace() -> u64 {
+    let path = Root::live().path("proc/self/ns/pid");
+    std::fs::metadata(path).map_or(0, |data| data.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_its_forerunner_does_not() {
+        let own = Identity::own().unwrap();
+        assert!(!own.has_ended());
+        let earlier = Identity {
+            start: own.start - 1,
+            ..own
+        };
+        assert!(earlier.has_ended());
+        let before_exec = Identity {
+            image: [own.image[0] + 64, own.image[1]],
+            ..own
+        };
+        assert!(before_exec.has_ended());
+        let of_somebody_else = Identity {
+            image: [1, 0],
+            ..own
+        };
+        assert!(!of_somebody_else.has_ended());
+        assert!(namespace() > 0);
+    }
+
+    #[test]
+    fn an_ended_child_has_ended_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
+        let identity = read(Pid(child.id())).unwrap();
+        assert!(!identity.has_ended());
+        child.kill().unwrap();
+        while !identity.has_ended() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(identity.has_ended());
+    }
+}

@@ -1,0 +1,165 @@
+//! Getting back what processes that have ended held, and what the system did not take back.
+
+use hugeleaf_sys::SysError;
+use hugeleaf_units::Bytes;
+
+use super::backing::Run;
+use super::entry::{Entry, PROCESSES, State};
+use super::ledger::Locked;
+use super::lend::steps_of;
+use super::process::Identity;
+use super::{Elastic, ElasticError};
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// How many processes had ended without giving back.
+    pub processes: usize,
+    /// What they held, or were taking or giving back.
+    pub bytes: Bytes,
+    /// Memory that nobody held: what the system had refused to take back before, and pages that a
+    /// touch of granules that were not held had left.
+    pub cleaned: Bytes,
+}
+
+impl Elastic {
+    /// Gives back what processes held that have ended, however they did: killed at any instruction,
+    /// too. Whether a process lives is told from its id, its start time and its image; on any
+    /// doubt it does. Call it when a worker has died, or when memory is short.
+    ///
+    /// # Errors
+    /// [`ElasticError::NotYetBack`] where the system refuses some of it; [`ElasticError::Forked`],
+    /// [`ElasticError::Stuck`], [`ElasticError::Damaged`].
+    pub fn recover(&self) -> Result<Recovered, ElasticError> {
+        self.check_process()?;
+        let slots = 0u16..u16::try_from(PROCESSES).unwrap_or(u16::MAX);
+        let ended: Vec<(u16, Identity)> = slots
+            .filter_map(|slot| Some((slot, self.ledger.process(slot)?)))
+            .filter(|(slot, _)| self.ledger.has_ended(*slot))
+            .collect();
+        let locked = self.ledger.lock()?;
+        let still = |locked: &Locked<'_>| -> Vec<u16> {
+            // A place that has come to be another's since is none of ours.
+            let same = ended
+                .iter()
+                .filter(|(slot, was)| locked.process(*slot) == Some(*was));
+            same.map(|(slot, _)| *slot).collect()
+        };
+        let slots = still(&locked);
+        let theirs = self.adopt(&locked, |entry| slots.contains(&entry.owner))?;
+        let cleaned = self.clean_up(&locked)?;
+        drop(locked);
+        let failed = self.give_up(&theirs)?;
+        let locked = self.ledger.lock()?;
+        let slots = still(&locked);
+        for slot in &slots {
+            locked.remove_process(*slot);
+        }
+        match failed {
+            Some((bytes, error)) => Err(ElasticError::NotYetBack { bytes, error }),
+            None => Ok(Recovered {
+                processes: slots.len(),
+                bytes: self.ledger.shape.bytes(theirs.len() as u64),
+                cleaned,
+            }),
+        }
+    }
+
+    /// Gives back all that this process took, and its place in the table.
+    pub(super) fn leave(&self) -> Result<(), ElasticError> {
+        let own = self.ledger.slot;
+        let locked = self.ledger.lock()?;
+        let mine = self.adopt(&locked, |entry| entry.owner == own)?;
+        drop(locked);
+        self.give_up(&mine)?;
+        self.ledger.lock()?.remove_process(own);
+        Ok(())
+    }
+
+    /// Makes granules this process's, to be given back. Their former state comes with them.
+    fn adopt(
+        &self,
+        locked: &Locked<'_>,
+        is_theirs: impl Fn(&Entry) -> bool,
+    ) -> Result<Vec<(u32, Entry)>, ElasticError> {
+        let mut adopted = Vec::new();
+        for index in 0..self.ledger.shape.granules {
+            let Some(entry) = locked.entry(index)? else {
+                continue;
+            };
+            let has_owner = !matches!(entry.state, State::Free | State::Unclean);
+            if has_owner && is_theirs(&entry) {
+                adopted.push((index, entry));
+            }
+        }
+        for (index, entry) in &adopted {
+            let returning = Entry {
+                state: State::Returning,
+                owner: self.ledger.slot,
+                ..*entry
+            };
+            locked.set(*index, returning);
+        }
+        Ok(adopted)
+    }
+
+    /// Frees granules that were adopted. What was held may be on its rung alone; what was on its
+    /// way when its process ended may be on any.
+    fn give_up(&self, adopted: &[(u32, Entry)]) -> Result<Option<(Bytes, SysError)>, ElasticError> {
+        let (held, under_way): (Vec<_>, Vec<_>) = adopted
+            .iter()
+            .partition(|(_, entry)| entry.state == State::Held);
+        let mut failed = self.put_back(&Run::of(under_way.iter().map(|(i, _)| *i)), None)?;
+        for step in steps_of(&held) {
+            let on_step = held.iter().filter(|(_, entry)| entry.step == step);
+            let runs = Run::of(on_step.map(|(index, _)| *index));
+            failed = match (failed, self.put_back(&runs, Some(step))?) {
+                (Some((before, first)), Some((bytes, _))) => Some((before + bytes, first)),
+                (before, now) => before.or(now),
+            };
+        }
+        Ok(failed)
+    }
+
+    /// Takes memory out that nobody holds. Under the lock, since it is rare.
+    fn clean_up(&self, locked: &Locked<'_>) -> Result<Bytes, ElasticError> {
+        let (mut unclean, mut free, mut under_way) = (Vec::new(), Vec::new(), false);
+        for index in 0..self.ledger.shape.granules {
+            match locked.entry(index)?.map(|entry| entry.state) {
+                Some(State::Unclean) => unclean.push(index),
+                Some(State::Free) => free.push(index),
+                Some(State::Taking | State::Returning) => under_way = true,
+                Some(State::Held) | None => {}
+            }
+        }
+        let mut cleaned = Bytes::ZERO;
+        for run in Run::of(unclean.iter().copied()) {
+            if let Err(error) = self.backing.clean(run) {
+                let bytes = self.ledger.shape.bytes(locked.unclean());
+                return Err(ElasticError::NotYetBack { bytes, error });
+            }
+            for index in run.indices() {
+                if let Some(entry) = locked.entry(index)? {
+                    locked.set(index, entry.freed());
+                }
+            }
+            cleaned += self.ledger.shape.bytes(run.count.into());
+        }
+        // Pages of granules that are on their way are not told from strays.
+        if under_way {
+            return Ok(cleaned);
+        }
+        let counted = |step| locked.on_step(step);
+        let strays = self.backing.strays(&counted)?;
+        if !strays.is_zero() {
+            for run in Run::of(free) {
+                let cleaned = self.backing.clean(run);
+                cleaned.map_err(|error| ElasticError::NotYetBack {
+                    bytes: strays,
+                    error,
+                })?;
+            }
+        }
+        Ok(cleaned + strays)
+    }
+}

@@ -1,0 +1,297 @@
+//! Handing an elastic to other processes.
+//!
+//! A handle comes from another program, so nothing in it is believed. What its text says is worked
+//! out again on this host, and must come to the same text; every descriptor is asked what it is,
+//! and the table is compared with both.
+
+use hugeleaf_host::Host;
+use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
+use hugeleaf_units::{Bytes, Ladder, PageSize};
+
+use super::backing::{Backing, Plan, pools_of};
+use super::ledger::Ledger;
+use super::{Elastic, ElasticError, Plans};
+use crate::error::MemoryError;
+use crate::handle::{Handle, bad};
+use crate::room::Room;
+use crate::steps::Steps;
+
+/// Changes whenever the text, or the meaning of the table, does.
+const VERSION: u32 = 1;
+
+/// What a text says of an elastic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Description {
+    ladder: Ladder,
+    max: Bytes,
+    granule: PageSize,
+    nodes: NodePolicy,
+}
+
+impl Description {
+    /// With the rungs that it comes to, which must be the same in all processes.
+    fn text(&self, steps: &Steps) -> String {
+        let mut text = format!(
+            "hugeleaf-elastic {VERSION}\nladder {}\nmax {}\ngranule {}\nnodes {}\n",
+            self.ladder,
+            self.max.get(),
+            self.granule.bytes().get(),
+            nodes_text(&self.nodes),
+        );
+        for step in &steps.list {
+            let named = if step.named { "named" } else { "last" };
+            let size = step.size.bytes().get();
+            text.push_str(&format!("rung {} {size} {named}\n", step.kind));
+        }
+        text.push_str("end\n");
+        text
+    }
+
+    /// Reads the first lines of what [`Description::text`] writes.
+    fn parse(text: &str) -> Result<Description, MemoryError> {
+        let mut lines = text.lines();
+        let version = lines
+            .next()
+            .and_then(|line| line.strip_prefix("hugeleaf-elastic "));
+        match version {
+            Some(version) if version == VERSION.to_string() => {}
+            Some(version) => {
+                return Err(bad(format!(
+                    "it is of version {version}, this library of {VERSION}"
+                )));
+            }
+            None => return Err(bad("it is no elastic's")),
+        }
+        let mut word = |name: &str| {
+            let line = lines.next().and_then(|line| line.strip_prefix(name));
+            line.ok_or_else(|| bad(format!("no line '{name}'")))
+        };
+        let ladder = word("ladder ")?.parse().map_err(|e| bad(format!("{e}")))?;
+        let max = Bytes(number(word("max ")?)?);
+        let granule = PageSize::new(Bytes(number(word("granule ")?)?));
+        let granule = granule.map_err(|e| bad(e.to_string()))?;
+        let nodes = nodes_of(word("nodes ")?)?;
+        Ok(Description {
+            ladder,
+            max,
+            granule,
+            nodes,
+        })
+    }
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> Result<T, MemoryError> {
+    word.parse()
+        .map_err(|_| bad(format!("'{word}' is no number")))
+}
+
+fn nodes_text(nodes: &NodePolicy) -> String {
+    let list = |nodes: &[u32]| {
+        let words: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        words.join(",")
+    };
+    match nodes {
+        NodePolicy::Inherit => "inherit".to_owned(),
+        NodePolicy::Local => "local".to_owned(),
+        NodePolicy::Bind(nodes) => format!("bind {}", list(nodes)),
+        NodePolicy::Interleave(nodes) => format!("interleave {}", list(nodes)),
+    }
+}
+
+fn nodes_of(text: &str) -> Result<NodePolicy, MemoryError> {
+    let list =
+        |words: &str| -> Result<Vec<u32>, MemoryError> { words.split(',').map(number).collect() };
+    match text.split_once(' ') {
+        None if text == "inherit" => Ok(NodePolicy::Inherit),
+        None if text == "local" => Ok(NodePolicy::Local),
+        Some(("bind", words)) => list(words).map(NodePolicy::Bind),
+        Some(("interleave", words)) => list(words).map(NodePolicy::Interleave),
+        _ => Err(bad(format!("'{text}' names no nodes"))),
+    }
+}
+
+impl Elastic {
+    /// A handle for other processes.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotShared`]; [`ElasticError::Forked`]; EMFILE.
+    pub fn handle(&self) -> Result<Handle, ElasticError> {
+        self.check_process()?;
+        if self.sharing != Sharing::Shared {
+            return Err(MemoryError::NotShared.into());
+        }
+        let memory = self.backing.space.memory();
+        let mut files = vec![memory.duplicate(&self.table)?];
+        for file in self.backing.files() {
+            files.push(memory.duplicate(file)?);
+        }
+        let description = Description {
+            ladder: self.ladder.clone(),
+            max: self.max,
+            granule: self.granule(),
+            nodes: self.backing.nodes.clone(),
+        };
+        let text = description.text(&self.backing.steps);
+        Ok(Handle { text, files })
+    }
+
+    /// Attaches the elastic behind a handle. Its addresses are this process's own: granules have
+    /// names that are the same everywhere, and [`Elastic::address`] says where each lies here.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadHandle`] where the descriptors are not what the handle says,
+    /// [`ElasticError::Damaged`] where the table is not, [`ElasticError::OtherNamespace`],
+    /// [`ElasticError::TooManyProcesses`]; those of the calls.
+    pub fn attach(handle: &Handle) -> Result<Elastic, ElasticError> {
+        Elastic::attach_with(handle, &Memory::new())
+    }
+
+    /// The same, by calls behind a gate.
+    ///
+    /// # Errors
+    /// As [`Elastic::attach`].
+    pub fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
+        let said = Description::parse(&handle.text)?;
+        let room = Room::read()?;
+        room.check_nodes(&said.nodes)?;
+        let host = room.host;
+        let sharing = Sharing::Shared;
+        let plans = Plans::of(said.max, Some(said.granule), &said.ladder, sharing, &host)?;
+        if said.text(&plans.steps) != handle.text {
+            return Err(bad("what it says does not fit together on this host").into());
+        }
+        let (table, files) = check(memory, handle, &said, &plans, &host)?;
+        let shape = plans.shape;
+        let backing = Backing::over(
+            memory,
+            Plan {
+                max: said.max,
+                granule: shape.granule,
+                granules: shape.granules,
+                steps: plans.steps,
+                sharing,
+                nodes: &said.nodes,
+                host: &host,
+            },
+            files,
+        )?;
+        let ledger = Ledger::attach(memory, &table, shape, host.base_page)?;
+        Ok(Elastic {
+            pid: own_pid(),
+            max: said.max,
+            asked: said.ladder.rungs()[0],
+            ladder: said.ladder,
+            sharing,
+            ledger,
+            table,
+            backing,
+        })
+    }
+}
+
+/// Whether descriptors are what a handle says, and cannot be made shorter by anybody; copies of
+/// them then: the table, and the rungs'.
+fn check(
+    memory: &Memory,
+    handle: &Handle,
+    said: &Description,
+    plans: &Plans,
+    host: &Host,
+) -> Result<(MemoryFile, Vec<MemoryFile>), MemoryError> {
+    let table_length = plans.shape.length(host.base_page);
+    let rungs = pools_of(&plans.steps, Sharing::Shared).into_iter();
+    let rungs = rungs.map(|pool| (pool, said.max, Bytes::ZERO));
+    let expected: Vec<_> = std::iter::once((None, table_length, table_length))
+        .chain(rungs)
+        .collect();
+    if expected.len() != handle.files.len() {
+        return Err(bad(format!(
+            "{} descriptors, and {} are needed",
+            handle.files.len(),
+            expected.len()
+        )));
+    }
+    let mut files = Vec::new();
+    for (file, (pool, length, held)) in handle.files.iter().zip(expected) {
+        let facts = memory.look(file);
+        let facts = facts.map_err(|_| bad("a descriptor is no memory"))?;
+        if facts.hugetlb != pool {
+            return Err(bad("a descriptor is of another kind of page than it says"));
+        }
+        if facts.length != length || !facts.keeps_length {
+            return Err(bad(
+                "a descriptor has another length than it says, or can be cut",
+            ));
+        }
+        if facts.held < held {
+            return Err(bad("the table has holes"));
+        }
+        files.push(memory.duplicate(file)?);
+    }
+    let table = files.remove(0);
+    Ok((table, files))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::room::testing::host_with;
+    use hugeleaf_units::PageKind;
+    use proptest::prelude::*;
+
+    fn sample(nodes: NodePolicy) -> (Description, Steps) {
+        let ladder: Ladder = "1G,2M".parse().unwrap();
+        let host = host_with(&[
+            ("4K", PageKind::Base),
+            ("2M", PageKind::Thp),
+            ("2M", PageKind::Hugetlb),
+            ("1G", PageKind::Hugetlb),
+        ]);
+        let steps = Steps::of(&ladder, Sharing::Shared, &host).unwrap();
+        let description = Description {
+            ladder,
+            max: Bytes(8 << 30),
+            granule: "1G".parse().unwrap(),
+            nodes,
+        };
+        (description, steps)
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        for nodes in [
+            NodePolicy::Inherit,
+            NodePolicy::Local,
+            NodePolicy::Bind(vec![0, 3]),
+            NodePolicy::Interleave(vec![1]),
+        ] {
+            let (description, steps) = sample(nodes);
+            let text = description.text(&steps);
+            assert_eq!(Description::parse(&text).unwrap(), description);
+        }
+    }
+
+    #[test]
+    fn others_are_told() {
+        let (description, steps) = sample(NodePolicy::Inherit);
+        let text = description.text(&steps);
+        for (from, to, said) in [
+            ("elastic 1", "elastic 2", "of version 2"),
+            ("hugeleaf-elastic", "hugeleaf-region", "no elastic's"),
+            ("granule 1073741824", "granule 3", "3"),
+            ("nodes inherit", "nodes here", "'here'"),
+            ("max 8589934592", "max all", "'all'"),
+        ] {
+            let forged = text.replacen(from, to, 1);
+            let error = Description::parse(&forged).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s)(hugeleaf-elastic 1\n)?.{0,200}") {
+            let _ = Description::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The memory that processes keep the table of granules in: words that are read and written whole.
+#![allow(unsafe_code)]
+//! # Safety
+//! The words lie in a file that other processes map and write. So they are only ever seen as
+//! atomics, and nothing that stands in them is an address or is taken for one: whoever uses a word
+//! as an index checks it. The file's length is sealed before it is mapped, so a word is there as
+//! long as the mapping is.
+
+use std::sync::atomic::AtomicU64;
+
+use hugeleaf_sys::{Advice, Memory, MemoryFile, Reserve, Space, SysError};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+/// Words that are shared with other processes.
+#[derive(Debug)]
+pub(crate) struct Table {
+    space: Space,
+    words: usize,
+}
+
+/// How long a file of so many words is.
+pub(crate) fn length_of(words: usize, base: PageSize) -> Bytes {
+    let bytes = (words as u64).saturating_mul(size_of::<AtomicU64>() as u64);
+    Bytes(base.round_up(bytes).unwrap_or(u64::MAX))
+}
+
+impl Table {
+    /// A new table whose words are 0, and the file it is in. All of its memory is there.
+    ///
+    /// # Errors
+    /// Those of the calls; nothing is kept then.
+    pub(crate) fn create(
+        memory: &Memory,
+        words: usize,
+        base: PageSize,
+    ) -> Result<(Table, MemoryFile), SysError> {
+        let length = length_of(words, base);
+        let file = memory.create_file("hugeleaf-table", length, None)?;
+        if let Ok(all) = Range::new(0, length.get()) {
+            memory.allocate(&file, all)?;
+        }
+        memory.seal_length(&file)?;
+        let table = Table::map(memory, &file, words, base)?;
+        Ok((table, file))
+    }
+
+    /// Maps a table that is there. The caller has seen that the file has its length, and that
+    /// nobody can cut it.
+    ///
+    /// # Errors
+    /// Those of the calls.
+    pub(crate) fn map(
+        memory: &Memory,
+        file: &MemoryFile,
+        words: usize,
+        base: PageSize,
+    ) -> Result<Table, SysError> {
+        let space = memory.set_aside(length_of(words, base), base)?;
+        space.map_file(space.range(), file, 0, Reserve::None)?;
+        space.advise(space.range(), Advice::PopulateWrite)?;
+        Ok(Table { space, words })
+    }
+
+    /// All of its words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the space maps at least `words` words of a file that cannot be cut, for reading
+        // and writing, from a page's start on, for as long as `self` is borrowed. Whoever else
+        // maps it writes words by atomics, or is no program of ours: then a word holds anything,
+        // which is a value of an atomic too.
+        unsafe { std::slice::from_raw_parts(self.space.as_ptr().cast(), self.words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_sys::{Kernel, RealKernel};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn two_mappings_see_one_table() {
+        let base = RealKernel::new().base_page();
+        let memory = Memory::new();
+        let (one, file) = Table::create(&memory, 1000, base).unwrap();
+        let two = Table::map(&memory, &file, 1000, base).unwrap();
+        one.words()[999].store(7, Ordering::Release);
+        assert_eq!(two.words()[999].load(Ordering::Acquire), 7);
+        assert_eq!(two.words()[0].load(Ordering::Acquire), 0);
+        assert!(memory.look(&file).unwrap().keeps_length);
+    }
+}

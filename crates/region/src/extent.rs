@@ -1,0 +1,160 @@
+//! What was asked for and what was got.
+
+use std::fmt;
+
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
+
+/// A stretch of memory on pages of one size and kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Where.
+    pub range: Range,
+    /// The first rung of the ladder.
+    pub asked: Rung,
+    /// The size of the pages it is on.
+    pub page: PageSize,
+    /// Where those pages come from.
+    pub kind: PageKind,
+    /// How much of it is in memory now; less than all only where the kernel has swapped it out or
+    /// taken zeroes back (THP's `shrink_underused`).
+    pub resident: Bytes,
+    /// Why it is not on what was asked for; `None` where it is.
+    pub why: Option<Why>,
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} on {} {}",
+            self.range,
+            self.range.len(),
+            self.page,
+            self.kind
+        )?;
+        match &self.why {
+            Some(why) => write!(f, ", asked {}: {why}", self.asked.size),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why memory is not on the first rung of its ladder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// This host has no pages of that size.
+    NoSuchSize {
+        /// The size.
+        size: PageSize,
+    },
+    /// The rest of a length that is no multiple of the page size.
+    Rest {
+        /// The page size.
+        size: PageSize,
+    },
+    /// Fewer reserved pages could be had than were wanted.
+    PoolShort {
+        /// Their size.
+        size: PageSize,
+        /// How many were wanted.
+        wanted: Pages,
+        /// How many were got.
+        got: Pages,
+        /// What limits it: `pool`, `cgroup PATH`, `nodes` (by the policy), `taken meanwhile`.
+        limited_by: String,
+    },
+    /// The kernel found no contiguous memory for a transparent huge page, or none that it could
+    /// take.
+    NotContiguous {
+        /// The page size.
+        size: PageSize,
+    },
+    /// Transparent huge pages are off for this process (prctl PR_SET_THP_DISABLE) or for the host.
+    ThpOff,
+    /// A knob of this host keeps pages of that size away: its value is `never`.
+    KnobOff {
+        /// The page size.
+        size: PageSize,
+        /// The knob.
+        path: String,
+    },
+    /// The kernel chooses sizes below a full huge page by itself, and does not tell an ordinary
+    /// program which one it chose.
+    NotTold {
+        /// The page size.
+        size: PageSize,
+    },
+    /// It was on a huge page once, and is not any more: a child was forked, or a part of it was
+    /// given back or locked.
+    Split {
+        /// The page size.
+        size: PageSize,
+    },
+    /// Another process made it; that one knows.
+    Attached,
+}
+
+impl Why {
+    /// What would change it: a command, or what to ask for instead.
+    pub fn next(&self) -> String {
+        match self {
+            Why::NoSuchSize { .. } => "hugeleaf status    # the sizes that there are".to_owned(),
+            Why::Rest { size } => format!("ask for a multiple of {size}"),
+            Why::PoolShort {
+                size,
+                wanted,
+                got,
+                limited_by,
+            } => match limited_by.starts_with("cgroup") {
+                true => format!(
+                    "raise the limit of {limited_by} by {}",
+                    missing(*wanted, *got).of(*size)
+                ),
+                false => format!(
+                    "echo +{} > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
+                    missing(*wanted, *got),
+                    size.bytes().get() / 1024
+                ),
+            },
+            Why::NotContiguous { .. } => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+            Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
+            // The two kinds of knob have two words for the same.
+            Why::KnobOff { path, .. } => match path.ends_with("shmem_enabled") {
+                true => format!("echo advise > {path}"),
+                false => format!("echo madvise > {path}"),
+            },
+            Why::NotTold { .. } => "hugeleaf mem --orders PID    # as root".to_owned(),
+            Why::Split { .. } => "hugeleaf promote PID".to_owned(),
+            Why::Attached => "ask the process that made it".to_owned(),
+        }
+    }
+}
+
+fn missing(wanted: Pages, got: Pages) -> Pages {
+    Pages(wanted.get().saturating_sub(got.get()))
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::NoSuchSize { size } => write!(f, "this host has no pages of {size}"),
+            Why::Rest { size } => write!(f, "the rest that holds no whole {size} page"),
+            Why::PoolShort {
+                size,
+                wanted,
+                got,
+                limited_by,
+            } => write!(
+                f,
+                "{got} of {wanted} pages of {size} could be had ({limited_by}); {} missing",
+                missing(*wanted, *got)
+            ),
+            Why::NotContiguous { size } => write!(f, "no contiguous {size} of memory was found"),
+            Why::ThpOff => f.write_str("transparent huge pages are off here"),
+            Why::KnobOff { size, path } => write!(f, "pages of {size} are off ({path})"),
+            Why::NotTold { size } => write!(f, "the kernel does not say whether it is on {size}"),
+            Why::Split { size } => write!(f, "its {size} pages were split since"),
+            Why::Attached => f.write_str("as the process that made it got it"),
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Handing memory to other processes: a text that says what it is, and a descriptor a piece.
+//!
+//! A handle comes from another program, so nothing in it is believed: every descriptor is asked
+//! what it is, how long it is and whether its length is sealed, before it is mapped.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use hugeleaf_sys::{Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space};
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
+
+use crate::error::MemoryError;
+use crate::populate;
+use crate::region::{Piece, Region};
+use crate::steps::Step;
+
+/// Changes whenever the text does.
+const VERSION: u32 = 1;
+/// No handle is longer.
+pub(crate) const LONGEST: usize = 16 * 1024;
+/// More pieces than any ladder makes.
+const MOST_PIECES: usize = 64;
+
+/// Shared memory on its way to another process.
+#[derive(Debug)]
+pub struct Handle {
+    pub(crate) text: String,
+    pub(crate) files: Vec<MemoryFile>,
+}
+
+/// What a text says of a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) ladder: Ladder,
+    pub(crate) align: PageSize,
+    /// Length, page size and kind of each piece, in order of address.
+    pub(crate) pieces: Vec<(Bytes, PageSize, PageKind)>,
+}
+
+pub(crate) fn bad(what: impl Into<String>) -> MemoryError {
+    MemoryError::BadHandle(what.into())
+}
+
+impl Description {
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "hugeleaf-region {VERSION}\nladder {}\nalign {}\n",
+            self.ladder,
+            self.align.bytes().get()
+        );
+        for (length, page, kind) in &self.pieces {
+            let (length, page) = (length.get(), page.bytes().get());
+            text.push_str(&format!("piece {kind} {page} {length}\n"));
+        }
+        text.push_str("end\n");
+        text
+    }
+
+    /// Reads what [`Description::text`] writes, and nothing else.
+    pub(crate) fn parse(text: &str) -> Result<Description, MemoryError> {
+        let mut lines = text.lines();
+        match lines
+            .next()
+            .and_then(|line| line.strip_prefix("hugeleaf-region "))
+        {
+            Some(version) if version == VERSION.to_string() => {}
+            Some(version) => {
+                return Err(bad(format!(
+                    "it is of version {version}, this library of {VERSION}"
+                )));
+            }
+            None => return Err(bad("it is no region's")),
+        }
+        let mut word = |name: &str| {
+            let line = lines.next().and_then(|line| line.strip_prefix(name));
+            line.ok_or_else(|| bad(format!("no line '{name}'")))
+        };
+        let ladder = word("ladder ")?.parse().map_err(|e| bad(format!("{e}")))?;
+        let align = size_of(word("align ")?)?;
+        let mut pieces = Vec::new();
+        for line in lines {
+            if line == "end" {
+                return match pieces.is_empty() {
+                    false => Ok(Description {
+                        ladder,
+                        align,
+                        pieces,
+                    }),
+                    true => Err(bad("it has no pieces")),
+                };
+            }
+            if pieces.len() == MOST_PIECES {
+                return Err(bad(format!("more than {MOST_PIECES} pieces")));
+            }
+            // Pages that grow would not lie at multiples of their size.
+            let most = pieces.last().map_or(align, |(_, page, _)| *page);
+            let piece = piece_of(line, most)?;
+            if pieces.is_empty() && piece.1 != align {
+                return Err(bad("it is aligned for other pages than it has"));
+            }
+            pieces.push(piece);
+        }
+        Err(bad("it is cut short"))
+    }
+}
+
+fn size_of(word: &str) -> Result<PageSize, MemoryError> {
+    let bytes = word
+        .parse()
+        .map_err(|_| bad(format!("'{word}' is no size")))?;
+    PageSize::new(Bytes(bytes)).map_err(|e| bad(e.to_string()))
+}
+
+/// A piece on pages of at most `most`.
+fn piece_of(line: &str, most: PageSize) -> Result<(Bytes, PageSize, PageKind), MemoryError> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["piece", kind, page, length] = words.as_slice() else {
+        return Err(bad(format!("'{line}' is no piece")));
+    };
+    let kinds = [PageKind::Base, PageKind::Thp, PageKind::Hugetlb];
+    let kind = kinds.into_iter().find(|k| k.name() == *kind);
+    let kind = kind.ok_or_else(|| bad(format!("'{line}' has no kind")))?;
+    let page = size_of(page)?;
+    let length: u64 = length
+        .parse()
+        .map_err(|_| bad(format!("'{line}' has no length")))?;
+    match length > 0 && page.divides(length) && page <= most {
+        true => Ok((Bytes(length), page, kind)),
+        false => Err(bad(format!("'{line}' does not fit together"))),
+    }
+}
+
+impl Handle {
+    /// Sends it over a Unix stream socket, in one message.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2).
+    pub fn send(&self, socket: &UnixStream) -> Result<(), MemoryError> {
+        let files: Vec<&MemoryFile> = self.files.iter().collect();
+        Ok(Memory::new().send_files(socket, self.text.as_bytes(), &files)?)
+    }
+
+    /// Receives what [`Handle::send`] sent.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadHandle`] where the other side has gone or sent something else; those of
+    /// recvmsg(2).
+    pub fn receive(socket: &UnixStream) -> Result<Handle, MemoryError> {
+        let (text, files) = Memory::new().receive_files(socket, LONGEST)?;
+        if text.is_empty() {
+            return Err(bad("the other side has gone"));
+        }
+        let text = String::from_utf8(text).map_err(|_| bad("it is no text"))?;
+        Ok(Handle { text, files })
+    }
+
+    /// Lets children that this process starts from now on inherit the descriptors, and returns one
+    /// line for an environment variable or an argument of theirs. This handle must live until
+    /// they have started.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn inheritable(&self) -> Result<String, MemoryError> {
+        let mut line = String::from("fds");
+        for file in &self.files {
+            let fd = file.file();
+            hugeleaf_sys::keep_on_exec(fd)?;
+            line.push_str(&format!(" {}", fd.as_raw_fd()));
+        }
+        line.push(';');
+        line.push_str(&self.text.replace('\n', ";"));
+        Ok(line)
+    }
+
+    /// Takes a line of [`Handle::inheritable`] in the child. The descriptors are duplicated: those
+    /// that were inherited stay open.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadHandle`] where it is none, or the descriptors are not open here.
+    pub fn from_inherited(line: &str) -> Result<Handle, MemoryError> {
+        let (numbers, text) = line
+            .split_once(';')
+            .ok_or_else(|| bad("it is no such line"))?;
+        let numbers = numbers
+            .strip_prefix("fds")
+            .ok_or_else(|| bad("it is no such line"))?;
+        let mut files = Vec::new();
+        for number in numbers.split_ascii_whitespace() {
+            let fd = number
+                .parse()
+                .map_err(|_| bad(format!("'{number}' is no descriptor")))?;
+            files.push(duplicate(fd)?);
+        }
+        Ok(Handle {
+            text: text.replace(';', "\n"),
+            files,
+        })
+    }
+}
+
+fn duplicate(number: i32) -> Result<MemoryFile, MemoryError> {
+    hugeleaf_sys::duplicate_raw(number)
+        .map(MemoryFile::from_fd)
+        .map_err(|_| bad(format!("descriptor {number} is not open here")))
+}
+
+impl Region {
+    /// A handle for other processes.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotShared`]; EMFILE.
+    pub fn handle(&self) -> Result<Handle, MemoryError> {
+        if self.sharing != Sharing::Shared {
+            return Err(MemoryError::NotShared);
+        }
+        let memory = self.space.memory();
+        let mut files = Vec::new();
+        for piece in &self.pieces {
+            let file = piece.file.as_ref().ok_or(MemoryError::NotShared)?;
+            files.push(memory.duplicate(file)?);
+        }
+        let pieces = self.pieces.iter();
+        let description = Description {
+            ladder: self.ladder.clone(),
+            align: self.alignment(),
+            pieces: pieces
+                .map(|p| (p.range.len(), p.step.size, p.step.kind))
+                .collect(),
+        };
+        Ok(Handle {
+            text: description.text(),
+            files,
+        })
+    }
+
+    fn alignment(&self) -> PageSize {
+        let sizes = self.pieces.iter().map(|piece| piece.step.size);
+        sizes.max().unwrap_or(self.base)
+    }
+
+    /// Maps the region behind a handle, at an address that fits its largest pages. All of its
+    /// memory is there already; only page tables of this process are filled in.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadHandle`] where the descriptors are not what the handle says; those of the
+    /// calls.
+    pub fn attach(handle: &Handle) -> Result<Region, MemoryError> {
+        Region::attach_with(handle, &Memory::new())
+    }
+
+    /// The same, by calls behind a gate.
+    ///
+    /// # Errors
+    /// As [`Region::attach`].
+    pub fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
+        let description = Description::parse(&handle.text)?;
+        if description.pieces.len() != handle.files.len() {
+            return Err(bad(format!(
+                "{} pieces and {} descriptors",
+                description.pieces.len(),
+                handle.files.len()
+            )));
+        }
+        let host =
+            hugeleaf_host::read_memory_facts(&hugeleaf_host::Root::live(), &RealKernel::new())?;
+        let each = description.pieces.iter().zip(&handle.files);
+        let mut length = 0u64;
+        for (piece, file) in each.clone() {
+            check(memory, file, piece, host.base_page)?;
+            length = length
+                .checked_add(piece.0.get())
+                .ok_or_else(|| bad("it is too long"))?;
+        }
+        let space = memory.set_aside(Bytes(length), description.align)?;
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        for (piece, file) in each {
+            let range = space
+                .part(at, piece.0)
+                .ok_or_else(|| bad("it is too long"))?;
+            at += piece.0.get();
+            pieces.push(map_piece(&space, range, piece, file)?);
+        }
+        Ok(Region {
+            space,
+            pieces,
+            asked: description.ladder.rungs()[0],
+            ladder: description.ladder,
+            sharing: Sharing::Shared,
+            base: host.base_page,
+            huge: host.pmd_page.get(),
+        })
+    }
+}
+
+/// Maps one piece of somebody else's region, and fills in the page tables of this process.
+fn map_piece(
+    space: &Space,
+    range: Range,
+    (_, page, kind): &(Bytes, PageSize, PageKind),
+    file: &MemoryFile,
+) -> Result<Piece, MemoryError> {
+    let file = space.memory().duplicate(file)?;
+    space
+        .map_file(range, &file, 0, Reserve::None)
+        .map_err(|error| match error.errno {
+            // Opened for reading, or sealed against writing.
+            Errno::ACCESS | Errno::PERM => bad("a descriptor cannot be written to"),
+            _ => error.into(),
+        })?;
+    if *kind == PageKind::Thp {
+        // Without it some kernels map base pages of what is a huge page elsewhere. No matter if not.
+        let _ = space.advise(range, Advice::HugePage);
+    }
+    populate::fill_one(space, range)?;
+    let step = Step {
+        size: *page,
+        kind: *kind,
+        named: true,
+    };
+    Ok(Piece {
+        range,
+        step,
+        file: Some(file),
+        why: None,
+    })
+}
+
+/// Whether a descriptor is what a handle says, and cannot be made shorter by anybody: then every
+/// page that is mapped is there, and stays.
+fn check(
+    memory: &Memory,
+    file: &MemoryFile,
+    (length, page, kind): &(Bytes, PageSize, PageKind),
+    base: PageSize,
+) -> Result<(), MemoryError> {
+    let facts = memory
+        .look(file)
+        .map_err(|_| bad("a descriptor is no memory"))?;
+    if *page < base || (*page == base) != (*kind == PageKind::Base) {
+        return Err(bad(format!("no {kind} pages are of {page} here")));
+    }
+    let pool = (*kind == PageKind::Hugetlb).then_some(*page);
+    if facts.hugetlb != pool {
+        return Err(bad("a descriptor is of another kind of page than it says"));
+    }
+    if facts.length != *length || !facts.keeps_length {
+        return Err(bad(
+            "a descriptor has another length than it says, or can be cut",
+        ));
+    }
+    // What is not there would be taken from the pool at a touch, or end in SIGBUS.
+    match facts.held >= *length {
+        true => Ok(()),
+        false => Err(bad("a descriptor holds less memory than it says")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Description {
+        Description {
+            ladder: "1G,2M".parse().unwrap(),
+            align: "1G".parse().unwrap(),
+            pieces: vec![
+                (Bytes(2 << 30), "1G".parse().unwrap(), PageKind::Hugetlb),
+                (Bytes(12 << 20), "2M".parse().unwrap(), PageKind::Thp),
+                (Bytes(4096), "4K".parse().unwrap(), PageKind::Base),
+            ],
+        }
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        assert_eq!(Description::parse(&sample().text()).unwrap(), sample());
+    }
+
+    #[test]
+    fn other_versions_and_forgeries_are_told() {
+        let text = sample().text();
+        let newer = text.replacen("region 1", "region 2", 1);
+        let error = Description::parse(&newer).unwrap_err();
+        assert!(error.to_string().contains("version 2"), "{error}");
+        for (from, to) in [
+            ("end\n", ""),
+            ("piece thp 2097152 12582912", "piece thp 2097152 12582913"),
+            ("piece thp", "piece odd"),
+            ("align 1073741824", "align 4096"),
+            ("align 1073741824", "align 2147483648"),
+            (
+                "piece base 4096 4096",
+                "piece hugetlb 1073741824 1073741824",
+            ),
+            ("align 1073741824", "align 0"),
+            ("12582912", "0"),
+        ] {
+            let forged = text.replacen(from, to, 1);
+            assert!(matches!(
+                Description::parse(&forged),
+                Err(MemoryError::BadHandle(_))
+            ));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).{0,200}") {
+            let _ = Description::parse(&text);
+            let _ = Handle::from_inherited(&text);
+        }
+
+        #[test]
+        fn nothing_cut_is_taken(cut in 0usize..80) {
+            let text = sample().text();
+            if let Some(short) = text.get(..cut) {
+                prop_assert!(Description::parse(short).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Pieces from a hugetlb pool: reserved by mmap(2), populated, and only then handed out.
+//!
+//! Each piece is a file of its own, mapped shared, also in private regions: shared hugetlb memory
+//! has no copy-on-write, so a pool that is short at a fork cannot kill a child. Private regions
+//! keep such pieces out of children altogether.
+
+use hugeleaf_sys::{Errno, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError};
+use hugeleaf_units::{Bytes, PageSize, Pages, Range};
+
+use crate::error::MemoryError;
+use crate::extent::Why;
+use crate::populate::{Filler, Stopped, Way};
+use crate::room::Room;
+
+/// What a pool gave.
+pub(crate) struct Taken {
+    /// What others can map; `None` of private memory, and where there were no pages.
+    pub(crate) file: Option<MemoryFile>,
+    /// How many, mapped from the offset on.
+    pub(crate) pages: Pages,
+    /// Why no more.
+    pub(crate) why: Option<Why>,
+}
+
+/// What is wanted of a pool, and where.
+pub(crate) struct Wanted<'a> {
+    pub(crate) space: &'a Space,
+    /// Where in the space it starts.
+    pub(crate) offset: u64,
+    pub(crate) pages: Pages,
+    pub(crate) size: PageSize,
+    pub(crate) nodes: &'a NodePolicy,
+    /// Private: children get neither the mapping nor, by its descriptor, the file.
+    pub(crate) sharing: Sharing,
+}
+
+/// Takes up to so many pages and maps them.
+///
+/// # Errors
+/// Those of the calls, but for a pool or a limit that is short: that is an answer.
+pub(crate) fn take(
+    asked: &Wanted<'_>,
+    room: &Room,
+    filler: &mut Filler<'_>,
+) -> Result<Taken, MemoryError> {
+    let Wanted {
+        space, size, nodes, ..
+    } = *asked;
+    let wanted = asked.pages;
+    let memory = space.memory();
+    let file = match memory.create_file("hugeleaf", Bytes::ZERO, Some(size)) {
+        Ok(file) => file,
+        // This kernel has the folder and no pool of that size, or no hugetlbfs.
+        Err(e) if matches!(e.errno, Errno::NODEV | Errno::INVAL | Errno::NOENT) => {
+            return Ok(Taken {
+                file: None,
+                pages: Pages(0),
+                why: Some(Why::NoSuchSize { size }),
+            });
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let piece = Piece { asked, file: &file };
+    let mut pages = piece.reserve(wanted)?;
+    let mut short_at_fault = false;
+    while pages.get() > 0 {
+        let part = piece.part(pages)?;
+        space.bind(part, nodes)?;
+        match filler.fill(space, part, size, Way::FromPool) {
+            Ok(()) => break,
+            // All of them are reserved: what refuses them is a limit on faults, or the policy.
+            Err(Stopped::NoPage(_)) => {
+                short_at_fault = true;
+                pages = piece.shrink(pages)?;
+            }
+            Err(other) => return Err(other.into()),
+        }
+    }
+    let why = (pages < wanted).then(|| Why::PoolShort {
+        size,
+        wanted,
+        got: pages,
+        limited_by: limit_of(asked, room, short_at_fault),
+    });
+    if pages.get() == 0 {
+        return Ok(Taken {
+            file: None,
+            pages,
+            why,
+        });
+    }
+    memory.seal_length(&file)?;
+    Ok(Taken {
+        // Of private memory the mapping is enough. A child would hold the pages by the descriptor.
+        file: (asked.sharing == Sharing::Shared).then_some(file),
+        pages,
+        why,
+    })
+}
+
+/// What keeps a pool from giving all.
+fn limit_of(asked: &Wanted<'_>, room: &Room, short_at_fault: bool) -> String {
+    let (had, limited_by) = room.pool(asked.size);
+    let could = had
+        .get()
+        .is_some_and(|bytes| bytes >= asked.pages.of(asked.size));
+    let by_cgroup = limited_by.starts_with("cgroup") && !could;
+    match (short_at_fault && !by_cgroup, could) {
+        (true, _) if *asked.nodes != NodePolicy::Inherit => "nodes".to_owned(),
+        (_, true) => "taken meanwhile".to_owned(),
+        (_, false) => limited_by,
+    }
+}
+
+struct Piece<'a> {
+    asked: &'a Wanted<'a>,
+    file: &'a MemoryFile,
+}
+
+impl Piece<'_> {
+    fn part(&self, pages: Pages) -> Result<Range, MemoryError> {
+        let Wanted {
+            space,
+            offset,
+            size,
+            ..
+        } = *self.asked;
+        let length = pages.of(size);
+        space.part(offset, length).ok_or_else(|| {
+            let error = SysError::new("mmap", length.to_string(), Errno::INVAL);
+            MemoryError::Sys(error)
+        })
+    }
+
+    /// Reserves as many pages as there are, up to `wanted`, and maps them. What decides is the
+    /// kernel's own answer to mmap(2), which counts the pool, overcommit and the cgroup's
+    /// reservation limit at once. A reservation stays with the file when the mapping goes, so each
+    /// try only adds to it.
+    fn reserve(&self, wanted: Pages) -> Result<Pages, MemoryError> {
+        let memory = self.asked.space.memory();
+        let (mut had, mut refused) = (0, wanted.get() + 1);
+        let mut attempt = wanted.get();
+        while attempt > had && attempt < refused {
+            let length = Pages(attempt).of(self.asked.size);
+            memory.set_length(self.file, length)?;
+            match memory.reserve(self.file, length) {
+                Ok(()) => had = attempt,
+                Err(e) if matches!(e.errno, Errno::NOMEM | Errno::NOSPC) => refused = attempt,
+                Err(e) => return Err(e.into()),
+            }
+            attempt = had + (refused - had) / 2;
+        }
+        self.settle(Pages(had))?;
+        Ok(Pages(had))
+    }
+
+    /// Cuts the file to `pages`, whose pages it has or has reserved, and maps just them.
+    fn settle(&self, pages: Pages) -> Result<(), MemoryError> {
+        let memory = self.asked.space.memory();
+        memory.set_length(self.file, pages.of(self.asked.size))?;
+        if pages.get() > 0 {
+            let part = self.part(pages)?;
+            let space = self.asked.space;
+            space.map_file(part, self.file, 0, Reserve::All)?;
+            if self.asked.sharing == Sharing::Private {
+                // At once: a child that another thread forks meanwhile would hold the pages.
+                space.keep_from_children(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a page could not be had: keeps as many as there are, at the start of the piece.
+    fn shrink(&self, pages: Pages) -> Result<Pages, MemoryError> {
+        let part = self.part(pages)?;
+        let memory = self.asked.space.memory();
+        let present = memory.look(self.file)?.held;
+        let kept = present.get() / self.asked.size.bytes().get();
+        let kept = Pages(kept.min(pages.get() - 1));
+        self.asked.space.clear(part)?;
+        self.settle(kept)?;
+        Ok(kept)
+    }
+}

@@ -1,0 +1,49 @@
+//! Memory on large pages for programs that link this crate: databases, caches, backup servers.
+//!
+//! A [`Region`] is one contiguous range of addresses on the best page sizes that a [`Ladder`] asks
+//! for and the host has; an [`Elastic`] is a range from which components take whole large pages
+//! and give them back while the program works. What was asked for and what was got are always two
+//! things that can be read ([`Region::extents`], [`Elastic::info`]), and nothing is handed out
+//! before it is populated and within every limit, so that a later touch cannot end in SIGBUS.
+//!
+//! ```
+//! use hugeleaf::{Bytes, Region, RegionOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = RegionOptions::new(Bytes::from_mib(8), "2M".parse()?);
+//! let region = Region::new(&options)?;
+//! for extent in region.extents()? {
+//!     println!("{extent}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate must not change the host: no pool, no knob, no file outside memory. It says what is
+//! missing and which command mends it.
+//!
+//! Main types: [`Region`], [`RegionOptions`], [`Extent`], [`Why`], [`Elastic`], [`Granule`],
+//! [`MemoryError`].
+
+mod elastic;
+mod error;
+mod extent;
+pub mod ffi;
+mod handle;
+mod hugetlb;
+mod populate;
+mod region;
+mod room;
+mod steps;
+mod thp;
+
+pub use elastic::{
+    Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Info, Recovered,
+    Share,
+};
+pub use error::MemoryError;
+pub use extent::{Extent, Why};
+pub use handle::Handle;
+pub use hugeleaf_sys::{Gate, Memory, MemoryCall, NodePolicy, Sharing};
+pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, ParseLadderError, Range, Rung};
+pub use region::{Region, RegionOptions};

@@ -1,0 +1,297 @@
+//! Fills memory in, on as many threads as are asked for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{Advice, Errno, Space, SysError};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::error::MemoryError;
+use crate::room::Room;
+use crate::thp;
+
+/// How much all threads together have under way: small enough for a progress bar and for the watch
+/// over the host's memory, large enough that the calls do not count.
+const UNDER_WAY: Bytes = Bytes::from_mib(32);
+/// How often the host is asked whether it still has room.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often EAGAIN and EINTR are taken for "try again".
+const TRIES: u32 = 16;
+
+/// Who is told how far it is: bytes done, bytes in all.
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(Bytes, Bytes);
+
+/// How memory is filled in.
+pub(crate) struct Filler<'a> {
+    threads: usize,
+    progress: Progress<'a>,
+    /// Filled by the parts before.
+    done: Bytes,
+    /// The most that progress was told: what is filled a second time is no progress.
+    told: Bytes,
+    total: Bytes,
+}
+
+/// How a stretch is filled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As the kernel gives pages at a fault.
+    Plain,
+    /// The same, from a pool: the rest of the host's memory does not matter.
+    FromPool,
+    /// Each block of `huge` is asked to become one page first.
+    Collapsing {
+        /// The size of the block.
+        huge: PageSize,
+        /// The size of the page that it takes to begin with.
+        base: PageSize,
+    },
+}
+
+/// What stopped it early.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// A page could not be had: the pool, a limit or a node is short.
+    NoPage(SysError),
+    /// The host has no room left.
+    NoRoom(MemoryError),
+    /// Anything else.
+    Failed(SysError),
+}
+
+impl From<Stopped> for MemoryError {
+    fn from(stopped: Stopped) -> MemoryError {
+        match stopped {
+            Stopped::NoPage(error) | Stopped::Failed(error) => MemoryError::Sys(error),
+            Stopped::NoRoom(error) => error,
+        }
+    }
+}
+
+impl<'a> Filler<'a> {
+    /// Fills `total` bytes on `threads` threads; `None` for one a processor that this process may
+    /// use.
+    pub(crate) fn new(threads: Option<usize>, total: Bytes, progress: Progress<'a>) -> Filler<'a> {
+        let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Filler {
+            threads: threads.unwrap_or_else(all).max(1),
+            progress,
+            done: Bytes::ZERO,
+            told: Bytes::ZERO,
+            total,
+        }
+    }
+
+    /// Populates `part` in pieces of whole `page`s. What it takes from memory outside the pools is
+    /// watched, so that it stops before the kernel has to kill somebody.
+    pub(crate) fn fill(
+        &mut self,
+        space: &Space,
+        part: Range,
+        page: PageSize,
+        way: Way,
+    ) -> Result<(), Stopped> {
+        let chunks: Vec<Range> = part.chunks(self.step(page)).collect();
+        let threads = self.threads.min(chunks.len());
+        let work = Work {
+            space,
+            way,
+            chunks,
+            next: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            filled: AtomicU64::new(0),
+        };
+        let mut watch = Watch {
+            length: part.len(),
+            from_pool: way == Way::FromPool,
+            looked: Instant::now(),
+        };
+        let outcome = match threads {
+            // A program of one thread stays one.
+            1 => self.alone(&work, &mut watch),
+            _ => self.together(threads, &work, &mut watch),
+        };
+        self.tell(work.filled());
+        if outcome.is_ok() {
+            self.done += part.len();
+        }
+        outcome
+    }
+
+    /// How much one call fills.
+    fn step(&self, page: PageSize) -> PageSize {
+        let threads = u64::try_from(self.threads).unwrap_or(u64::MAX);
+        let each = UNDER_WAY.get() / threads.min(UNDER_WAY.get()).next_power_of_two();
+        PageSize::new(Bytes(each)).map_or(page, |each| each.max(page))
+    }
+
+    fn tell(&mut self, filled: Bytes) {
+        self.told = self.told.max(self.done + filled);
+        (self.progress)(self.told, self.total);
+    }
+
+    /// On this thread.
+    fn alone(&mut self, work: &Work<'_>, watch: &mut Watch) -> Result<(), Stopped> {
+        while work.one()? {
+            if watch.is_due() {
+                self.tell(work.filled());
+                watch.look(work).map_err(Stopped::NoRoom)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// On helpers, while this thread watches. A limit may let fewer of them start, or none.
+    fn together(
+        &mut self,
+        threads: usize,
+        work: &Work<'_>,
+        watch: &mut Watch,
+    ) -> Result<(), Stopped> {
+        std::thread::scope(|scope| {
+            // Should progress panic, the helpers end soon.
+            let _stop = StopAtEnd(&work.stop);
+            let (tell, told) = mpsc::channel();
+            let mut helpers = Vec::new();
+            for _ in 0..threads {
+                let tell = tell.clone();
+                let helper = move || {
+                    let _ = tell.send(work.all());
+                };
+                let named = std::thread::Builder::new().name("hugeleaf-fill".to_owned());
+                match named.spawn_scoped(scope, helper) {
+                    Ok(helper) => helpers.push(helper),
+                    Err(_) => break,
+                }
+            }
+            drop(tell);
+            if helpers.is_empty() {
+                return self.alone(work, watch);
+            }
+            let outcome = self.wait(&told, work, watch);
+            for helper in helpers {
+                // The scope waits for what they do, this for the threads themselves.
+                if let Err(panic) = helper.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+            outcome
+        })
+    }
+
+    /// Waits for the helpers, tells how far they are, and stops them where the host runs out.
+    fn wait(
+        &mut self,
+        told: &mpsc::Receiver<Result<(), Stopped>>,
+        work: &Work<'_>,
+        watch: &mut Watch,
+    ) -> Result<(), Stopped> {
+        let mut outcome = Ok(());
+        loop {
+            match told.recv_timeout(LOOK_EVERY) {
+                Ok(ended) => outcome = outcome.and(ended),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if outcome.is_ok() && watch.is_due() {
+                self.tell(work.filled());
+                outcome = watch.look(work).map_err(Stopped::NoRoom);
+                if outcome.is_err() {
+                    work.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the host still has room.
+struct Watch {
+    length: Bytes,
+    from_pool: bool,
+    looked: Instant,
+}
+
+impl Watch {
+    fn is_due(&self) -> bool {
+        self.looked.elapsed() >= LOOK_EVERY
+    }
+
+    fn look(&mut self, work: &Work<'_>) -> Result<(), MemoryError> {
+        self.looked = Instant::now();
+        // What is under way counts as had: it is in part, and the margin that is left covers it.
+        let begun = Bytes(work.begun.load(Ordering::Relaxed));
+        let left = self.length - begun;
+        match self.from_pool || left.is_zero() {
+            true => Ok(()),
+            false => Room::check(left),
+        }
+    }
+}
+
+/// What is to be filled, and how far it is.
+struct Work<'a> {
+    space: &'a Space,
+    way: Way,
+    chunks: Vec<Range>,
+    next: AtomicUsize,
+    stop: AtomicBool,
+    begun: AtomicU64,
+    filled: AtomicU64,
+}
+
+impl Work<'_> {
+    fn filled(&self) -> Bytes {
+        Bytes(self.filled.load(Ordering::Relaxed))
+    }
+
+    /// Fills the next chunk; false where there is none left.
+    fn one(&self) -> Result<bool, Stopped> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some(chunk) = self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+            return Ok(false);
+        };
+        self.begun.fetch_add(chunk.len().get(), Ordering::Relaxed);
+        if let Way::Collapsing { huge, base } = self.way {
+            thp::collapse_empty(self.space, *chunk, huge, base);
+        }
+        if let Err(stopped) = fill_one(self.space, *chunk) {
+            self.stop.store(true, Ordering::Relaxed);
+            return Err(stopped);
+        }
+        self.filled.fetch_add(chunk.len().get(), Ordering::Relaxed);
+        Ok(true)
+    }
+
+    fn all(&self) -> Result<(), Stopped> {
+        while self.one()? {}
+        Ok(())
+    }
+}
+
+/// Fills one stretch of addresses, in one call where the kernel has it so.
+pub(crate) fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
+    let mut tries = 0;
+    loop {
+        match space.advise(chunk, Advice::PopulateWrite) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.errno, Errno::AGAIN | Errno::INTR) && tries < TRIES => tries += 1,
+            // EFAULT is what a fault that would be a SIGBUS comes to (madvise(2)).
+            Err(e) if matches!(e.errno, Errno::FAULT | Errno::NOMEM) => {
+                return Err(Stopped::NoPage(e));
+            }
+            Err(e) => return Err(Stopped::Failed(e)),
+        }
+    }
+}

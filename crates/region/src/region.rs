@@ -1,0 +1,530 @@
+//! One contiguous range of memory on the best pages that could be had.
+
+use hugeleaf_sys::{
+    Errno, Memory, MemoryFile, NodePolicy, PageMap, PageState, Sharing, Space, may_lock,
+};
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
+
+use crate::error::MemoryError;
+use crate::extent::{Extent, Why};
+use crate::populate::{Filler, Progress};
+use crate::room::Room;
+use crate::steps::{Step, Steps};
+use crate::{hugetlb, populate, thp};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct RegionOptions {
+    /// How long; a multiple of the base page, of a mandatory ladder's smallest page.
+    pub length: Bytes,
+    /// The page sizes to try, from large to small.
+    pub ladder: Ladder,
+    /// Private to this process, or attachable by others and inherited by children.
+    pub sharing: Sharing,
+    /// The nodes its pages come from.
+    pub nodes: NodePolicy,
+    /// How many threads populate it; `None` for one a processor.
+    pub threads: Option<usize>,
+    /// Whether it is locked in memory. Reserved pages always are, and count for no limit.
+    pub locked: bool,
+    /// The calls it is made with.
+    pub memory: Memory,
+}
+
+impl RegionOptions {
+    /// Private memory of that length on that ladder, from all nodes, not locked.
+    pub fn new(length: Bytes, ladder: Ladder) -> RegionOptions {
+        RegionOptions {
+            length,
+            ladder,
+            sharing: Sharing::Private,
+            nodes: NodePolicy::Inherit,
+            threads: None,
+            locked: false,
+            memory: Memory::new(),
+        }
+    }
+
+    /// The same, shared.
+    #[must_use]
+    pub fn shared(self) -> RegionOptions {
+        RegionOptions {
+            sharing: Sharing::Shared,
+            ..self
+        }
+    }
+}
+
+/// A stretch of a region that was had in one go.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) range: Range,
+    pub(crate) step: Step,
+    /// What other processes map; `None` of private memory outside the pools.
+    pub(crate) file: Option<MemoryFile>,
+    pub(crate) why: Option<Why>,
+}
+
+/// One contiguous range of memory, populated, on the page sizes that its ladder and the host make
+/// possible; given back when dropped.
+///
+/// Uniform where the first rung has it all, else a mosaic: the fewest pieces, largest pages first,
+/// base pages last. (Where the kernel finds no contiguous memory for one transparent huge page
+/// among many, that stretch is on base pages at its place.) It never moves, and mremap(2) must not
+/// be used on it.
+///
+/// # Children
+/// Shared regions are inherited by fork(2). Private ones are copied on write, as all private
+/// memory is, unless the ladder names a pool (`hugetlb:2M`): then children have a gap there, and a
+/// touch of it is a SIGSEGV in the child and nothing in the parent. A copy of reserved pages
+/// would have to come from the pool, and a child that finds it short is killed at some later
+/// write; so there is none. The child must not use its copy of the region: whatever it maps
+/// itself may come to lie in the gap. [`Region::extents`] refuses there
+/// ([`MemoryError::Elsewhere`]), and dropping it does nothing.
+///
+/// # Trust
+/// Whoever attaches a shared region can write to it, and can take its pages away (`MADV_REMOVE`;
+/// the kernel has no seal against that which leaves memory writable). A later touch takes a new page of
+/// zeroes then, and is a SIGBUS where the pool has none. So hand a region to those only whom its contents
+/// are trusted to. A forged handle, on the other hand, is refused before it is used.
+#[derive(Debug)]
+pub struct Region {
+    pub(crate) space: Space,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) asked: Rung,
+    pub(crate) ladder: Ladder,
+    pub(crate) sharing: Sharing,
+    pub(crate) base: PageSize,
+    pub(crate) huge: Option<PageSize>,
+}
+
+impl Region {
+    /// Takes, populates and, where asked, locks memory.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; nothing is kept then.
+    pub fn new(options: &RegionOptions) -> Result<Region, MemoryError> {
+        Region::with_progress(options, &mut |_, _| {})
+    }
+
+    /// The same; `progress` is told how many bytes are populated, and of how many, some twenty
+    /// times a second and at the end.
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn with_progress(
+        options: &RegionOptions,
+        progress: Progress<'_>,
+    ) -> Result<Region, MemoryError> {
+        let room = Room::read()?;
+        let steps = Steps::of(&options.ladder, options.sharing, &room.host)?;
+        check(options, &steps, &room)?;
+        let filler = Filler::new(options.threads, options.length, progress);
+        let align = steps.alignment(&room.host);
+        let space = options.memory.set_aside(options.length, align)?;
+        let mut builder = Builder {
+            options,
+            room: &room,
+            filler,
+            space: &space,
+            pieces: Vec::new(),
+            at: 0,
+            why: steps.dropped.first().cloned(),
+        };
+        builder.all(&steps)?;
+        let pieces = builder.pieces;
+        let region = Region {
+            space,
+            pieces,
+            asked: options.ladder.rungs()[0],
+            ladder: options.ladder.clone(),
+            sharing: options.sharing,
+            base: room.host.base_page,
+            huge: room.host.pmd_page.get(),
+        };
+        if options.sharing == Sharing::Private && steps.name_a_pool() {
+            region.space.keep_from_children(region.range())?;
+        }
+        if options.locked {
+            region.lock()?;
+        }
+        Ok(region)
+    }
+
+    /// Its first byte. Valid for reads and writes of [`Region::len`] bytes while this lives; whoever
+    /// dereferences it answers for races, as with all shared memory.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.space.as_ptr()
+    }
+
+    /// Its length in bytes; never 0.
+    pub const fn len(&self) -> Bytes {
+        self.space.range().len()
+    }
+
+    /// Always false.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Its addresses.
+    pub const fn range(&self) -> Range {
+        self.space.range()
+    }
+
+    /// What was asked for.
+    pub const fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Whether other processes can attach it.
+    pub const fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// What it is on now, in order of address: read back from the page map at each call, since the
+    /// kernel may split and join transparent huge pages at any time. What of shared memory is not
+    /// in this process's page tables (another one collapsed it, or it is new here) is put there
+    /// first; that takes no memory but page tables, and brings in what is in swap.
+    ///
+    /// # Errors
+    /// [`MemoryError::Elsewhere`]; those of reading `/proc/self/pagemap`.
+    pub fn extents(&self) -> Result<Vec<Extent>, MemoryError> {
+        if !self.space.is_here() {
+            return Err(MemoryError::Elsewhere);
+        }
+        let mut extents = Vec::new();
+        for piece in &self.pieces {
+            match piece.step.kind {
+                PageKind::Hugetlb => extents.push(Extent {
+                    range: piece.range,
+                    asked: self.asked,
+                    page: piece.step.size,
+                    kind: PageKind::Hugetlb,
+                    resident: self.held(piece)?,
+                    why: self.why_of(piece, piece.step.size, PageKind::Hugetlb),
+                }),
+                _ => self.look_at(piece, &mut extents)?,
+            }
+        }
+        Ok(extents)
+    }
+
+    /// How much of it is on pages larger than the base page, from 0 to 1.
+    ///
+    /// # Errors
+    /// As [`Region::extents`].
+    pub fn coverage(&self) -> Result<f64, MemoryError> {
+        let extents = self.extents()?;
+        let large = extents.iter().filter(|e| e.kind != PageKind::Base);
+        let large: Bytes = large.map(|e| e.range.len()).sum();
+        Ok(large.share_of(self.len()).unwrap_or(0.0))
+    }
+
+    /// How much of a piece has memory: less than all only where somebody who shares it has punched
+    /// a hole.
+    fn held(&self, piece: &Piece) -> Result<Bytes, MemoryError> {
+        let length = piece.range.len();
+        match &piece.file {
+            Some(file) => Ok(self.space.memory().look(file)?.held.min(length)),
+            None => Ok(length),
+        }
+    }
+
+    /// The pages of a piece of ordinary memory.
+    fn pages_of(&self, piece: &Piece) -> Result<PageMap, MemoryError> {
+        let map = thp::look(piece.range)?;
+        let length = piece.range.len();
+        if piece.file.is_none() || present(&map) >= length || self.held(piece)? < length {
+            return Ok(map);
+        }
+        // What cannot be mapped is told as not resident.
+        let _ = populate::fill_one(&self.space, piece.range);
+        Ok(thp::look(piece.range)?)
+    }
+
+    /// Stretches of a piece of ordinary memory, by whether a huge page maps them.
+    fn look_at(&self, piece: &Piece, extents: &mut Vec<Extent>) -> Result<(), MemoryError> {
+        let map = self.pages_of(piece)?;
+        let first = extents.len();
+        let mut at = piece.range.start();
+        for run in &map.runs {
+            let Some(inside) = run.range.intersect(piece.range) else {
+                continue;
+            };
+            if let Ok(gap) = Range::new(at, inside.start()) {
+                self.push(piece, extents, first, gap, false, Bytes::ZERO);
+            }
+            at = inside.end();
+            let huge = run.state.has(PageState::HUGE);
+            let present = match run.state.has(PageState::PRESENT) {
+                true => inside.len(),
+                false => Bytes::ZERO,
+            };
+            self.push(piece, extents, first, inside, huge, present);
+        }
+        if let Ok(gap) = Range::new(at, piece.range.end()) {
+            self.push(piece, extents, first, gap, false, Bytes::ZERO);
+        }
+        if !map.huge_known {
+            let split = |why: &&mut Why| matches!(**why, Why::Split { .. });
+            let whys = extents[first..].iter_mut().filter_map(|e| e.why.as_mut());
+            let size = piece.step.size;
+            whys.filter(split)
+                .for_each(|why| *why = Why::NotTold { size });
+        }
+        Ok(())
+    }
+
+    /// Adds a stretch, joined with the one before it (from `first` on) where it is alike.
+    fn push(
+        &self,
+        piece: &Piece,
+        extents: &mut Vec<Extent>,
+        first: usize,
+        range: Range,
+        is_huge: bool,
+        resident: Bytes,
+    ) {
+        let (page, kind) = match self.huge {
+            Some(huge) if is_huge => (huge, PageKind::Thp),
+            _ => (self.base, PageKind::Base),
+        };
+        if extents.len() > first
+            && let Some(last) = extents.last_mut()
+            && last.kind == kind
+            && let Ok(joined) = Range::new(last.range.start(), range.end())
+        {
+            last.range = joined;
+            last.resident += resident;
+            return;
+        }
+        extents.push(Extent {
+            range,
+            asked: self.asked,
+            page,
+            kind,
+            resident,
+            why: self.why_of(piece, page, kind),
+        });
+    }
+
+    /// Why a piece is on pages of `page` and not on what was asked for.
+    fn why_of(&self, piece: &Piece, page: PageSize, kind: PageKind) -> Option<Why> {
+        // The kernel takes the largest pages that are on, and so may give more than was asked for.
+        if page >= self.asked.size && self.asked.kind.is_none_or(|asked| asked == kind) {
+            return None;
+        }
+        if self.asked.size == self.base {
+            return None;
+        }
+        if let Some(why) = &piece.why {
+            return Some(why.clone());
+        }
+        // All of the piece was on its own pages when it was made.
+        Some(match page < piece.step.size {
+            true => Why::Split {
+                size: piece.step.size,
+            },
+            false => Why::Attached,
+        })
+    }
+
+    fn lock(&self) -> Result<(), MemoryError> {
+        let ordinary = self
+            .pieces
+            .iter()
+            .filter(|piece| piece.step.kind != PageKind::Hugetlb);
+        for piece in ordinary {
+            self.space.lock(piece.range).map_err(|error| {
+                let limited = matches!(error.errno, Errno::NOMEM | Errno::PERM | Errno::AGAIN);
+                // What is locked already counts too: only mlock(2) itself knows.
+                match may_lock().filter(|_| limited) {
+                    Some(limit) => MemoryError::MemlockLimit {
+                        asked: piece.range.len(),
+                        limit,
+                    },
+                    None => error.into(),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// How much of a stretch is in memory and in the page tables.
+fn present(map: &PageMap) -> Bytes {
+    let present = map
+        .runs
+        .iter()
+        .filter(|run| run.state.has(PageState::PRESENT));
+    present.map(|run| run.range.len()).sum()
+}
+
+/// What can be refused before anything is taken.
+fn check(options: &RegionOptions, steps: &Steps, room: &Room) -> Result<(), MemoryError> {
+    let length = options.length;
+    if length.is_zero() {
+        return Err(MemoryError::Empty);
+    }
+    let least = match (steps.mandatory, steps.list.last()) {
+        (true, Some(last)) => last.size,
+        _ => room.host.base_page,
+    };
+    if !least.divides(length.get()) {
+        return Err(MemoryError::NotAMultiple {
+            length,
+            page: least,
+        });
+    }
+    room.check_nodes(&options.nodes)?;
+    let mut pools = Bytes::ZERO;
+    let mut ordinary = false;
+    for step in &steps.list {
+        match step.kind {
+            PageKind::Hugetlb => match room.pool(step.size).0.get() {
+                Some(bytes) => pools += bytes,
+                None => return Ok(()),
+            },
+            _ => ordinary = true,
+        }
+    }
+    let rest = length.saturating_sub(pools);
+    if !ordinary || rest.is_zero() {
+        return Ok(());
+    }
+    Room::check(rest)?;
+    match (options.locked, may_lock()) {
+        (true, Some(limit)) if rest > limit => {
+            Err(MemoryError::MemlockLimit { asked: rest, limit })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes piece after piece.
+struct Builder<'a> {
+    options: &'a RegionOptions,
+    room: &'a Room,
+    filler: Filler<'a>,
+    space: &'a Space,
+    pieces: Vec<Piece>,
+    /// How far it is.
+    at: u64,
+    /// Why it is not on the rung before.
+    why: Option<Why>,
+}
+
+impl Builder<'_> {
+    fn all(&mut self, steps: &Steps) -> Result<(), MemoryError> {
+        for step in &steps.list {
+            let left = Bytes(self.options.length.get() - self.at);
+            if left.is_zero() {
+                break;
+            }
+            let whole = Pages(left.get() / step.size.bytes().get());
+            if whole.get() == 0 {
+                self.why.get_or_insert(Why::Rest { size: step.size });
+                continue;
+            }
+            match step.kind {
+                PageKind::Hugetlb => self.pool(*step, whole)?,
+                kind => self.ordinary(*step, whole, kind == PageKind::Thp)?,
+            }
+            let left = self.options.length.get() - self.at;
+            if left > 0 && left < step.size.bytes().get() {
+                self.why = Some(Why::Rest { size: step.size });
+            }
+        }
+        let missing = Bytes(self.options.length.get() - self.at);
+        let missing = missing + self.split_of_mandatory(steps)?;
+        match missing.is_zero() {
+            true => Ok(()),
+            false => Err(MemoryError::Short {
+                ladder: self.options.ladder.clone(),
+                asked: self.options.length,
+                missing,
+                why: self.why.clone().unwrap_or(Why::ThpOff),
+            }),
+        }
+    }
+
+    fn pool(&mut self, step: Step, wanted: Pages) -> Result<(), MemoryError> {
+        let wanted = hugetlb::Wanted {
+            space: self.space,
+            offset: self.at,
+            pages: wanted,
+            size: step.size,
+            nodes: &self.options.nodes,
+            sharing: self.options.sharing,
+        };
+        let taken = hugetlb::take(&wanted, self.room, &mut self.filler)?;
+        let before = self.why.take();
+        if taken.pages.get() > 0 {
+            let range = self.part(taken.pages.of(step.size))?;
+            self.add(range, step, taken.file, before.clone());
+        }
+        // The first reason is what keeps the rest from what was asked for.
+        self.why = before.or(taken.why);
+        Ok(())
+    }
+
+    fn ordinary(&mut self, step: Step, whole: Pages, huge: bool) -> Result<(), MemoryError> {
+        let range = self.part(whole.of(step.size))?;
+        let (options, host) = (self.options, &self.room.host);
+        let sharing = options.sharing;
+        let file = thp::take(self.space, range, step, options, host, &mut self.filler)?;
+        let mut why = self.why.clone();
+        if huge {
+            let knob = thp::knob_of(&self.room.host, step.size, sharing);
+            let small = match self.room.host.pmd_page.get() == Some(step.size) {
+                true => match thp::collapse(self.space, range, step.size)? {
+                    // Private memory is collapsed whatever the knobs say, shared memory is not.
+                    Some(Why::ThpOff) if sharing == Sharing::Shared => knob.or(Some(Why::ThpOff)),
+                    why => why,
+                },
+                false => Some(knob.unwrap_or(Why::NotTold { size: step.size })),
+            };
+            why = why.or(small);
+        }
+        self.add(range, step, file, why);
+        Ok(())
+    }
+
+    fn part(&self, length: Bytes) -> Result<Range, MemoryError> {
+        self.space
+            .part(self.at, length)
+            .ok_or(MemoryError::TooLarge {
+                asked: length,
+                available: self.space.range().len(),
+                limited_by: "its addresses".to_owned(),
+            })
+    }
+
+    fn add(&mut self, range: Range, step: Step, file: Option<MemoryFile>, why: Option<Why>) {
+        self.at += range.len().get();
+        self.pieces.push(Piece {
+            range,
+            step,
+            file,
+            why,
+        });
+    }
+
+    /// What of a mandatory region is on base pages after all.
+    fn split_of_mandatory(&mut self, steps: &Steps) -> Result<Bytes, MemoryError> {
+        let mut small = Bytes::ZERO;
+        let thp = |piece: &&Piece| piece.step.kind == PageKind::Thp;
+        for piece in self.pieces.iter().filter(thp).filter(|_| steps.mandatory) {
+            let map = thp::look(piece.range)?;
+            let large = map.runs.iter().filter(|r| r.state.has(PageState::HUGE));
+            let large: Bytes = large
+                .filter_map(|r| r.range.intersect(piece.range))
+                .map(Range::len)
+                .sum();
+            small += piece.range.len() - large;
+            self.why = self.why.take().or_else(|| piece.why.clone());
+        }
+        Ok(small)
+    }
+}

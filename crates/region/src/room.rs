@@ -1,0 +1,121 @@
+//! What this host has, as far as memory of this process goes.
+
+use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_sys::{NodePolicy, RealKernel};
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+
+use crate::error::MemoryError;
+
+/// Memory that is left to everybody else, whatever is asked for: the kernel kills programs when it
+/// comes to nothing.
+const LEFT: Bytes = Bytes::from_mib(64);
+/// What of a memory cgroup's limit is left to page tables, to the stacks of threads and to what
+/// the kernel charges ahead for each processor: a fixed part, and one in so many bytes.
+const LEFT_IN_CGROUP: Bytes = Bytes::from_mib(8);
+const LEFT_IN_CGROUP_ONE_IN: u64 = 256;
+
+/// What limits memory of this process.
+pub(crate) struct Room {
+    pub(crate) host: Host,
+}
+
+impl Room {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Where the host cannot be read at all.
+    pub(crate) fn read() -> Result<Room, MemoryError> {
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new())?;
+        Ok(Room { host })
+    }
+
+    /// How much memory outside the pools could be had now, and what limits it. `None` where that
+    /// cannot be told.
+    pub(crate) fn available() -> Option<(Bytes, String)> {
+        let root = Root::live();
+        let free = hugeleaf_host::system::available(&root).get()?;
+        let free = (Bytes(free.get().saturating_sub(LEFT.get())), "memory");
+        let limit = hugeleaf_host::system::memory_room(&root).get();
+        let limit = limit.map(|bytes| {
+            let left = LEFT_IN_CGROUP + Bytes(bytes.get() / LEFT_IN_CGROUP_ONE_IN);
+            (bytes.saturating_sub(left), "the memory cgroup")
+        });
+        let (bytes, limited_by) = match limit {
+            Some(limit) if limit.0 < free.0 => limit,
+            _ => free,
+        };
+        Some((bytes, limited_by.to_owned()))
+    }
+
+    /// What a pool could give when this was read, and what limits it.
+    pub(crate) fn pool(&self, size: PageSize) -> (Fact<Bytes>, String) {
+        let info = self
+            .host
+            .page_sizes
+            .iter()
+            .find(|info| info.size == size && info.kind == PageKind::Hugetlb);
+        match info.map(|info| &info.could_be_had) {
+            Some(Fact::Known(had)) => (Fact::Known(had.bytes), had.limited_by.clone()),
+            _ => (Fact::Absent, "pool".to_owned()),
+        }
+    }
+
+    /// Refuses a policy that the kernel would take in part: it passes over nodes without memory
+    /// where one of the others has some (mm/mempolicy.c, mpol_set_nodemask).
+    ///
+    /// # Errors
+    /// [`MemoryError::NoSuchNode`], [`MemoryError::NoNodes`].
+    pub(crate) fn check_nodes(&self, policy: &NodePolicy) -> Result<(), MemoryError> {
+        let nodes = match policy {
+            NodePolicy::Inherit | NodePolicy::Local => return Ok(()),
+            NodePolicy::Bind(nodes) | NodePolicy::Interleave(nodes) => nodes,
+        };
+        if nodes.is_empty() {
+            return Err(MemoryError::NoNodes);
+        }
+        let missing = nodes.iter().find(|node| !self.host.nodes.contains(node));
+        missing.map_or(Ok(()), |node| Err(MemoryError::NoSuchNode { node: *node }))
+    }
+
+    /// Refuses what memory outside the pools does not hold.
+    ///
+    /// # Errors
+    /// [`MemoryError::TooLarge`].
+    pub(crate) fn check(asked: Bytes) -> Result<(), MemoryError> {
+        match Room::available() {
+            Some((available, limited_by)) if asked > available => Err(MemoryError::TooLarge {
+                asked,
+                available,
+                limited_by,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use hugeleaf_host::model::PageSizeInfo;
+
+    /// A host that has these page sizes and no others.
+    pub(crate) fn host_with(sizes: &[(&str, PageKind)]) -> Host {
+        let fixture = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/x86-4k-two-nodes"
+        );
+        let root = Root::at(fixture);
+        let mut host = hugeleaf_host::read_host(&root, &RealKernel::new()).unwrap();
+        host.page_sizes = sizes
+            .iter()
+            .map(|(size, kind)| PageSizeInfo {
+                size: size.parse().unwrap(),
+                kind: *kind,
+                enabled: true,
+                how: String::new(),
+                could_be_had: Fact::Absent,
+            })
+            .collect();
+        host
+    }
+}

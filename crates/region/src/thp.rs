@@ -1,0 +1,264 @@
+//! Pieces on transparent huge pages, or on base pages.
+
+use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::{
+    Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, RealKernel, Reserve,
+    ScanDetail, Sharing, Space, SysError, own_page_map,
+};
+use hugeleaf_units::{PageKind, PageSize, Range};
+
+use crate::error::MemoryError;
+use crate::extent::Why;
+use crate::populate::{Filler, Way};
+use crate::region::RegionOptions;
+use crate::room::Room;
+use crate::steps::Step;
+
+/// How often a block that the kernel calls busy is tried.
+const TRIES: u32 = 5;
+
+/// Maps and populates ordinary memory at `part`, on pages of `step` where they can be had.
+///
+/// # Errors
+/// [`MemoryError::TooLarge`] where memory does not hold it; those of the calls.
+pub(crate) fn take(
+    space: &Space,
+    part: Range,
+    step: Step,
+    options: &RegionOptions,
+    host: &Host,
+    filler: &mut Filler<'_>,
+) -> Result<Option<MemoryFile>, MemoryError> {
+    Room::check(part.len())?;
+    let sharing = options.sharing;
+    let file = match sharing {
+        Sharing::Private => {
+            space.map_private(part)?;
+            None
+        }
+        Sharing::Shared => {
+            let memory = space.memory();
+            let file = memory.create_file("hugeleaf", part.len(), None)?;
+            space.map_file(part, &file, 0, Reserve::All)?;
+            memory.seal_length(&file)?;
+            Some(file)
+        }
+    };
+    space.bind(part, &options.nodes)?;
+    let advice = match step.kind {
+        PageKind::Base if step.named => Some(Advice::NoHugePage),
+        // Where it is a fallback, khugepaged or a promotion may still better it.
+        PageKind::Base => None,
+        _ => Some(Advice::HugePage),
+    };
+    match advice.map(|advice| space.advise(part, advice)) {
+        // EINVAL: a kernel without THP, where base pages are all there is.
+        Some(Err(e)) if e.errno != Errno::INVAL => return Err(e.into()),
+        _ => {}
+    }
+    let way = match step.kind {
+        PageKind::Thp if sharing == Sharing::Shared && host.pmd_page.get() == Some(step.size) => {
+            Way::Collapsing {
+                huge: step.size,
+                base: host.base_page,
+            }
+        }
+        _ => Way::Plain,
+    };
+    filler.fill(space, part, step.size, way)?;
+    Ok(file)
+}
+
+/// Makes huge pages of blocks that hold nothing yet. Shared memory is given them at a fault only
+/// where a knob of the host says so, and collapsed whatever it says; and to collapse a block that
+/// has one page takes a tenth of the time that it takes to fill all of it with base pages and copy
+/// them. (Tried: a block without any page is refused.) What comes of it is seen afterwards.
+pub(crate) fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
+    let Some(inside) = part.aligned_inside(huge) else {
+        return;
+    };
+    for block in inside.chunks(huge) {
+        let first = Range::new(block.start(), block.start() + base.bytes().get());
+        let made = first.ok().map(|first| {
+            space.advise(first, Advice::PopulateWrite)?;
+            space.advise(block, Advice::Collapse)
+        });
+        // Not for this memory, or not in this kernel: then no other block either.
+        if made.is_some_and(|made| made.is_err_and(|error| error.errno == Errno::INVAL)) {
+            return;
+        }
+    }
+}
+
+/// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on
+/// pages of `huge`: [`Why::ThpOff`] where the kernel does not take such memory at all.
+///
+/// # Errors
+/// Where the page map cannot be read.
+pub(crate) fn collapse(
+    space: &Space,
+    part: Range,
+    huge: PageSize,
+) -> Result<Option<Why>, MemoryError> {
+    let blocks = small_blocks(part, huge)?;
+    let not_contiguous = Why::NotContiguous { size: huge };
+    // Before Linux 6.1 a fault is the only chance, and it was had.
+    if !blocks.is_empty() && !RealKernel::new().knows_collapse() {
+        return Ok(Some(not_contiguous));
+    }
+    let mut why = None;
+    for block in blocks {
+        match collapse_one(space, block) {
+            Ok(()) => {}
+            Err(Errno::INVAL) => return Ok(Some(Why::ThpOff)),
+            Err(_) => why = Some(not_contiguous.clone()),
+        }
+    }
+    Ok(why)
+}
+
+fn collapse_one(space: &Space, block: Range) -> Result<(), Errno> {
+    let mut tries = 0;
+    loop {
+        match space.advise(block, Advice::Collapse) {
+            Ok(()) => return Ok(()),
+            Err(e) if matches!(e.errno, Errno::AGAIN | Errno::BUSY | Errno::INTR) => {
+                tries += 1;
+                if tries == TRIES {
+                    return Err(e.errno);
+                }
+                std::thread::yield_now();
+            }
+            Err(e) => return Err(e.errno),
+        }
+    }
+}
+
+/// The whole blocks of `huge` in `part` that are not mapped by one huge page.
+fn small_blocks(part: Range, huge: PageSize) -> Result<Vec<Range>, MemoryError> {
+    let map = look(part)?;
+    let Some(inside) = part.aligned_inside(huge) else {
+        return Ok(Vec::new());
+    };
+    let mut large = map
+        .runs
+        .iter()
+        .filter(|run| run.state.has(PageState::HUGE))
+        .map(|run| run.range)
+        .peekable();
+    let small = inside.chunks(huge).filter(|block| {
+        while large.next_if(|run| run.end() <= block.start()).is_some() {}
+        large
+            .peek()
+            .is_none_or(|run| run.intersect(*block) != Some(*block))
+    });
+    Ok(small.collect())
+}
+
+/// The pages of a part of this process, as they are now.
+///
+/// # Errors
+/// Those of open(2) on the page map and of reading it.
+pub(crate) fn look(part: Range) -> Result<PageMap, SysError> {
+    let file = match own_page_map() {
+        Ok(file) => file,
+        // A process that was started as root and has changed its user may not open it.
+        Err(error) if error.errno == Errno::ACCESS => {
+            return from_smaps(part).ok_or(error);
+        }
+        Err(error) => return Err(error),
+    };
+    let map = RealKernel::new().page_map(&file, part, ScanDetail::Sizes)?;
+    match map.huge_known {
+        true => Ok(map),
+        // Before Linux 6.7.
+        false => Ok(from_smaps(part).unwrap_or(map)),
+    }
+}
+
+fn from_smaps(part: Range) -> Option<PageMap> {
+    let entries = Root::live().parse("proc/self/smaps", parse_smaps);
+    entries.known().map(|entries| by_mapping(part, entries))
+}
+
+/// What the counters of whole mappings say of a part. A mapping that is on huge pages with some of
+/// its bytes only is taken for one on base pages, and then that is not known.
+fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
+    let mut map = PageMap {
+        huge_known: true,
+        ..PageMap::default()
+    };
+    for entry in entries {
+        let Some(inside) = entry.map.range.intersect(part) else {
+            continue;
+        };
+        let (length, counts) = (entry.map.range.len(), &entry.counts);
+        let huge = counts.pmd_mapped >= length;
+        map.huge_known &= huge || counts.pmd_mapped.is_zero();
+        let state = match huge {
+            true => PageState::PRESENT.with(PageState::HUGE),
+            false => PageState::PRESENT,
+        };
+        let resident = counts.resident.min(inside.len());
+        if let Ok(range) = Range::new(inside.start(), inside.start() + resident.get()) {
+            map.runs.push(PageRun { range, state });
+        }
+    }
+    map
+}
+
+/// What keeps pages of a size below a full huge page away; `None` where nothing does.
+pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<Why> {
+    let thp = host.thp.known()?;
+    let order = thp.orders.iter().find(|order| order.size == size)?;
+    let (value, file) = match sharing {
+        Sharing::Private => (order.anon_in_force(thp), "enabled"),
+        Sharing::Shared => (order.shmem_in_force(thp), "shmem_enabled"),
+    };
+    let own = match sharing {
+        Sharing::Private => &order.anon,
+        Sharing::Shared => &order.shmem,
+    };
+    let folder = "/sys/kernel/mm/transparent_hugepage";
+    let kib = size.bytes().get() / 1024;
+    matches!(value, Some("never" | "deny")).then(|| Why::KnobOff {
+        size,
+        path: match own.known().map(String::as_str) {
+            Some("inherit") => format!("{folder}/{file}"),
+            _ => format!("{folder}/hugepages-{kib}kB/{file}"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(range: &str, resident: u64, huge: u64) -> String {
+        format!("{range} rw-p 00000000 00:00 0\nRss: {resident} kB\nAnonHugePages: {huge} kB\n")
+    }
+
+    #[test]
+    fn counters_of_whole_mappings_tell_where_all_is_alike() {
+        let text = [
+            entry("200000-400000", 2048, 2048),
+            entry("400000-800000", 4096, 0),
+            entry("800000-a00000", 1024, 1024),
+        ]
+        .concat();
+        let entries = parse_smaps(&text).unwrap();
+        let look = |start, end| by_mapping(Range::new(start, end).unwrap(), &entries);
+        let huge = look(0x20_0000, 0x40_0000);
+        assert!(huge.huge_known && huge.runs[0].state.has(PageState::HUGE));
+        let both = look(0x30_0000, 0x50_0000);
+        assert!(both.huge_known && !both.runs[1].state.has(PageState::HUGE));
+        assert_eq!(
+            both.runs[1].range,
+            Range::new(0x40_0000, 0x50_0000).unwrap()
+        );
+        let mixed = look(0x80_0000, 0xa0_0000);
+        assert!(!mixed.huge_known && !mixed.runs[0].state.has(PageState::HUGE));
+        assert_eq!(mixed.runs[0].range.len().get(), 1 << 20);
+    }
+}

@@ -1,0 +1,312 @@
+//! `hugeleaf bench`: a result as one page that needs nothing beside it, in the looks of
+//! [`crate::prove_html`].
+
+use hugeleaf_proof::bench::chase::ChaseResult;
+use hugeleaf_proof::bench::pagetables::{PageTablesPoint, PageTablesResult};
+use hugeleaf_proof::result::{HostFingerprint, Knob};
+use hugeleaf_units::Bytes;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::bench::{self, NotHadLine, duration, short};
+use crate::bench_plot::{Axes, Curve, Marks, Point, curves};
+use crate::prove_html::{STYLE, drawn};
+
+/// The page of `bench chase`.
+pub fn chase_html(result: &ChaseResult) -> String {
+    let arms = bench::chase::measured(result);
+    let lines: Vec<Curve> = arms
+        .iter()
+        .map(|arm| Curve {
+            name: arm.label.clone(),
+            points: arm
+                .points
+                .iter()
+                .map(|p| Point {
+                    x: Bytes(p.working_set_bytes).as_f64(),
+                    y: p.spread.median,
+                    ends: p.spread.low.zip(p.spread.high),
+                    sure: p.verified,
+                })
+                .collect(),
+        })
+        .collect();
+    let axes = Axes {
+        x_name: "working set",
+        y_name: "ns a read",
+        y_marks: Marks::Decimal,
+        x_label: &bytes,
+        y_label: &short_mark,
+    };
+    let heads = arms.iter().map(|arm| arm.label.as_str());
+    let heads: Vec<&str> = ["working set"].into_iter().chain(heads).collect();
+    let body = html! {
+        h2 { "Latency by working set" }
+        (drawn(curves(&lines, &axes)))
+        p { "A point is the median, the bar through it its interval. Hollow points were not seen to be \
+             on the pages of their arm. Both axes are logarithmic." }
+        h2 { "Nanoseconds a read" }
+        (table(&heads, &bench::chase_rows(result)))
+        (not_had(&bench::chase::not_had(result)))
+        (notes(&bench::chase::notes(result)))
+        (circumstances(&result.host, &result.settings.knobs, &[
+            ["when".to_owned(), result.experiment.started.clone()],
+            ["rounds".to_owned(), result.settings.rounds.to_string()],
+            ["sample".to_owned(), duration(result.settings.sample_seconds)],
+            ["seed".to_owned(), result.settings.seed.to_string()],
+            ["hugeleaf".to_owned(), result.settings.version.clone()],
+        ], &result.command))
+    };
+    page(
+        &bench::chase_headline(result),
+        &bench::chase_meaning(result),
+        &bench::chase_how(result),
+        &body,
+    )
+}
+
+/// The page of `bench pagetables`.
+pub fn pagetables_html(result: &PageTablesResult) -> String {
+    let lines = |value: fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>)| -> Vec<Curve> {
+        let arms = result.arms.iter().filter(|arm| !arm.points.is_empty());
+        arms.map(|arm| Curve {
+            name: arm.label.clone(),
+            points: arm.points.iter().map(|p| point(p, value)).collect(),
+        })
+        .collect()
+    };
+    let axes = |y_name, y_marks, y_label| Axes {
+        x_name: "processes",
+        y_name,
+        y_marks,
+        x_label: &count,
+        y_label,
+    };
+    let growth = lines(|p| (as_f64(p.growth_bytes), None));
+    let attach = lines(|p| {
+        let spread = &p.attach.spread;
+        (spread.median, spread.low.zip(spread.high))
+    });
+    let touch = lines(|p| {
+        let spread = &p.first_touch.spread;
+        (spread.median, spread.low.zip(spread.high))
+    });
+    let heads = bench::PAGETABLES_COLUMNS.map(str::to_lowercase);
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<String>> = bench::pagetables_rows(result)
+        .into_iter()
+        .map(Vec::from)
+        .collect();
+    let body = html! {
+        h2 { "Growth of page tables by number of processes" }
+        (drawn(curves(&growth, &axes("page tables", Marks::Binary, &bytes))))
+        p { "Over the same processes without the region. Both axes are logarithmic. Hollow points were \
+             not seen to be on the pages of their arm." }
+        h2 { "Attaching, a process" }
+        (drawn(curves(&attach, &axes("attach", Marks::Decimal, &seconds))))
+        h2 { "First touch of all of it, a process" }
+        (drawn(curves(&touch, &axes("first touch", Marks::Decimal, &seconds))))
+        p { "A point is the median of all processes, the bar through it its interval." }
+        h2 { "All numbers" }
+        (table(&heads, &rows))
+        (not_had(&bench::pagetables::not_had(result)))
+        (notes(&bench::pagetables::notes(result)))
+        (circumstances(&result.host, &result.settings.knobs, &[
+            ["when".to_owned(), result.experiment.started.clone()],
+            ["region".to_owned(), Bytes(result.settings.region_bytes).to_string()],
+            ["seed".to_owned(), result.settings.seed.to_string()],
+            ["hugeleaf".to_owned(), result.settings.version.clone()],
+        ], &result.command))
+    };
+    page(
+        &bench::pagetables_headline(result),
+        &bench::pagetables_meaning(result),
+        &bench::pagetables_how(result),
+        &body,
+    )
+}
+
+fn point(of: &PageTablesPoint, value: fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>)) -> Point {
+    let (y, ends) = value(of);
+    Point {
+        x: f64::from(u32::try_from(of.processes).unwrap_or(u32::MAX)),
+        y,
+        ends,
+        sure: of.verified,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn as_f64(bytes: i64) -> f64 {
+    bytes as f64
+}
+
+/// A mark at an axis of bytes; all marks are whole powers of two.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn bytes(value: f64) -> String {
+    Bytes(value.round().max(0.0) as u64).to_string()
+}
+
+fn count(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn short_mark(value: f64) -> String {
+    let text = short(value);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+fn seconds(value: f64) -> String {
+    let text = duration(value);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let number = number.trim_end_matches('0').trim_end_matches('.');
+            format!("{number} {unit}")
+        }
+        _ => text,
+    }
+}
+
+fn page(headline: &str, meaning: &str, how: &str, body: &Markup) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (headline) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header.same {
+                    h1 style="font-size: 1.4rem" { (headline) }
+                    p.lead { (meaning) "." }
+                }
+                p { (how) "." }
+                (body)
+            }
+        }
+    }
+    .into_string()
+}
+
+fn table(heads: &[&str], rows: &[Vec<String>]) -> Markup {
+    html! {
+        table {
+            thead { tr { @for head in heads { th { (head) } } } }
+            tbody { @for row in rows { tr { @for cell in row { td { (cell) } } } } }
+        }
+    }
+}
+
+fn not_had(lines: &[NotHadLine]) -> Markup {
+    html! {
+        @if !lines.is_empty() {
+            h2 { "Not had" }
+            ul { @for line in lines {
+                li { (line.what) ": " (line.reason) ". Next: " code { (line.next) } }
+            } }
+        }
+    }
+}
+
+fn notes(notes: &[String]) -> Markup {
+    html! {
+        @if !notes.is_empty() {
+            h2 { "Before you believe it" }
+            ul { @for note in notes { li { (note) } } }
+        }
+    }
+}
+
+fn circumstances(
+    host: &HostFingerprint,
+    knobs: &[Knob],
+    more: &[[String; 2]],
+    command: &[String],
+) -> Markup {
+    let unknown = || "?".to_owned();
+    let text = |fact: &Option<String>| fact.clone().unwrap_or_else(unknown);
+    let size = |fact: Option<u64>| fact.map_or_else(unknown, |b| Bytes(b).to_string());
+    let mut rows = vec![
+        ["kernel".to_owned(), text(&host.kernel)],
+        ["architecture".to_owned(), text(&host.arch)],
+        ["processor".to_owned(), text(&host.processor)],
+        ["processors".to_owned(), host.cpus.to_string()],
+        [
+            "virtual".to_owned(),
+            host.is_virtual.map_or_else(unknown, |v| v.to_string()),
+        ],
+        ["nodes".to_owned(), host.nodes.to_string()],
+        ["memory".to_owned(), size(host.memory_bytes)],
+        ["base page".to_owned(), size(Some(host.base_page_bytes))],
+        ["large page".to_owned(), size(host.large_page_bytes)],
+    ];
+    rows.extend_from_slice(more);
+    rows.extend(knobs.iter().map(|k| [k.name.clone(), k.value.clone()]));
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    html! {
+        h2 { "Host, settings, command" }
+        (table(&["", ""], &rows))
+        @if !command.is_empty() { pre { (command.join(" ")) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is loaded from anywhere; the name space of SVG is a name, not an address.
+    fn needs_nothing(page: &str) {
+        assert!(page.starts_with("<!DOCTYPE html>"));
+        let rest = page.replace("http://www.w3.org/2000/svg", "");
+        for sign in [
+            "http://", "https://", "src=", "href=", "@import", "url(", "<script",
+        ] {
+            assert!(!rest.contains(sign), "{sign}");
+        }
+        assert!(!page.contains("could not be drawn"));
+        assert!(page.contains("currentColor"));
+    }
+
+    #[test]
+    fn chase_is_one_page() {
+        let page = chase_html(&bench::chase::example());
+        needs_nothing(&page);
+        assert_eq!(page.matches("<svg").count(), 1);
+        for part in [
+            "thp:2M 208 ns",
+            "Not had",
+            "no page of 1G &lt;b&gt;",
+            "madvise",
+            "bench chase",
+            "2M of 4M were not on thp:2M",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        // The doubtful point is hollow: one triangle filled, one not.
+        assert_eq!(page.matches("<polygon").count(), 1);
+    }
+
+    #[test]
+    fn pagetables_is_one_page() {
+        let page = pagetables_html(&bench::pagetables::example());
+        needs_nothing(&page);
+        assert_eq!(page.matches("<svg").count(), 3);
+        for part in ["×0.0039", "hugetlb:1G", "128M"] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn an_empty_result_is_a_page_too() {
+        let mut result = bench::chase::example();
+        for arm in &mut result.arms {
+            arm.points.clear();
+        }
+        let page = chase_html(&result);
+        assert!(page.contains("This chart could not be drawn: no points"));
+    }
+}

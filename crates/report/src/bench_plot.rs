@@ -1,0 +1,337 @@
+//! Curves on logarithmic axes, each with its name at its end and the interval of each point drawn.
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::prove_html::{INK, draw};
+
+/// A point of a curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// The ends of its interval, where it has one.
+    pub(crate) ends: Option<(f64, f64)>,
+    /// Drawn filled where true, hollow where it is to be doubted.
+    pub(crate) sure: bool,
+}
+
+/// A curve.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    pub(crate) points: Vec<Point>,
+}
+
+/// At which values an axis has its marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// Powers of two: bytes, processes.
+    Binary,
+    /// 1, 2, 5, 10 and so on: times.
+    Decimal,
+}
+
+/// What stands at the axes.
+pub(crate) struct Axes<'a> {
+    pub(crate) x_name: &'a str,
+    pub(crate) y_name: &'a str,
+    pub(crate) y_marks: Marks,
+    pub(crate) x_label: &'a dyn Fn(f64) -> String,
+    pub(crate) y_label: &'a dyn Fn(f64) -> String,
+}
+
+// Okabe and Ito's colours, made a little darker or lighter so that all stand off from white and from
+// black; told apart also by people who do not see red or green. Shapes and names differ too.
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(217, 119, 6),
+    RGBColor(59, 130, 246),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 105, 167),
+    RGBColor(70, 170, 220),
+    RGBColor(213, 80, 20),
+];
+
+/// Room for the names of curves, in pixels; each character takes about so many.
+const A_CHARACTER: usize = 8;
+const NAME_HEIGHT: i32 = 16;
+
+/// Draws; what is not above 0 cannot stand on a logarithmic axis and is left out.
+///
+/// # Errors
+/// Where there is nothing to draw, in words.
+pub(crate) fn curves(curves: &[Curve], axes: &Axes<'_>) -> Result<String, String> {
+    let curves: Vec<Curve> = curves.iter().map(drawable).collect();
+    let all = || curves.iter().flat_map(|c| &c.points);
+    let x = span(all().map(|p| p.x)).ok_or("no points")?;
+    let ends = |p: &Point| p.ends.map_or([p.y; 2], |(low, high)| [low, high]);
+    let y = span(all().flat_map(|p| [[p.y; 2], ends(p)].concat())).ok_or("no points")?;
+    let longest = curves.iter().map(|c| c.name.chars().count()).max();
+    let room = longest.unwrap_or(0) * A_CHARACTER + 24;
+    draw(|area| {
+        // Positions are logarithms; labels say what they are of.
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .margin_right(u32::try_from(room).unwrap_or(120))
+            .x_label_area_size(40)
+            .y_label_area_size(72)
+            .build_cartesian_2d(Axis::new(&x, Marks::Binary), Axis::new(&y, axes.y_marks))
+            .map_err(|e| e.to_string())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.15))
+            .axis_style(INK)
+            .label_style(("sans-serif", 13).into_font().color(&INK))
+            .x_desc(axes.x_name)
+            .y_desc(axes.y_name)
+            .x_label_formatter(&|x| (axes.x_label)(x.exp2()))
+            .y_label_formatter(&|y| (axes.y_label)(y.exp2()))
+            .draw()
+            .map_err(|e| e.to_string())?;
+        let mut names = Vec::new();
+        for (number, curve) in curves.iter().enumerate() {
+            let colour = COLOURS[number % COLOURS.len()];
+            let at = |p: &Point| (p.x.log2(), p.y.log2());
+            let line = LineSeries::new(curve.points.iter().map(at), colour.stroke_width(2));
+            chart.draw_series(line).map_err(|e| e.to_string())?;
+            let bars = curve.points.iter().filter_map(|p| {
+                let (low, high) = p.ends?;
+                let x = p.x.log2();
+                let path = vec![(x, low.log2()), (x, high.log2())];
+                Some(PathElement::new(path, colour.stroke_width(2)))
+            });
+            chart.draw_series(bars).map_err(|e| e.to_string())?;
+            for point in &curve.points {
+                let at = chart.backend_coord(&at(point));
+                mark(area, at, number, colour, point.sure)?;
+            }
+            if let Some(last) = curve.points.last() {
+                names.push((chart.backend_coord(&at(last)), curve.name.clone(), colour));
+            }
+        }
+        name(area, names)
+    })
+}
+
+/// A mark of a shape of its own for each curve; hollow where the point is to be doubted.
+fn mark(
+    area: &crate::prove_html::Area<'_>,
+    (x, y): (i32, i32),
+    number: usize,
+    colour: RGBColor,
+    sure: bool,
+) -> Result<(), String> {
+    // Pixels of the whole area, not of the chart in it.
+    let style: ShapeStyle = match sure {
+        true => colour.filled(),
+        false => colour.stroke_width(2),
+    };
+    let polygon = |corners: &[(i32, i32)]| -> Vec<(i32, i32)> {
+        let all = corners.iter().chain(corners.first());
+        all.map(|(dx, dy)| (x + dx, y + dy)).collect()
+    };
+    let corners: &[(i32, i32)] = match number % 4 {
+        0 => {
+            return area
+                .draw(&Circle::new((x, y), 4, style))
+                .map_err(|e| e.to_string());
+        }
+        1 => &[(0, -6), (5, 4), (-5, 4)],
+        2 => &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
+        _ => &[(0, -6), (6, 0), (0, 6), (-6, 0)],
+    };
+    let points = polygon(corners);
+    match sure {
+        true => area.draw(&Polygon::new(points, style)),
+        false => area.draw(&PathElement::new(points, style)),
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// Writes each curve's name beside its end, moved apart where two would stand in one place.
+fn name(
+    area: &crate::prove_html::Area<'_>,
+    mut names: Vec<((i32, i32), String, RGBColor)>,
+) -> Result<(), String> {
+    names.sort_by_key(|((_, y), _, _)| *y);
+    // Those that are too close are spread around their middle: from the top down, then up again.
+    for at in 1..names.len() {
+        let least = names[at - 1].0.1 + NAME_HEIGHT;
+        names[at].0.1 = names[at].0.1.max(least);
+    }
+    let bottom = area.dim_in_pixel().1;
+    let mut floor = i32::try_from(bottom).unwrap_or(i32::MAX) - 48;
+    for ((_, y), _, _) in names.iter_mut().rev() {
+        *y = (*y).min(floor);
+        floor = *y - NAME_HEIGHT;
+    }
+    for ((x, y), text, colour) in names {
+        let style = ("sans-serif", 14)
+            .into_font()
+            .color(&colour)
+            .pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(text, (x + 12, y), style))
+            .map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+fn drawable(curve: &Curve) -> Curve {
+    let good = |v: f64| v.is_finite() && v > 0.0;
+    let points = curve.points.iter().filter(|p| good(p.x) && good(p.y));
+    let with_ends = points.map(|p| Point {
+        ends: p.ends.filter(|(low, high)| good(*low) && good(*high)),
+        ..*p
+    });
+    Curve {
+        name: curve.name.clone(),
+        points: with_ends.collect(),
+    }
+}
+
+/// From the lowest to the highest as logarithms, with room around; `None` of nothing.
+fn span(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for v in values.map(f64::log2) {
+        (low, high) = (low.min(v), high.max(v));
+    }
+    let room = ((high - low) * 0.05).max(0.1);
+    (low <= high).then_some(low - room..high + room)
+}
+
+/// An axis of logarithms with its marks at chosen places.
+struct Axis {
+    range: std::ops::Range<f64>,
+    marks: Vec<f64>,
+}
+
+impl Axis {
+    fn new(range: &std::ops::Range<f64>, kind: Marks) -> Axis {
+        Axis {
+            range: range.clone(),
+            marks: marks(range, kind),
+        }
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let part = (value - self.range.start) / (self.range.end - self.range.start);
+        let (from, to) = (f64::from(limit.0), f64::from(limit.1));
+        #[allow(clippy::cast_possible_truncation)]
+        let pixel = (from + part * (to - from)).round() as i32;
+        pixel
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.range.clone()
+    }
+}
+
+/// Most marks on an axis that can be read.
+const MOST_MARKS: usize = 10;
+
+/// Where an axis of logarithms has its marks.
+fn marks(range: &std::ops::Range<f64>, marks: Marks) -> Vec<f64> {
+    let inside = |v: &f64| range.contains(v);
+    #[allow(clippy::cast_possible_truncation)]
+    let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
+    let binary = |step: i32| -> Vec<f64> {
+        let all = (first..=last).filter(|n| n.rem_euclid(step) == 0);
+        all.map(f64::from).filter(inside).collect()
+    };
+    let decimal = |of: &[f64]| -> Vec<f64> {
+        let all = (-12..16).flat_map(|n| of.iter().map(move |v| (v * 10f64.powi(n)).log2()));
+        all.filter(inside).collect()
+    };
+    let fits = |list: &Vec<f64>| list.len() <= MOST_MARKS;
+    let mut binary_steps = (1..60).map(binary);
+    let found = match marks {
+        Marks::Binary => binary_steps.find(fits),
+        Marks::Decimal => [
+            &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0][..],
+            &[1.0, 2.0, 5.0],
+            &[1.0],
+        ]
+        .into_iter()
+        .map(decimal)
+        .find(fits),
+    };
+    found.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(name: &str, values: &[(f64, f64)]) -> Curve {
+        let points = values.iter().map(|(x, y)| Point {
+            x: *x,
+            y: *y,
+            ends: Some((y * 0.9, y * 1.1)),
+            sure: true,
+        });
+        Curve {
+            name: name.to_owned(),
+            points: points.collect(),
+        }
+    }
+
+    fn drawn(all: &[Curve]) -> Result<String, String> {
+        let axes = Axes {
+            x_name: "x",
+            y_name: "y",
+            y_marks: Marks::Decimal,
+            x_label: &|x| format!("{x:.0}"),
+            y_label: &|y| format!("{y}"),
+        };
+        curves(all, &axes)
+    }
+
+    #[test]
+    fn every_curve_has_its_name_and_its_marks() {
+        let svg = drawn(&[
+            curve("base", &[(1.0, 1.0), (1024.0, 300.0)]),
+            curve("thp:2M", &[(1.0, 1.0), (1024.0, 299.0)]),
+        ])
+        .unwrap();
+        assert!(svg.contains("base") && svg.contains("thp:2M"));
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert_eq!(svg.matches("<polygon").count(), 2);
+    }
+
+    #[test]
+    fn odd_values_are_left_out_and_nothing_is_told() {
+        let odd = curve(
+            "odd",
+            &[(0.0, 1.0), (1.0, f64::NAN), (2.0, -1.0), (4.0, 7.0)],
+        );
+        let svg = drawn(&[odd]).unwrap();
+        assert_eq!(svg.matches("<circle").count(), 1);
+        assert!(!svg.contains("NaN"));
+        assert!(drawn(&[curve("none", &[])]).is_err());
+    }
+
+    #[test]
+    fn axes_have_marks_that_can_be_read() {
+        assert_eq!(
+            marks(&(15.9..20.1), Marks::Binary),
+            [16.0, 17.0, 18.0, 19.0, 20.0]
+        );
+        for (low, high) in [(0.0, 0.2), (0.0, 9.0), (3.0, 40.0), (16.0, 33.0)] {
+            for kind in [Marks::Binary, Marks::Decimal] {
+                assert!(marks(&(low..high), kind).len() <= MOST_MARKS);
+            }
+        }
+    }
+}

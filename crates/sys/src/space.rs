@@ -1,0 +1,588 @@
+//! Memory that this process lays out itself: addresses set aside as one range, files in memory,
+//! and pages mapped into the range piece by piece.
+#![allow(unsafe_code)]
+//! # Safety
+//! A [`Space`] owns its addresses from mmap(2) until it is dropped. MAP_FIXED is used on parts of
+//! it only, which is checked at each call, so that no other mapping is ever replaced. What the
+//! pages hold can change under raw pointers from [`Space::as_ptr`] by `discard`, `clear` and
+//! `map_*`; whoever reads through them says so in its own safety rules.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::kernel::{Advice, last_errno};
+use crate::memory_file::MemoryFile;
+use crate::{Errno, SysError};
+
+/// The calls that [`Memory`] makes, for a [`Gate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryCall {
+    /// mmap(2) of addresses alone.
+    SetAside,
+    /// mmap(2) of private anonymous memory.
+    MapPrivate,
+    /// mmap(2) of a file in memory.
+    MapFile,
+    /// mmap(2) of a file in memory, for its reservation alone.
+    Reserve,
+    /// mmap(2) that takes pages away from a part.
+    Clear,
+    /// madvise(2).
+    Advise(Advice),
+    /// madvise(2) with MADV_DONTFORK.
+    KeepFromChildren,
+    /// madvise(2) with MADV_DONTNEED.
+    Discard,
+    /// mbind(2).
+    Bind,
+    /// mlock(2).
+    Lock,
+    /// memfd_create(2).
+    Create,
+    /// ftruncate(2).
+    SetLength,
+    /// fallocate(2).
+    Allocate,
+    /// fallocate(2) with FALLOC_FL_PUNCH_HOLE.
+    Punch,
+    /// fcntl(2) with F_ADD_SEALS.
+    Seal,
+    /// fstat(2), fstatfs(2) and fcntl(2) with F_GET_SEALS.
+    Look,
+    /// Duplicating a descriptor.
+    Duplicate,
+    /// sendmsg(2).
+    Send,
+    /// recvmsg(2).
+    Receive,
+    /// fcntl(2) with F_SETLKW.
+    LockFile,
+}
+
+/// Asked before each call of a [`Memory`]: a test refuses one, and sees that nothing is lost.
+pub trait Gate: Send + Sync + std::fmt::Debug {
+    /// Lets the call through.
+    ///
+    /// # Errors
+    /// The answer that the call is to give instead.
+    fn pass(&self, call: MemoryCall) -> Result<(), Errno>;
+}
+
+/// Lets everything through.
+#[derive(Debug)]
+struct OpenGate;
+
+impl Gate for OpenGate {
+    fn pass(&self, _: MemoryCall) -> Result<(), Errno> {
+        Ok(())
+    }
+}
+
+/// The calls by which this process lays out memory of its own.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    gate: Arc<dyn Gate>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new()
+    }
+}
+
+/// Where pages are taken from (mbind(2)).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum NodePolicy {
+    /// As the thread's own policy says.
+    #[default]
+    Inherit,
+    /// From the node of the processor that populates.
+    Local,
+    /// From these nodes only.
+    Bind(Vec<u32>),
+    /// From these nodes in turn.
+    Interleave(Vec<u32>),
+}
+
+/// Whether mapping a file of hugetlb pages reserves the pages that it has not got yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// All of them, or the call fails with ENOMEM.
+    All,
+    /// None: a touch where there is no page takes one or ends in SIGBUS.
+    None,
+}
+
+impl Memory {
+    /// The calls as they are.
+    pub fn new() -> Memory {
+        Memory::behind(Arc::new(OpenGate))
+    }
+
+    /// The calls behind a gate.
+    pub fn behind(gate: Arc<dyn Gate>) -> Memory {
+        Memory { gate }
+    }
+
+    pub(crate) fn pass(
+        &self,
+        call: MemoryCall,
+        name: &'static str,
+        subject: impl FnOnce() -> String,
+    ) -> Result<(), SysError> {
+        self.gate
+            .pass(call)
+            .map_err(|errno| SysError::new(name, subject(), errno))
+    }
+
+    /// Sets addresses aside, starting at a multiple of `align`. No memory is taken.
+    ///
+    /// # Errors
+    /// EINVAL for a length of 0, ENOMEM where the address space or a limit on it runs out.
+    pub fn set_aside(&self, length: Bytes, align: PageSize) -> Result<Space, SysError> {
+        let fail = |errno| SysError::new("mmap", format!("of {length} of addresses"), errno);
+        self.pass(MemoryCall::SetAside, "mmap", || {
+            format!("of {length} of addresses")
+        })?;
+        if length.is_zero() {
+            return Err(fail(Errno::INVAL));
+        }
+        let room = length
+            .get()
+            .checked_add(align.bytes().get())
+            .ok_or_else(|| fail(Errno::NOMEM))?;
+        let start = mmap(None, Bytes(room), NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
+        let aligned = align.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
+        let range = Range::new(aligned, aligned + length.get()).map_err(|_| fail(Errno::INVAL))?;
+        // What was taken too much goes back at once.
+        for (from, to) in [(start, range.start()), (range.end(), start + room)] {
+            if let Ok(slack) = Range::new(from, to) {
+                munmap(slack);
+            }
+        }
+        Ok(Space {
+            memory: self.clone(),
+            range,
+            owner: AtomicU32::new(ANYBODY),
+        })
+    }
+}
+
+impl Memory {
+    /// Reserves the pages of a file of hugetlb pages, up to `length`: they are set aside in the pool
+    /// for it, until it is made shorter or goes. (Tried: the reservation of a shared mapping
+    /// belongs to the file, and outlives the mapping.)
+    ///
+    /// # Errors
+    /// ENOMEM where the pool or the cgroup's reservation limit does not have them: then none of
+    /// those that it lacks was reserved.
+    pub fn reserve(&self, file: &MemoryFile, length: Bytes) -> Result<(), SysError> {
+        let subject = || format!("of {length}, to reserve it");
+        self.pass(MemoryCall::Reserve, "mmap", subject)?;
+        let flags = libc::MAP_SHARED;
+        let start = mmap(None, length, READ_WRITE, flags, file.file().as_raw_fd(), 0)
+            .map_err(|errno| SysError::new("mmap", subject(), errno))?;
+        if let Ok(range) = Range::new(start, start + length.get()) {
+            munmap(range);
+        }
+        Ok(())
+    }
+}
+
+/// Addresses of this process that hold what is mapped into them; given back when dropped.
+#[derive(Debug)]
+pub struct Space {
+    memory: Memory,
+    range: Range,
+    /// The process that alone has it, once it is kept from children.
+    owner: AtomicU32,
+}
+
+/// No process has this number.
+const ANYBODY: u32 = 0;
+
+const NO_ACCESS: i32 = libc::PROT_NONE;
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const NOTHING: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+impl Space {
+    /// Where it is.
+    pub const fn range(&self) -> Range {
+        self.range
+    }
+
+    /// Its first byte. What may be read and written there depends on what is mapped.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.range.start() as *mut u8
+    }
+
+    /// The calls it is made with.
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The addresses of `length` bytes from `offset` on; `None` where they do not lie inside.
+    pub fn part(&self, offset: u64, length: Bytes) -> Option<Range> {
+        let start = self.range.start().checked_add(offset)?;
+        let part = Range::new(start, start.checked_add(length.get())?).ok()?;
+        (part.intersect(self.range) == Some(part)).then_some(part)
+    }
+
+    fn check(&self, call: MemoryCall, name: &'static str, part: Range) -> Result<usize, SysError> {
+        self.memory.pass(call, name, || part.to_string())?;
+        let fail = || SysError::new(name, part.to_string(), Errno::INVAL);
+        if part.intersect(self.range) != Some(part) {
+            return Err(fail());
+        }
+        usize::try_from(part.len().get()).map_err(|_| fail())
+    }
+
+    /// Maps private anonymous memory into a part, in place of what was there.
+    ///
+    /// # Errors
+    /// EINVAL where `part` lies outside or is not made of whole base pages; ENOMEM past a limit.
+    pub fn map_private(&self, part: Range) -> Result<(), SysError> {
+        self.check(MemoryCall::MapPrivate, "mmap", part)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        self.fixed(part, READ_WRITE, flags, -1, 0)
+    }
+
+    /// Maps a file in memory into a part, shared, in place of what was there.
+    ///
+    /// # Errors
+    /// As [`Space::map_private`]; ENOMEM where `reserve` asks for pages that the pool or the
+    /// cgroup's reservation limit does not have.
+    pub fn map_file(
+        &self,
+        part: Range,
+        file: &MemoryFile,
+        offset: u64,
+        reserve: Reserve,
+    ) -> Result<(), SysError> {
+        self.check(MemoryCall::MapFile, "mmap", part)?;
+        let flags = match reserve {
+            Reserve::All => libc::MAP_SHARED,
+            Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
+        };
+        self.fixed(part, READ_WRITE, flags, file.file().as_raw_fd(), offset)
+    }
+
+    /// Takes the pages of a part away; its addresses stay set aside.
+    ///
+    /// # Errors
+    /// As [`Space::map_private`].
+    pub fn clear(&self, part: Range) -> Result<(), SysError> {
+        self.check(MemoryCall::Clear, "mmap", part)?;
+        self.fixed(part, NO_ACCESS, NOTHING, -1, 0)
+    }
+
+    fn fixed(
+        &self,
+        part: Range,
+        protection: i32,
+        flags: i32,
+        descriptor: RawFd,
+        offset: u64,
+    ) -> Result<(), SysError> {
+        let fail = |errno| SysError::new("mmap", part.to_string(), errno);
+        mmap(
+            Some(part.start()),
+            part.len(),
+            protection,
+            flags,
+            descriptor,
+            offset,
+        )
+        .map(|_| ())
+        .map_err(|errno| {
+            // Whether a mapping that fails leaves a gap differs between kernels. Nobody else may
+            // get addresses that are given back with the rest.
+            let flags = NOTHING | libc::MAP_FIXED_NOREPLACE;
+            let _ = mmap_at(part.start(), part.len(), NO_ACCESS, flags);
+            fail(errno)
+        })
+    }
+
+    /// Advises on a part (madvise(2)).
+    ///
+    /// # Errors
+    /// EINVAL where `part` lies outside or the kernel refuses the advice; EFAULT where a page
+    /// could not be had (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
+    pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
+        self.check(MemoryCall::Advise(advice), advice.call_name(), part)?;
+        madvise(part, advice.number())
+            .map_err(|e| SysError::new(advice.call_name(), part.to_string(), e))
+    }
+
+    /// Keeps a part out of children: their copy of the address space has a gap there
+    /// (MADV_DONTFORK), into which the kernel may put anything. The whole of it counts as this
+    /// process's own from now on, and a child that drops its copy of this unmaps nothing.
+    ///
+    /// # Errors
+    /// EINVAL where `part` lies outside.
+    pub fn keep_from_children(&self, part: Range) -> Result<(), SysError> {
+        const NAME: &str = "madvise(MADV_DONTFORK)";
+        self.check(MemoryCall::KeepFromChildren, NAME, part)?;
+        self.owner.store(std::process::id(), Ordering::Relaxed);
+        madvise(part, libc::MADV_DONTFORK).map_err(|e| SysError::new(NAME, part.to_string(), e))
+    }
+
+    /// Gives the pages of private memory back; what they held is lost, and zeroes are read next
+    /// (MADV_DONTNEED). Of shared memory only this process's page-table entries go.
+    ///
+    /// # Errors
+    /// EINVAL where `part` lies outside or is locked.
+    pub fn discard(&self, part: Range) -> Result<(), SysError> {
+        const NAME: &str = "madvise(MADV_DONTNEED)";
+        self.check(MemoryCall::Discard, NAME, part)?;
+        madvise(part, libc::MADV_DONTNEED).map_err(|e| SysError::new(NAME, part.to_string(), e))
+    }
+
+    /// Says which nodes the pages of a part come from; before they are populated (mbind(2)).
+    ///
+    /// # Errors
+    /// EINVAL for a node that is not there or has no memory; ENOSYS on a kernel without NUMA.
+    pub fn bind(&self, part: Range, policy: &NodePolicy) -> Result<(), SysError> {
+        // linux/mempolicy.h; libc has MPOL_LOCAL for some targets only.
+        const MPOL_LOCAL: i32 = 4;
+        let (mode, nodes): (i32, &[u32]) = match policy {
+            NodePolicy::Inherit => return Ok(()),
+            NodePolicy::Local => (MPOL_LOCAL, &[]),
+            NodePolicy::Bind(nodes) => (libc::MPOL_BIND, nodes),
+            NodePolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
+        };
+        let len = self.check(MemoryCall::Bind, "mbind", part)?;
+        let fail = |errno| SysError::new("mbind", format!("{part} to nodes {nodes:?}"), errno);
+        let mask = node_mask(nodes).ok_or_else(|| fail(Errno::INVAL))?;
+        // SAFETY: the part is ours; the mask outlives the call, and its length in bits goes with
+        // it. The kernel reads one bit less than `maxnode` says (mm/mempolicy.c, get_nodes).
+        let done = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                part.start() as *mut libc::c_void,
+                len,
+                mode,
+                if nodes.is_empty() {
+                    std::ptr::null()
+                } else {
+                    mask.as_ptr()
+                },
+                if nodes.is_empty() {
+                    0
+                } else {
+                    mask.len() * libc::c_ulong::BITS as usize + 1
+                },
+                0u32,
+            )
+        };
+        match done {
+            0 => Ok(()),
+            _ => Err(fail(last_errno())),
+        }
+    }
+
+    /// Locks a part in memory (mlock(2)).
+    ///
+    /// # Errors
+    /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
+    pub fn lock(&self, part: Range) -> Result<(), SysError> {
+        let len = self.check(MemoryCall::Lock, "mlock", part)?;
+        // SAFETY: locks pages of a part that is ours.
+        match unsafe { libc::mlock(part.start() as *const libc::c_void, len) } {
+            0 => Ok(()),
+            _ => Err(SysError::new("mlock", part.to_string(), last_errno())),
+        }
+    }
+}
+
+impl Space {
+    /// Whether its addresses are this process's: false in a child that it is kept from.
+    pub fn is_here(&self) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        owner == ANYBODY || owner == std::process::id()
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        if self.is_here() {
+            munmap(self.range);
+        }
+    }
+}
+
+/// One bit a node; `None` for a number that no kernel has.
+fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
+    const MOST: u32 = 1 << 16;
+    let bits = libc::c_ulong::BITS;
+    let last = nodes.iter().copied().max().unwrap_or(0);
+    if last >= MOST {
+        return None;
+    }
+    let mut mask = vec![0; usize::try_from(last / bits + 1).ok()?];
+    for node in nodes {
+        mask[usize::try_from(node / bits).ok()?] |= 1 << (node % bits);
+    }
+    Some(mask)
+}
+
+fn mmap(
+    at: Option<u64>,
+    length: Bytes,
+    protection: i32,
+    flags: i32,
+    descriptor: RawFd,
+    offset: u64,
+) -> Result<u64, Errno> {
+    let len = usize::try_from(length.get()).map_err(|_| Errno::NOMEM)?;
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
+    let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
+    let at = usize::try_from(at.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: an address is given only for a part of a `Space`, which owns what is replaced there.
+    let start = unsafe {
+        libc::mmap(
+            at as *mut libc::c_void,
+            len,
+            protection,
+            flags | fixed,
+            descriptor,
+            offset,
+        )
+    };
+    match start {
+        libc::MAP_FAILED => Err(last_errno()),
+        start => Ok(start as u64),
+    }
+}
+
+/// Maps nothing where nothing is mapped.
+fn mmap_at(at: u64, length: Bytes, protection: i32, flags: i32) -> Result<(), Errno> {
+    let len = usize::try_from(length.get()).map_err(|_| Errno::NOMEM)?;
+    let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
+    // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
+    let start = unsafe { libc::mmap(at as *mut libc::c_void, len, protection, flags, -1, 0) };
+    match start {
+        libc::MAP_FAILED => Err(last_errno()),
+        _ => Ok(()),
+    }
+}
+
+fn munmap(range: Range) {
+    if let (Ok(start), Ok(len)) = (
+        usize::try_from(range.start()),
+        usize::try_from(range.len().get()),
+    ) {
+        // SAFETY: called on addresses that `mmap` above gave and nobody else has.
+        unsafe { libc::munmap(start as *mut libc::c_void, len) };
+    }
+}
+
+fn madvise(part: Range, advice: i32) -> Result<(), Errno> {
+    let start = usize::try_from(part.start()).map_err(|_| Errno::INVAL)?;
+    let len = usize::try_from(part.len().get()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: only called on parts of a `Space`, whose owner answers for what they hold.
+    match unsafe { libc::madvise(start as *mut libc::c_void, len, advice) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// How much more memory this process may lock (getrlimit(2), RLIMIT_MEMLOCK); `None` where nothing
+/// limits it: the limit is infinite, or the process has CAP_IPC_LOCK.
+pub fn may_lock() -> Option<Bytes> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
+    let capable = rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective
+            .contains(rustix::thread::CapabilitySet::IPC_LOCK)
+    });
+    (!capable).then_some(Bytes(limit))
+}
+
+/// Opens a page map of this process.
+///
+/// # Errors
+/// Those of open(2).
+pub fn own_page_map() -> Result<File, SysError> {
+    const PATH: &str = "/proc/self/pagemap";
+    File::open(PATH).map_err(|e| SysError::new("open", PATH, crate::pagemap::errno_of(&e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, RealKernel};
+
+    fn base() -> PageSize {
+        RealKernel::new().base_page()
+    }
+
+    #[test]
+    fn addresses_are_aligned_and_parts_stay_inside() {
+        let align: PageSize = "64M".parse().unwrap();
+        let length = Bytes(base().bytes().get() * 8);
+        let space = Memory::new().set_aside(length, align).unwrap();
+        assert!(align.divides(space.range().start()));
+        assert_eq!(space.range().len(), length);
+        assert!(space.part(0, length).is_some());
+        assert!(space.part(1, length).is_none());
+        let outside = Range::new(space.range().end(), space.range().end() + 4096).unwrap();
+        assert_eq!(space.map_private(outside).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(
+            Memory::new()
+                .set_aside(Bytes::ZERO, align)
+                .unwrap_err()
+                .errno,
+            Errno::INVAL
+        );
+    }
+
+    #[test]
+    fn pages_come_and_go() {
+        let page = base().bytes();
+        let space = Memory::new()
+            .set_aside(Bytes(page.get() * 4), base())
+            .unwrap();
+        let part = space.part(page.get(), page).unwrap();
+        space.map_private(part).unwrap();
+        let at = part.start() as *mut u8;
+        // SAFETY: the part was just mapped for reading and writing.
+        unsafe { at.write_volatile(7) };
+        space.discard(part).unwrap();
+        // SAFETY: as above; it reads as zeroes now.
+        assert_eq!(unsafe { at.read_volatile() }, 0);
+        space.clear(part).unwrap();
+        assert!(space.advise(part, Advice::PopulateWrite).is_err());
+    }
+
+    #[test]
+    fn a_gate_refuses() {
+        #[derive(Debug)]
+        struct Shut;
+        impl Gate for Shut {
+            fn pass(&self, call: MemoryCall) -> Result<(), Errno> {
+                match call {
+                    MemoryCall::MapPrivate => Err(Errno::AGAIN),
+                    _ => Ok(()),
+                }
+            }
+        }
+        let memory = Memory::behind(Arc::new(Shut));
+        let space = memory.set_aside(base().bytes(), base()).unwrap();
+        let error = space.map_private(space.range()).unwrap_err();
+        assert_eq!(error.errno, Errno::AGAIN);
+    }
+
+    #[test]
+    fn masks_of_nodes() {
+        assert_eq!(node_mask(&[0, 2]).unwrap(), [5]);
+        assert_eq!(
+            node_mask(&[64]).unwrap().len() * libc::c_ulong::BITS as usize,
+            128
+        );
+        assert!(node_mask(&[1 << 20]).is_none());
+    }
+}

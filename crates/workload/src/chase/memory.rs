@@ -1,0 +1,338 @@
+//! Memory on pages of one size and kind, or the reason why there is none.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hugeleaf::{Ladder, Memory, MemoryError, Region, RegionOptions, Why};
+use hugeleaf_host::Host;
+use hugeleaf_sys::{Advice, Space};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
+
+/// A page size and kind to measure on, as a flag names it: `base`, `64K`, `thp:2M`, `hugetlb:1G`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageArm {
+    /// The size of its pages.
+    pub size: PageSize,
+    /// Where they come from.
+    pub kind: PageKind,
+}
+
+/// A page size of a flag, before it is held against a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedPages {
+    /// `base`.
+    Base,
+    /// A size, with its kind where one was named.
+    Rung(Rung),
+}
+
+/// A text that names no pages.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' names no pages; write base, 64K, thp:2M or hugetlb:1G")]
+pub struct ParsePageArmError(String);
+
+impl FromStr for AskedPages {
+    type Err = ParsePageArmError;
+
+    fn from_str(text: &str) -> Result<AskedPages, ParsePageArmError> {
+        let bad = || ParsePageArmError(text.to_owned());
+        if text == "base" {
+            return Ok(AskedPages::Base);
+        }
+        let ladder: Ladder = text.parse().map_err(|_| bad())?;
+        match (ladder.rungs(), ladder.is_mandatory()) {
+            ([rung], false) => Ok(AskedPages::Rung(*rung)),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl PageArm {
+    /// The base pages of a host.
+    pub const fn base(host: &Host) -> PageArm {
+        PageArm {
+            size: host.base_page,
+            kind: PageKind::Base,
+        }
+    }
+
+    /// What was asked for, on this host: a size without a kind is a transparent huge page where
+    /// the host knows one of that size, else one of a pool.
+    pub fn of(asked: AskedPages, host: &Host) -> PageArm {
+        let AskedPages::Rung(rung) = asked else {
+            return PageArm::base(host);
+        };
+        if rung.size <= host.base_page && rung.kind != Some(PageKind::Hugetlb) {
+            return PageArm::base(host);
+        }
+        let has = |kind| {
+            let mut sizes = host.page_sizes.iter();
+            sizes.any(|info| info.size == rung.size && info.kind == kind)
+        };
+        let pool = !has(PageKind::Thp) && has(PageKind::Hugetlb);
+        PageArm {
+            size: rung.size,
+            kind: rung.kind.unwrap_or(match pool {
+                true => PageKind::Hugetlb,
+                false => PageKind::Thp,
+            }),
+        }
+    }
+
+    /// Whether these are base pages.
+    pub fn is_base(self) -> bool {
+        self.kind == PageKind::Base
+    }
+
+    /// Whether the kernel chooses these pages by itself, below a full huge page, and tells only
+    /// root which it chose.
+    pub fn is_untold(self, host: &Host) -> bool {
+        self.kind == PageKind::Thp && host.pmd_page.get() != Some(self.size)
+    }
+
+    /// The smallest length that is whole pages and holds `length`; `None` past 2^64.
+    pub fn whole(self, length: Bytes) -> Option<Bytes> {
+        self.size.round_up(length.get()).map(Bytes)
+    }
+
+    /// The ladder that asks for these pages and, where `mandatory`, for no others.
+    pub fn ladder(self, mandatory: bool) -> Ladder {
+        let rung = Rung {
+            size: self.size,
+            kind: Some(self.kind).filter(|kind| *kind != PageKind::Base),
+        };
+        Ladder::of(rung, mandatory)
+    }
+}
+
+impl fmt::Display for PageArm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            PageKind::Base => f.pad("base"),
+            kind => f.pad(&format!("{kind}:{}", self.size)),
+        }
+    }
+}
+
+/// Memory of this process on pages of one size and kind, populated; given back when dropped.
+#[derive(Debug)]
+pub struct ChaseMemory {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    Region(Region),
+    /// Mappings that hold no whole block of a larger page than the one asked for.
+    Pieces(Space),
+}
+
+impl ChaseMemory {
+    /// Takes at least `length` bytes, in whole pages of `arm`, and fills them in. Memory on
+    /// transparent huge pages may come on fewer of them than asked for: read it back.
+    ///
+    /// # Errors
+    /// [`MemoryError`]: the pool is short, a knob is off, this host has no such size, memory is.
+    pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
+        let length = arm.whole(length).ok_or(MemoryError::Empty)?;
+        if arm.is_untold(host) {
+            return ChaseMemory::pieces(arm, length, host);
+        }
+        // A pool gives all or nothing; the kernel gives what huge pages it finds.
+        let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
+        let region = Region::new(&RegionOptions::new(length, ladder))?;
+        Ok(ChaseMemory {
+            held: Held::Region(region),
+        })
+    }
+
+    /// Memory on transparent huge pages below the full size. The kernel takes the largest size that
+    /// is on and fits into a mapping; so the memory is cut into mappings that hold no whole block of
+    /// the next larger size that is on. Neighbours would be joined again unless they differ: every
+    /// second one is kept from children.
+    fn pieces(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
+        is_on(arm, length)?;
+        let larger = next_on(arm.size, host);
+        let align = larger.unwrap_or(arm.size);
+        let space = Memory::new().set_aside(length, align)?;
+        let range = space.range();
+        space.map_private(range)?;
+        if let Some(larger) = larger {
+            for part in cut(range, larger).iter().skip(1).step_by(2) {
+                space.keep_from_children(*part)?;
+            }
+        }
+        space.advise(range, Advice::HugePage)?;
+        space.advise(range, Advice::PopulateWrite)?;
+        Ok(ChaseMemory {
+            held: Held::Pieces(space),
+        })
+    }
+
+    /// Its addresses.
+    pub const fn range(&self) -> Range {
+        match &self.held {
+            Held::Region(region) => region.range(),
+            Held::Pieces(space) => space.range(),
+        }
+    }
+
+    /// The first `length` bytes by the pages that they are on, read back now: size, kind, bytes.
+    /// `None` where this process cannot tell (transparent huge pages below the full size).
+    ///
+    /// # Errors
+    /// Those of reading the page map.
+    pub fn pages(
+        &self,
+        length: Bytes,
+    ) -> Result<Option<Vec<(PageSize, PageKind, Bytes)>>, MemoryError> {
+        let Held::Region(region) = &self.held else {
+            return Ok(None);
+        };
+        let start = region.range().start();
+        let Ok(first) = Range::new(start, start.saturating_add(length.get())) else {
+            return Ok(Some(Vec::new()));
+        };
+        let extents = region.extents()?;
+        let inside = extents.iter().filter_map(|extent| {
+            let part = extent.range.intersect(first)?;
+            Some((extent.page, extent.kind, part.len()))
+        });
+        Ok(Some(inside.collect()))
+    }
+
+    /// Why some of it is not on the pages that it was asked for, where that is known.
+    pub fn why(&self) -> Option<Why> {
+        let Held::Region(region) = &self.held else {
+            return None;
+        };
+        let extents = region.extents().ok()?;
+        extents.into_iter().find_map(|extent| extent.why)
+    }
+}
+
+/// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
+fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
+    let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
+    let probe = Region::new(&options)?.extents()?;
+    match probe.into_iter().find_map(|extent| extent.why) {
+        Some(why @ (Why::KnobOff { .. } | Why::NoSuchSize { .. } | Why::ThpOff)) => {
+            Err(MemoryError::Short {
+                ladder: arm.ladder(true),
+                asked: length,
+                missing: length,
+                why,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The smallest size above `size` that the kernel may take for private memory here.
+fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
+    let thp = host.thp.known()?;
+    let larger = thp.orders.iter().filter(|order| order.size > size);
+    larger
+        .filter(|order| order.anon_in_force(thp).is_some_and(|v| v != "never"))
+        .map(|order| order.size)
+        .min()
+}
+
+/// Cuts a range in the middle of every block of `larger`, so that no part holds a whole one.
+fn cut(range: Range, larger: PageSize) -> Vec<Range> {
+    let step = larger.bytes().get();
+    let mut parts = Vec::new();
+    let mut at = range.start();
+    let mut end = larger.round_down(at) + step / 2;
+    while at < range.end() {
+        if let Ok(part) = Range::new(at, end.min(range.end())) {
+            at = part.end();
+            parts.push(part);
+        }
+        end += step;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_host::{Root, read_host};
+    use hugeleaf_sys::RealKernel;
+    use proptest::prelude::*;
+
+    fn fixture() -> Host {
+        let root = Root::at(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/x86-4k-two-nodes"
+        ));
+        read_host(&root, &RealKernel::new()).unwrap()
+    }
+
+    fn arm(text: &str) -> PageArm {
+        PageArm::of(text.parse().unwrap(), &fixture())
+    }
+
+    #[test]
+    fn a_flag_names_pages() {
+        for (text, label) in [
+            ("base", "base"),
+            ("4K", "base"),
+            ("64K", "thp:64K"),
+            ("2M", "thp:2M"),
+            ("hugetlb:2M", "hugetlb:2M"),
+            ("1G", "hugetlb:1G"),
+        ] {
+            assert_eq!(arm(text).to_string(), label);
+        }
+        for text in ["", "2M,1G", "2M!", "3M", "big:2M", "base:4K"] {
+            assert!(text.parse::<AskedPages>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ladders_ask_for_nothing_else() {
+        assert_eq!(arm("hugetlb:1G").ladder(true).to_string(), "hugetlb:1G!");
+        assert_eq!(arm("base").ladder(false).to_string(), "4K");
+        assert!(arm("64K").is_untold(&fixture()) && !arm("2M").is_untold(&fixture()));
+    }
+
+    #[test]
+    fn what_the_host_lacks_is_told() {
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let odd = PageArm {
+            size: "8M".parse().unwrap(),
+            kind: PageKind::Thp,
+        };
+        let error = ChaseMemory::take(odd, Bytes::from_mib(8), &host).unwrap_err();
+        assert!(error.to_string().contains("no pages of 8M"), "{error}");
+    }
+
+    #[test]
+    fn base_pages_are_base_pages() {
+        let host = hugeleaf_host::read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let length = Bytes::from_mib(8);
+        let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
+        let half = Bytes(length.get() / 2);
+        let pages = memory.pages(half).unwrap().unwrap();
+        assert_eq!(pages, [(host.base_page, PageKind::Base, half)]);
+        assert_eq!(memory.why(), None);
+    }
+
+    proptest! {
+        /// Together the parts are the range, and none holds a whole block.
+        #[test]
+        fn cuts_leave_no_whole_block(start in 0u64..64, len in 1u64..256, order in 1u32..6) {
+            let larger = PageSize::new(Bytes(1 << order)).unwrap();
+            let range = Range::new(start, start + len).unwrap();
+            let parts = cut(range, larger);
+            let mut at = range.start();
+            for part in &parts {
+                prop_assert_eq!(part.start(), at);
+                at = part.end();
+                prop_assert!(part.aligned_inside(larger).is_none());
+            }
+            prop_assert_eq!(at, range.end());
+        }
+    }
+}

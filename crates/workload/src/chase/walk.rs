@@ -1,0 +1,96 @@
+//! The path laid into memory, and the reads along it.
+#![allow(unsafe_code)]
+//! # Safety
+//! The first word of each cache line of the working set holds the address of another such line. All
+//! of them are written before the first is read, and lie in memory that the [`Walk`] owns, that is
+//! private to this process, mapped and populated until the walk is dropped. Nobody else has its
+//! addresses.
+
+use hugeleaf_units::Bytes;
+
+use super::cycle::Cycle;
+use super::memory::ChaseMemory;
+
+/// A working set with the path through it.
+#[derive(Debug)]
+pub struct Walk {
+    memory: ChaseMemory,
+    lines: u64,
+    at: u64,
+}
+
+impl Walk {
+    /// Lays a path through the first `length` bytes of `memory`, one read in every `line` bytes;
+    /// the order comes from `seed`. All of it is written, so all of it is warm then.
+    ///
+    /// A `length` past the memory is taken as all of it; a `line` too short for an address, or no
+    /// multiple of one, as the next that is.
+    pub fn lay(memory: ChaseMemory, length: Bytes, line: Bytes, seed: u64) -> Walk {
+        let word = size_of::<u64>() as u64;
+        let line = line.get().max(1).next_multiple_of(word);
+        let start = memory.range().start();
+        let length = length.min(memory.range().len());
+        let lines = (length.get() / line).max(1);
+        let cycle = Cycle::new(lines, seed);
+        for number in 0..lines {
+            let next = start + cycle.after(number) * line;
+            let at = (start + number * line) as *mut u64;
+            // SAFETY: `number * line` plus a word is within the memory, which is mapped, writable
+            // and ours alone; `line` is a multiple of a word and the start that of a page, so the
+            // address is aligned.
+            unsafe { at.write(next) };
+        }
+        Walk {
+            memory,
+            lines,
+            at: start,
+        }
+    }
+
+    /// Reads `hops` lines, each where the one before says; goes on where it last stopped.
+    pub fn go(&mut self, hops: u64) {
+        let mut at = self.at;
+        for _ in 0..hops {
+            // SAFETY: `at` is the start of a line that `lay` wrote, and what stands there is the
+            // address of another one. Volatile, so that no read is left out or done early.
+            at = unsafe { (at as *const u64).read_volatile() };
+        }
+        self.at = at;
+    }
+
+    /// The number of lines: so many hops are once around.
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// The memory it goes through.
+    pub const fn memory(&self) -> &ChaseMemory {
+        &self.memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chase::PageArm;
+    use hugeleaf_host::{Root, read_memory_facts};
+    use hugeleaf_sys::RealKernel;
+
+    #[test]
+    fn once_around_comes_back_and_meets_every_line() {
+        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let length = Bytes(host.base_page.bytes().get() * 3);
+        let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
+        let mut walk = Walk::lay(memory, length, Bytes(64), 3);
+        let start = walk.at;
+        assert_eq!(walk.lines(), length.get() / 64);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..walk.lines() {
+            walk.go(1);
+            assert!(walk.memory().range().contains(walk.at));
+            seen.insert(walk.at);
+        }
+        assert_eq!(walk.at, start);
+        assert_eq!(seen.len() as u64, walk.lines());
+    }
+}

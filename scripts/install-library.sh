@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs the library for C programs: scripts/install-library.sh PREFIX [FOLDER]
+# Copies hugeleaf.h, libhugeleaf.so, libhugeleaf.a and hugeleaf.pc below PREFIX, and says what to do
+# next. Builds the library first, unless FOLDER already holds libhugeleaf.so and libhugeleaf.a.
+# DESTDIR goes before PREFIX, for those who make packages.
+set -euo pipefail
+
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${1#/}" = "$1" ]; then
+    echo "usage: $0 PREFIX [FOLDER], PREFIX as in /usr/local" >&2
+    exit 2
+fi
+prefix=${1%/}
+built=${2:-}
+[ -z "$built" ] || built=$(cd "$built" && pwd)
+cd "$(dirname "$0")/.."
+
+if [ -z "$built" ]; then
+    cargo build --release --locked --package hugeleaf --lib
+    built=${CARGO_TARGET_DIR:-target}/release
+fi
+for file in libhugeleaf.so libhugeleaf.a; do
+    if [ ! -f "$built/$file" ]; then
+        echo "$built has no $file" >&2
+        echo "leave FOLDER out to build it" >&2
+        exit 3
+    fi
+done
+version=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+major=${version%%.*}
+
+to=${DESTDIR:-}$prefix
+mkdir -p "$to/include" "$to/lib/pkgconfig"
+install -m 644 crates/region/include/hugeleaf.h "$to/include/hugeleaf.h"
+install -m 644 "$built/libhugeleaf.a" "$to/lib/libhugeleaf.a"
+# A running program keeps the file that it has mapped: install(1) makes a new one.
+install -m 755 "$built/libhugeleaf.so" "$to/lib/libhugeleaf.so.$version"
+ln -sf "libhugeleaf.so.$version" "$to/lib/libhugeleaf.so.$major"
+ln -sf "libhugeleaf.so.$major" "$to/lib/libhugeleaf.so"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/region/hugeleaf.pc.in \
+    >"$to/lib/pkgconfig/hugeleaf.pc"
+
+cat <<END
+hugeleaf $version is below $to
+next:
+  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+  cc program.c \$(pkg-config --cflags --libs hugeleaf) -Wl,-rpath,$prefix/lib
+or, without the shared library:
+  cc program.c -I$prefix/include $prefix/lib/libhugeleaf.a -lpthread -ldl -lm
+END
+if [ -z "${DESTDIR:-}" ] && [ "$prefix" = /usr/local ]; then
+    echo "and, once: ldconfig"
+fi

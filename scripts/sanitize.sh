@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# The tests of the library under AddressSanitizer and ThreadSanitizer. Needs a nightly compiler;
+# ThreadSanitizer also its component rust-src, because the standard library has to be built with it
+# (without that, every lock of the standard library looks like a race).
+#
+# usage: scripts/sanitize.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if ! rustc +nightly --version >/dev/null 2>&1; then
+    echo "not run: sanitizers: no nightly compiler"
+    exit 0
+fi
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+run() { # NAME FLAGS…
+    local name=$1
+    shift
+    echo "== $name"
+    RUSTFLAGS="-Zsanitizer=$name" RUSTDOCFLAGS="-Zsanitizer=$name" CARGO_TARGET_DIR="target/$name" \
+        cargo +nightly test --locked --package hugeleaf --lib --test memory --target "$host" "$@" </dev/null
+}
+
+run address
+if [ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then
+    run thread -Zbuild-std
+else
+    echo "not run: ThreadSanitizer: the component rust-src is not installed (rustup component add rust-src --toolchain nightly)"
+fi
