@@ -17,8 +17,12 @@ run() { # NAME FLAGS…
     local name=$1
     shift
     echo "== $name"
-    RUSTFLAGS="-Zsanitizer=$name" RUSTDOCFLAGS="-Zsanitizer=$name" CARGO_TARGET_DIR="target/$name" \
-        cargo +nightly test --locked --package hugeleaf --lib --test memory --target "$host" "$@" </dev/null
+    # Left to the ordinary runs: a child that is to end by SIGSEGV or within a limit on memory (the
+    # sanitizer takes the signal, and terabytes of addresses), and mlock, which it makes do nothing.
+    HUGELEAF_SANITIZED=1 RUSTFLAGS="-Zsanitizer=$name" CARGO_TARGET_DIR="target/$name" \
+        ASAN_OPTIONS=handle_segv=0:handle_sigbus=0 TSAN_OPTIONS=handle_segv=0:handle_sigbus=0 \
+        cargo +nightly test --locked --package hugeleaf --lib --test memory --target "$host" "$@" \
+        -- --skip a_limit_on_ --skip without_threads_ --skip children_change_ </dev/null
 }
 
 run address

@@ -77,7 +77,10 @@ fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
     let mut guard = HostGuard::lock(test)?;
     guard.set(&pool(size), &pages.to_string());
     if chosen(&pool(size)) != pages.to_string() {
-        not_run(test, &format!("needs {pages} pages of {size} of contiguous memory"));
+        not_run(
+            test,
+            &format!("needs {pages} pages of {size} of contiguous memory"),
+        );
         return None;
     }
     Some((guard, size))
@@ -100,7 +103,10 @@ fn json(args: &[&str]) -> (Value, i32) {
     let output = bench(&[args, &["--json"]].concat());
     let status = output.status.code().unwrap();
     let value = serde_json::from_str(&stdout(&output));
-    (value.unwrap_or_else(|e| panic!("{e}: {}", stderr(&output))), status)
+    (
+        value.unwrap_or_else(|e| panic!("{e}: {}", stderr(&output))),
+        status,
+    )
 }
 
 const SHORT: [&str; 7] = [
@@ -150,7 +156,10 @@ fn chase_writes_its_result_and_a_page() {
     let text = stdout(&output);
     assert!(text.starts_with("chase at 256K: base "), "{text}");
     let said = stderr(&output);
-    let written = said.lines().find_map(|l| l.strip_prefix("result: ")).unwrap();
+    let written = said
+        .lines()
+        .find_map(|l| l.strip_prefix("result: "))
+        .unwrap();
     assert!(written.starts_with("hugeleaf-bench-chase-"), "{said}");
     let result = std::fs::read_to_string(dir.path().join(written)).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["schema"], 1);
@@ -200,11 +209,17 @@ fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     let folder = "/sys/kernel/mm/transparent_hugepage/hugepages";
     let knob = PathBuf::from(format!("{folder}-{}kB/enabled", size.bytes().get() / 1024));
     let label = format!("thp:{size}");
-    let args = [&["chase", "--sizes", "4M", "--for", "20ms", "--rounds", "1"][..], &["--pages", &label]];
+    let args = [
+        &["chase", "--sizes", "4M", "--for", "20ms", "--rounds", "1"][..],
+        &["--pages", &label],
+    ];
     guard.set(&knob, "never");
     let output = bench(&args.concat());
     let said = refused(&output, 3, &[&label, "are off"]);
-    assert!(said.contains(&format!("echo madvise > {}", knob.display())), "{said}");
+    assert!(
+        said.contains(&format!("echo madvise > {}", knob.display())),
+        "{said}"
+    );
     guard.set(&knob, "madvise");
     let (result, status) = json(&args.concat());
     assert_eq!(status, 0);
@@ -246,7 +261,9 @@ fn a_pool_gives_what_it_has() {
     let label = format!("hugetlb:{size}");
     let (two, four) = (size.bytes().get() * 2, size.bytes().get() * 4);
     let sizes = format!("{two},{four}");
-    let args = ["chase", "--sizes", &sizes, "--for", "20ms", "--rounds", "1", "--pages", &label];
+    let args = [
+        "chase", "--sizes", &sizes, "--for", "20ms", "--rounds", "1", "--pages", &label,
+    ];
     let (result, status) = json(&args);
     assert_eq!(status, 1);
     let arm = arm(&result, &label);
@@ -261,7 +278,9 @@ fn a_pool_gives_what_it_has() {
 fn children_of(parent: u32) -> Vec<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+    text.split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect()
 }
 
 fn is_gone(pid: u32) -> bool {
@@ -279,7 +298,15 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
     let region = (size.bytes().get() * 16).to_string();
     let label = format!("hugetlb:{size}");
     let pages = format!("base,{label}");
-    let args = ["pagetables", "--processes", "3,1", "--region", &region, "--pages", &pages];
+    let args = [
+        "pagetables",
+        "--processes",
+        "3,1",
+        "--region",
+        &region,
+        "--pages",
+        &pages,
+    ];
     let (result, status) = json(&args);
     assert_eq!(status, 0);
     assert_eq!(result["experiment"]["name"], "pagetables");
@@ -293,7 +320,10 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
         assert_eq!(point["processes"], processes);
         let samples = point["samples"].as_array().unwrap();
         assert_eq!(samples.len(), processes);
-        assert!(samples.iter().all(|s| s.as_i64().unwrap() >= least), "{point}");
+        assert!(
+            samples.iter().all(|s| s.as_i64().unwrap() >= least),
+            "{point}"
+        );
         assert_eq!(point["verified"], true, "{point}");
         let times = point["attach"]["samples_seconds"].as_array().unwrap();
         assert_eq!(times.len(), processes);
@@ -314,7 +344,10 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
 fn a_region_that_pages_do_not_fit_is_told() {
     let huge = host().pmd_page.get();
     let Some(huge) = huge else {
-        return not_run("a_region_that_pages_do_not_fit", "needs transparent huge pages");
+        return not_run(
+            "a_region_that_pages_do_not_fit",
+            "needs transparent huge pages",
+        );
     };
     let base = host().base_page.bytes().get();
     let region = (huge.bytes().get() + base).to_string();
@@ -332,7 +365,15 @@ fn a_region_that_pages_do_not_fit_is_told() {
 
 /// Starts a run of many processes and waits until some are there.
 fn many(dir: &Path) -> (Running, Vec<u32>) {
-    let args = ["pagetables", "--processes", "200", "--region", "64M", "--pages", "base"];
+    let args = [
+        "pagetables",
+        "--processes",
+        "200",
+        "--region",
+        "64M",
+        "--pages",
+        "base",
+    ];
     let child = bench_in(dir, &args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -359,8 +400,20 @@ fn end_of(mut running: Running) -> Output {
         pipe.unwrap().read_to_end(&mut bytes).unwrap();
         bytes
     };
-    let out = read(running.0.stdout.as_mut().map(|p| p as &mut dyn std::io::Read));
-    let err = read(running.0.stderr.as_mut().map(|p| p as &mut dyn std::io::Read));
+    let out = read(
+        running
+            .0
+            .stdout
+            .as_mut()
+            .map(|p| p as &mut dyn std::io::Read),
+    );
+    let err = read(
+        running
+            .0
+            .stderr
+            .as_mut()
+            .map(|p| p as &mut dyn std::io::Read),
+    );
     Output {
         status,
         stdout: out,
@@ -409,7 +462,8 @@ fn a_process_that_is_killed_ends_the_run_with_its_name() {
 #[test]
 fn an_interrupted_chase_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["chase", "--sizes", "64K..256K", "--pages", "base", "--for", "10m", "--json"];
+    let sizes = ["chase", "--sizes", "64K", "--pages", "base", "--json"];
+    let args = [&sizes[..], &["--for", "10h", "--rounds", "6"]].concat();
     let child = bench_in(dir.path(), &args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -420,10 +474,16 @@ fn an_interrupted_chase_says_so() {
     let status = format!("/proc/{}/status", running.0.id());
     wait_until("signals are caught", || {
         let text = std::fs::read_to_string(&status).unwrap();
-        let caught = text.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap();
+        let caught = text
+            .lines()
+            .find_map(|l| l.strip_prefix("SigCgt:"))
+            .unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
     });
+    // A sample alone would take longer than anybody waits here: it ends in the midst of one.
     signal(running.0.id(), rustix::process::Signal::INT);
+    let mut running = running;
+    wait_until("it has ended", || running.0.try_wait().unwrap().is_some());
     let output = end_of(running);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     // Whether a first sample was there by then is chance; either is told.
@@ -446,20 +506,44 @@ fn bad_input_is_refused_in_two_lines() {
         (&["chase", "--pages", "2M!"], &["names no pages"]),
         (&["chase", "--rounds", "0"], &["number of rounds"]),
         (&["chase", "--for", "0"], &["is not a time"]),
-        (&["pagetables", "--processes", "0"], &["number of processes"]),
-        (&["pagetables", "--processes", "1,x"], &["number of processes"]),
-        (&["pagetables", "--region", "0"], &["no multiple of a base page"]),
-        (&["pagetables", "--region", "1000"], &["no multiple of a base page"]),
+        (
+            &["pagetables", "--processes", "0"],
+            &["number of processes"],
+        ),
+        (
+            &["pagetables", "--processes", "1,x"],
+            &["number of processes"],
+        ),
+        (
+            &["pagetables", "--region", "0"],
+            &["no multiple of a base page"],
+        ),
+        (
+            &["pagetables", "--region", "1000"],
+            &["no multiple of a base page"],
+        ),
         (&["chase", "--root", "/nonexistent"], &["--root"]),
         (&["nothing"], &["nothing"]),
     ] {
         refused(&bench(args), 2, words);
     }
     for (args, words) in [
-        (&["chase", "--sizes", "64T"][..], &["64T", "half of what is available"][..]),
-        (&["chase", "--html", "/nonexistent/page.html"], &["/nonexistent/page.html"]),
-        (&["pagetables", "--region", "64T"], &["half of what is available"]),
-        (&["chase", "--pages", "thp:8M", "--sizes", "64K"], &["thp:8M", "next: hugeleaf status"]),
+        (
+            &["chase", "--sizes", "64T"][..],
+            &["64T", "half of what is available"][..],
+        ),
+        (
+            &["chase", "--html", "/nonexistent/page.html"],
+            &["/nonexistent/page.html"],
+        ),
+        (
+            &["pagetables", "--region", "64T"],
+            &["half of what is available"],
+        ),
+        (
+            &["chase", "--pages", "thp:8M", "--sizes", "64K"],
+            &["thp:8M", "next: hugeleaf status"],
+        ),
     ] {
         refused(&bench(args), 3, words);
     }
@@ -468,10 +552,18 @@ fn bad_input_is_refused_in_two_lines() {
 /// What the processes are started with is nothing for a person to type, and says so.
 #[test]
 fn the_processes_of_pagetables_cannot_be_started_by_hand() {
-    refused(&hugeleaf(&["bench-attacher"]).output().unwrap(), 2, &["not by hand"]);
+    refused(
+        &hugeleaf(&["bench-attacher"]).output().unwrap(),
+        2,
+        &["not by hand"],
+    );
     let output = hugeleaf(&["bench-attacher", "1", "fds;"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
-    assert!(stderr(&output).contains("parent 1 has gone"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("parent 1 has gone"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 /// The reference names every flag of both workloads, and none that is gone.
@@ -483,9 +575,17 @@ fn the_reference_knows_every_flag() {
         let start = format!("`hugeleaf bench {workload}");
         let section = text.split("\n## ").find(|s| s.starts_with(&start)).unwrap();
         let help = good(&bench(&[workload, "--help"]));
-        for flag in ["--sizes", "--processes", "--region", "--pages", "--for", "--rounds", "--seed",
-            "--output", "--html"]
-        {
+        for flag in [
+            "--sizes",
+            "--processes",
+            "--region",
+            "--pages",
+            "--for",
+            "--rounds",
+            "--seed",
+            "--output",
+            "--html",
+        ] {
             let named = section.contains(&format!("`{flag}"));
             assert_eq!(named, help.contains(flag), "{workload} {flag}");
         }

@@ -16,9 +16,10 @@ pub struct Extent {
     /// Where those pages come from.
     pub kind: PageKind,
     /// How much of it is in memory now; less than all only where the kernel has swapped it out or
-    /// taken zeroes back (THP's `shrink_underused`).
+    /// taken zeroes back (THP's `shrink_underused`), or another process that shares it has punched
+    /// a hole.
     pub resident: Bytes,
-    /// Why it is not on what was asked for; `None` where it is.
+    /// Why it is not on what was asked for; `None` where it is, or on larger pages than that.
     pub why: Option<Why>,
 }
 
@@ -105,17 +106,7 @@ impl Why {
                 wanted,
                 got,
                 limited_by,
-            } => match limited_by.starts_with("cgroup") {
-                true => format!(
-                    "raise the limit of {limited_by} by {}",
-                    missing(*wanted, *got).of(*size)
-                ),
-                false => format!(
-                    "echo +{} > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
-                    missing(*wanted, *got),
-                    size.bytes().get() / 1024
-                ),
-            },
+            } => add_pages(*size, missing(*wanted, *got), limited_by),
             Why::NotContiguous { .. } => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
             Why::ThpOff => "hugeleaf status    # says which setting it is".to_owned(),
             // The two kinds of knob have two words for the same.
@@ -127,6 +118,23 @@ impl Why {
             Why::Split { .. } => "hugeleaf promote PID".to_owned(),
             Why::Attached => "ask the process that made it".to_owned(),
         }
+    }
+}
+
+/// What gets so many pages more.
+fn add_pages(size: PageSize, missing: Pages, limited_by: &str) -> String {
+    let file = format!(
+        "hugepages/hugepages-{}kB/nr_hugepages",
+        size.bytes().get() / 1024
+    );
+    match limited_by {
+        "nodes" => format!(
+            "echo +{missing} > /sys/devices/system/node/nodeN/{file}    # N: a node of the policy"
+        ),
+        by if by.starts_with("cgroup") => {
+            format!("raise the limit of {by} by {}", missing.of(size))
+        }
+        _ => format!("echo +{missing} > /sys/kernel/mm/{file}"),
     }
 }
 
@@ -156,5 +164,30 @@ impl fmt::Display for Why {
             Why::Split { size } => write!(f, "its {size} pages were split since"),
             Why::Attached => f.write_str("as the process that made it got it"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_fits_what_limits() {
+        let next = |limited_by: &str| {
+            let why = Why::PoolShort {
+                size: "2M".parse().unwrap(),
+                wanted: Pages(12),
+                got: Pages(5),
+                limited_by: limited_by.to_owned(),
+            };
+            why.next()
+        };
+        let file = "hugepages/hugepages-2048kB/nr_hugepages";
+        assert_eq!(next("pool"), format!("echo +7 > /sys/kernel/mm/{file}"));
+        assert_eq!(
+            next("cgroup /db"),
+            "raise the limit of cgroup /db by 14M".to_owned()
+        );
+        assert!(next("nodes").starts_with("echo +7 > /sys/devices/system/node/nodeN/"));
     }
 }

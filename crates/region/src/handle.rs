@@ -6,7 +6,9 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-use hugeleaf_sys::{Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space};
+use hugeleaf_sys::{
+    Advice, Errno, Memory, MemoryFile, RealKernel, Reserve, Sharing, Space, SysError,
+};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Range};
 
 use crate::error::MemoryError;
@@ -137,7 +139,10 @@ impl Handle {
     /// Those of sendmsg(2).
     pub fn send(&self, socket: &UnixStream) -> Result<(), MemoryError> {
         let files: Vec<&MemoryFile> = self.files.iter().collect();
-        Ok(Memory::new().send_files(socket, self.text.as_bytes(), &files)?)
+        let memory = Memory::new();
+        Ok(again(|| {
+            memory.send_files(socket, self.text.as_bytes(), &files)
+        })?)
     }
 
     /// Receives what [`Handle::send`] sent.
@@ -146,7 +151,8 @@ impl Handle {
     /// [`MemoryError::BadHandle`] where the other side has gone or sent something else; those of
     /// recvmsg(2).
     pub fn receive(socket: &UnixStream) -> Result<Handle, MemoryError> {
-        let (text, files) = Memory::new().receive_files(socket, LONGEST)?;
+        let memory = Memory::new();
+        let (text, files) = again(|| memory.receive_files(socket, LONGEST))?;
         if text.is_empty() {
             return Err(bad("the other side has gone"));
         }
@@ -156,7 +162,8 @@ impl Handle {
 
     /// Lets children that this process starts from now on inherit the descriptors, and returns one
     /// line for an environment variable or an argument of theirs. This handle must live until
-    /// they have started.
+    /// they have started. Any program that is started meanwhile inherits them too, and the memory
+    /// stays until the last one has closed them.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -195,6 +202,16 @@ impl Handle {
             text: text.replace(';', "\n"),
             files,
         })
+    }
+}
+
+/// Once more where a signal came in between and nothing was done (signal(7)).
+fn again<T>(mut call: impl FnMut() -> Result<T, SysError>) -> Result<T, SysError> {
+    loop {
+        match call() {
+            Err(error) if error.errno == Errno::INTR => {}
+            done => return done,
+        }
     }
 }
 
@@ -312,7 +329,7 @@ fn map_piece(
         // Without it some kernels map base pages of what is a huge page elsewhere. No matter if not.
         let _ = space.advise(range, Advice::HugePage);
     }
-    populate::fill_one(space, range)?;
+    populate::fill_here(space, range, *page)?;
     let step = Step {
         size: *page,
         kind: *kind,

@@ -11,9 +11,10 @@ use crate::error::MemoryError;
 use crate::room::Room;
 use crate::thp;
 
-/// How much all threads together have under way: small enough for a progress bar and for the watch
-/// over the host's memory, large enough that the calls do not count.
-const UNDER_WAY: Bytes = Bytes::from_mib(32);
+/// How much all threads together have under way. The kernel holds the lock of the address space for
+/// the length of a call, and every mmap(2) of the process waits for it, that of a new thread's stack
+/// too; so it is little, and still enough that the calls do not count.
+const UNDER_WAY: Bytes = Bytes::from_mib(8);
 /// How often the host is asked whether it still has room.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often EAGAIN and EINTR are taken for "try again".
@@ -280,8 +281,14 @@ impl Work<'_> {
     }
 }
 
-/// Fills one stretch of addresses, in one call where the kernel has it so.
-pub(crate) fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
+/// Fills a stretch of addresses on this thread; `page` is the size of its pages.
+pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
+    let step = PageSize::new(UNDER_WAY).map_or(page, |step| step.max(page));
+    part.chunks(step)
+        .try_for_each(|chunk| fill_one(space, chunk))
+}
+
+fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
     let mut tries = 0;
     loop {
         match space.advise(chunk, Advice::PopulateWrite) {
@@ -293,5 +300,41 @@ pub(crate) fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
             }
             Err(e) => return Err(Stopped::Failed(e)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_filled_again_is_no_progress() {
+        let mut told = Vec::new();
+        let mut progress = |done, of| told.push((done, of));
+        let total = Bytes::from_mib(9);
+        let mut filler = Filler::new(Some(0), total, &mut progress);
+        for filled in [5, 2, 4, 9] {
+            filler.tell(Bytes::from_mib(filled));
+        }
+        let expected = [5, 5, 5, 9].map(|filled| (Bytes::from_mib(filled), total));
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn all_threads_together_have_little_under_way() {
+        let page: PageSize = "4K".parse().unwrap();
+        let step = |threads| Filler::new(Some(threads), Bytes::ZERO, &mut |_, _| {}).step(page);
+        for threads in [1, 2, 3, 7, 64, 1000, usize::MAX] {
+            let each = step(threads);
+            let count = u64::try_from(threads).unwrap();
+            let all = each.bytes().get().saturating_mul(count);
+            assert!(all <= UNDER_WAY.get() || each == page, "{threads}: {each}");
+        }
+        let huge: PageSize = "1G".parse().unwrap();
+        let mut none = |_, _| {};
+        assert_eq!(
+            Filler::new(Some(2), Bytes::ZERO, &mut none).step(huge),
+            huge
+        );
     }
 }

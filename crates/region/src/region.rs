@@ -239,7 +239,7 @@ impl Region {
             return Ok(map);
         }
         // What cannot be mapped is told as not resident.
-        let _ = populate::fill_one(&self.space, piece.range);
+        let _ = populate::fill_here(&self.space, piece.range, piece.step.size);
         Ok(thp::look(piece.range)?)
     }
 

@@ -66,7 +66,7 @@ pub fn chase_html(result: &ChaseResult) -> String {
 
 /// The page of `bench pagetables`.
 pub fn pagetables_html(result: &PageTablesResult) -> String {
-    let lines = |value: fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>)| -> Vec<Curve> {
+    let lines = |value: Value| -> Vec<Curve> {
         let arms = result.arms.iter().filter(|arm| !arm.points.is_empty());
         arms.map(|arm| Curve {
             name: arm.label.clone(),
@@ -125,7 +125,10 @@ pub fn pagetables_html(result: &PageTablesResult) -> String {
     )
 }
 
-fn point(of: &PageTablesPoint, value: fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>)) -> Point {
+/// What is drawn of a point: a value, and its interval where it has one.
+type Value = fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>);
+
+fn point(of: &PageTablesPoint, value: Value) -> Point {
     let (y, ends) = value(of);
     Point {
         x: f64::from(u32::try_from(of.processes).unwrap_or(u32::MAX)),

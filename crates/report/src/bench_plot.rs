@@ -42,14 +42,14 @@ pub(crate) struct Axes<'a> {
     pub(crate) y_label: &'a dyn Fn(f64) -> String,
 }
 
-// Okabe and Ito's colours, made a little darker or lighter so that all stand off from white and from
-// black; told apart also by people who do not see red or green. Shapes and names differ too.
+// After Okabe and Ito, made a little darker or lighter so that all stand off from white and from black;
+// told apart also by people who do not see red or green. Shapes and names differ too.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(217, 119, 6),
     RGBColor(59, 130, 246),
     RGBColor(0, 158, 115),
     RGBColor(204, 105, 167),
-    RGBColor(70, 170, 220),
+    RGBColor(125, 125, 125),
     RGBColor(213, 80, 20),
 ];
 
@@ -112,7 +112,8 @@ pub(crate) fn curves(curves: &[Curve], axes: &Axes<'_>) -> Result<String, String
                 names.push((chart.backend_coord(&at(last)), curve.name.clone(), colour));
             }
         }
-        name(area, names)
+        let edge = chart.plotting_area().get_pixel_range().0.end;
+        name(area, names, edge)
     })
 }
 
@@ -151,29 +152,32 @@ fn mark(
     .map_err(|e| e.to_string())
 }
 
-/// Writes each curve's name beside its end, moved apart where two would stand in one place.
-fn name(
-    area: &crate::prove_html::Area<'_>,
-    mut names: Vec<((i32, i32), String, RGBColor)>,
-) -> Result<(), String> {
+/// The end of a curve, its name, its colour.
+type Name = ((i32, i32), String, RGBColor);
+
+/// Writes each curve's name at the right edge, level with its end, moved apart where two would stand
+/// in one place; a thin line leads there from the end.
+fn name(area: &crate::prove_html::Area<'_>, mut names: Vec<Name>, edge: i32) -> Result<(), String> {
     names.sort_by_key(|((_, y), _, _)| *y);
-    // Those that are too close are spread around their middle: from the top down, then up again.
-    for at in 1..names.len() {
-        let least = names[at - 1].0.1 + NAME_HEIGHT;
-        names[at].0.1 = names[at].0.1.max(least);
+    let mut levels: Vec<i32> = names.iter().map(|((_, y), _, _)| *y).collect();
+    // From the top down; then up again, where that led past the bottom.
+    for at in 1..levels.len() {
+        levels[at] = levels[at].max(levels[at - 1] + NAME_HEIGHT);
     }
-    let bottom = area.dim_in_pixel().1;
-    let mut floor = i32::try_from(bottom).unwrap_or(i32::MAX) - 48;
-    for ((_, y), _, _) in names.iter_mut().rev() {
-        *y = (*y).min(floor);
-        floor = *y - NAME_HEIGHT;
+    let bottom = i32::try_from(area.dim_in_pixel().1).unwrap_or(i32::MAX);
+    let mut floor = bottom - 48;
+    for level in levels.iter_mut().rev() {
+        *level = (*level).min(floor);
+        floor = *level - NAME_HEIGHT;
     }
-    for ((x, y), text, colour) in names {
+    for ((end, text, colour), level) in names.into_iter().zip(levels) {
+        let lead = vec![end, (edge, end.1), (edge + 8, level)];
         let style = ("sans-serif", 14)
             .into_font()
             .color(&colour)
             .pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(text, (x + 12, y), style))
+        area.draw(&PathElement::new(lead, colour.mix(0.5)))
+            .and_then(|()| area.draw(&Text::new(text, (edge + 12, level), style)))
             .map_err(|e| e.to_string())?;
     }
     Ok(())

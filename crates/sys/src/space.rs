@@ -299,8 +299,8 @@ impl Space {
         )
         .map(|_| ())
         .map_err(|errno| {
-            // Whether a mapping that fails leaves a gap differs between kernels. Nobody else may
-            // get addresses that are given back with the rest.
+            // Whether a mapping that fails leaves a gap differs between kernels (6.18: it does).
+            // Nobody else may get addresses that are given back with the rest.
             let flags = NOTHING | libc::MAP_FIXED_NOREPLACE;
             let _ = mmap_at(part.start(), part.len(), NO_ACCESS, flags);
             fail(errno)

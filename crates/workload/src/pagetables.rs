@@ -114,7 +114,7 @@ pub struct Attachers {
 impl Attachers {
     /// Nobody yet. `program` is what runs [`serve_attacher`]; to its arguments are added this
     /// process's id and the line of `Handle::inheritable`. The thread that calls
-    /// [`Attachers::add`] has to live as long as this: the kernel ends children with it.
+    /// [`Attachers::grow_to`] has to live as long as this: the kernel ends children with it.
     ///
     /// # Errors
     /// Those of pipe(2).

@@ -386,6 +386,10 @@ impl<'a> Engine<'a> {
             if elapsed >= self.sample {
                 break elapsed;
             }
+            // A part of a sample is none: the round is left without it.
+            if self.stopped() {
+                return;
+            }
         };
         #[allow(clippy::cast_precision_loss)]
         let nanoseconds = elapsed.as_secs_f64() * 1e9 / hops as f64;

@@ -28,8 +28,8 @@ use crate::steps::{Step, Steps};
 use crate::thp;
 
 /// How much is filled or given back by one call: others who need the address space or the file for
-/// themselves wait no longer than that takes.
-const CHUNK: Bytes = Bytes::from_mib(32);
+/// themselves (to map something, to start a thread) wait no longer than that takes.
+const CHUNK: Bytes = Bytes::from_mib(8);
 /// How often EAGAIN is taken for "try again".
 const TRIES: u32 = 16;
 

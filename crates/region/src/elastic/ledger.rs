@@ -479,3 +479,104 @@ impl Locked<'_> {
         self.put(at::PROCESS + usize::from(slot) * at::PROCESS_WORDS, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::Reason;
+    use super::*;
+    use hugeleaf_sys::{Kernel, RealKernel};
+
+    fn ledger() -> Ledger {
+        let base = RealKernel::new().base_page();
+        let shape = Shape {
+            granule: base,
+            granules: 100,
+        };
+        let target = shape.bytes(100);
+        Ledger::create(&Memory::new(), shape, target, base)
+            .unwrap()
+            .0
+    }
+
+    fn held() -> Entry {
+        Entry {
+            state: State::Held,
+            step: 1,
+            component: 3,
+            owner: 9,
+            reason: Reason::None,
+            stamp: 1,
+        }
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_process_is_taken_over_and_all_is_counted_again() {
+        let ledger = ledger();
+        ledger.lock().unwrap().set(5, held());
+        assert_eq!((ledger.held(), ledger.on_step(1)), (1, 1));
+        // A process that is not there has the lock, and has died between a word and its counters.
+        let entry = ledger.word(at::ENTRY + 6);
+        entry.store(held().to_word(), Ordering::Relaxed);
+        for holder in [77, u16::MAX] {
+            let word = held_by(holder, 3 << 32);
+            ledger.word(at::LOCK).store(word, Ordering::Relaxed);
+            let locked = ledger.lock().unwrap();
+            assert_eq!((locked.held(), locked.on_step(1)), (2, 2));
+            drop(locked);
+            assert_eq!(holder_of(ledger.get(at::LOCK)), None);
+        }
+    }
+
+    #[test]
+    fn counters_follow_each_change() {
+        let ledger = ledger();
+        let locked = ledger.lock().unwrap();
+        let returning = Entry {
+            state: State::Returning,
+            ..held()
+        };
+        let unclean = Entry {
+            state: State::Unclean,
+            ..held().freed()
+        };
+        for (entry, told) in [
+            (held(), (1, 0, 1)),
+            (returning, (1, 0, 0)),
+            (unclean, (0, 1, 0)),
+            (held().freed(), (0, 0, 0)),
+        ] {
+            locked.set(7, entry);
+            let counted = (locked.held(), locked.unclean(), locked.on_step(1));
+            assert_eq!(counted, told, "{entry:?}");
+            locked.count_again();
+            let again = (locked.held(), locked.unclean(), locked.on_step(1));
+            assert_eq!(again, told, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn places_exclude_each_other() {
+        let base = RealKernel::new().base_page();
+        let shape = Shape {
+            granule: base,
+            granules: 1,
+        };
+        let memory = Memory::new();
+        let (one, file) = Ledger::create(&memory, shape, shape.bytes(1), base).unwrap();
+        let two = Ledger::attach(&memory, &file, shape, base).unwrap();
+        assert_ne!(one.slot, two.slot);
+        let counter = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for ledger in [&one, &two, &one, &two] {
+                let counter = &counter;
+                scope.spawn(move || {
+                    for _ in 0..5000 {
+                        let _locked = ledger.lock().unwrap();
+                        *counter.try_lock().unwrap() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.into_inner().unwrap(), 20_000);
+    }
+}

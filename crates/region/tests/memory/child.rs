@@ -42,7 +42,8 @@ pub struct Part {
 
 impl Part {
     pub fn start(part: &str, words: &[&str]) -> Part {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        // By this name also where the file has been built anew since.
+        let mut child = Command::new("/proc/self/exe")
             .args(["--exact", "child::plays_its_part", "--nocapture"])
             .env(MARK, [&[part][..], words].concat().join(" "))
             .stdin(Stdio::piped())

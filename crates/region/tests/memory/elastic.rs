@@ -149,6 +149,9 @@ fn shared_memory_is_on_transparent_huge_pages_or_says_why() {
         assert_eq!(extent.resident, extent.range.len());
     }
     let other = Elastic::attach(&elastic.handle().unwrap()).unwrap();
+    for (here, there) in extents.iter().zip(other.extents().unwrap()) {
+        assert_eq!((here.kind, here.resident), (there.kind, there.resident));
+    }
     taken.iter().for_each(|g| assert_written(&other, *g, 3));
     elastic.give_back(cache, &taken[1..]).unwrap();
     assert!(other.address(taken[1]).is_err());
@@ -405,6 +408,37 @@ fn what_is_not_held_cannot_be_given_back() {
     all_there("after all of this");
     assert_eq!(elastic.give_back(one, &[]), Ok(()));
     assert_eq!(elastic.take_many(one, 0), Ok(Vec::new()));
+}
+
+#[test]
+fn all_threads_take_and_give_back_at_once() {
+    let test = "all_threads_take_and_give_back_at_once";
+    let Some((_guard, size)) = HostGuard::with_pool(test, 5) else {
+        return;
+    };
+    let before = pool(size);
+    // On both rungs: mappings change under the others.
+    let elastic = Elastic::new(&asked(pages(size, 9), &format!("hugetlb:{size}"))).unwrap();
+    let cache = elastic.component("cache", true).unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let elastic = &elastic;
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let taken = elastic.take_many(cache, 1 + round % 3).unwrap();
+                    taken.iter().for_each(|g| assert_zeroed(elastic, *g));
+                    taken.iter().for_each(|g| write_all(elastic, *g, seed));
+                    if round % 10 == 0 {
+                        elastic.extents().unwrap();
+                    }
+                    taken.iter().for_each(|g| assert_written(elastic, *g, seed));
+                    elastic.give_back(cache, &taken).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(elastic.held(), Bytes::ZERO);
+    assert_eq!(pool(size), before);
 }
 
 /// Counts calls.

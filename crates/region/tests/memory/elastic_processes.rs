@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hugeleaf::{
     Component, Elastic, ElasticError, Gate, Granule, Handle, Memory, MemoryCall, PageSize,
+    Recovered,
 };
 use hugeleaf_sys::Errno;
 
@@ -224,6 +225,12 @@ fn a_process_killed_at_any_call_leaves_what_can_be_recovered() {
         let through = part.next_line().is_some();
         part.wait();
         elastic.recover().unwrap();
+        let rest = elastic.recover().unwrap();
+        assert_eq!(
+            rest,
+            Recovered::default(),
+            "call {at}: a second one finds more"
+        );
         let info = elastic.info().unwrap();
         assert_eq!(info.processes, 1, "call {at}");
         assert_eq!((info.held, in_use(size)), (pages(size, 2), 2), "call {at}");

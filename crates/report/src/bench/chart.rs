@@ -11,8 +11,8 @@ pub(super) struct Series {
 }
 
 const ROWS: usize = 14;
-/// Columns of text a point takes.
-const STEP: usize = 5;
+/// Columns of text a point takes at least: its label.
+const LABEL: usize = 5;
 
 /// Draws; `labels` stand below the columns. Empty where there is nothing to draw. Where two points
 /// fall together, the letter of the later series is shown, beside the earlier one.
@@ -33,11 +33,13 @@ pub(super) fn draw(series: &[Series], labels: &[String], width: usize) -> String
     let (bottom, top) = ((low * 0.95).ln(), (high * 1.05).ln());
     let row_of = |v: f64| ((v.ln() - bottom) / (top - bottom) * (ROWS - 1) as f64).round() as usize;
     let axis = 7;
-    let fits = (width.saturating_sub(axis + 2) / STEP).max(2);
+    // A blank between the letters of neighbours.
+    let step = LABEL.max(series.len() + 1);
+    let fits = (width.saturating_sub(axis + 2) / step).max(2);
     // Too many columns: every second one, or third.
     let every = labels.len().div_ceil(fits).max(1);
     let shown: Vec<usize> = (0..labels.len()).step_by(every).collect();
-    let mut grid = vec![vec![' '; shown.len() * STEP]; ROWS];
+    let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
     for one in series {
         for (column, at) in shown.iter().enumerate() {
             let Some(value) = one.values.get(*at).copied().flatten() else {
@@ -47,7 +49,7 @@ pub(super) fn draw(series: &[Series], labels: &[String], width: usize) -> String
                 continue;
             }
             let row = &mut grid[row_of(value).min(ROWS - 1)];
-            let cells = &mut row[column * STEP..(column + 1) * STEP];
+            let cells = &mut row[column * step..(column + 1) * step];
             if let Some(free) = cells.iter_mut().find(|c| **c == ' ') {
                 *free = one.letter;
             }
@@ -67,11 +69,11 @@ pub(super) fn draw(series: &[Series], labels: &[String], width: usize) -> String
     out.push_str(&format!(
         "{:>axis$} └{}\n",
         "",
-        "─".repeat(shown.len() * STEP)
+        "─".repeat(shown.len() * step)
     ));
     let below: String = shown
         .iter()
-        .map(|at| format!("{:<STEP$}", labels[*at]))
+        .map(|at| format!("{:<step$}", labels[*at]))
         .collect();
     out.push_str(format!("{:>axis$}  {below}", "").trim_end());
     out.push('\n');

@@ -12,19 +12,7 @@ pub fn chase_text(result: &ChaseResult, look: Look) -> String {
     let mut out = look.paint(&look.wrap("", &chase_headline(result)), Paint::Bold);
     out.push_str(&look.wrap("", &chase_meaning(result)));
     out.push('\n');
-    let arms = measured(result);
-    let heads = arms
-        .iter()
-        .map(|arm| (arm.label.to_uppercase(), Align::Left));
-    let heads: Vec<(String, Align)> = [("WORKING SET".to_owned(), Align::Left)]
-        .into_iter()
-        .chain(heads)
-        .collect();
-    let mut table = Table::new(&heads);
-    for row in chase_rows(result) {
-        table.row(row);
-    }
-    out.push_str(&table.render_as(look));
+    out.push_str(&table(result, look));
     out.push('\n');
     out.push_str(&chart(result, look));
     out.push_str(&not_had_text(&not_had(result), look));
@@ -87,7 +75,7 @@ pub fn chase_meaning(result: &ChaseResult) -> String {
     let sure = sure.trim_end_matches('0').trim_end_matches('.');
     let interval = match rounds {
         0..6 => "too few rounds for an interval".to_owned(),
-        _ => format!("in brackets the {sure} % interval"),
+        _ => format!("with its {sure} % interval"),
     };
     format!(
         "dependent random reads, ns a read (lower is better): the median of {rounds} rounds, \
@@ -95,15 +83,55 @@ pub fn chase_meaning(result: &ChaseResult) -> String {
     )
 }
 
-/// A row a working set: its size, and each measured arm. `-` is not had, `?` not seen to be on the
-/// pages of the arm.
+/// The table, with as much about intervals as the screen has room for.
+fn table(result: &ChaseResult, look: Look) -> String {
+    let heads = measured(result).into_iter();
+    let heads = heads.map(|arm| (arm.label.to_uppercase(), Align::Right));
+    let heads: Vec<(String, Align)> = [("WORKING SET".to_owned(), Align::Left)]
+        .into_iter()
+        .chain(heads)
+        .collect();
+    let widths = [Cells::Ends, Cells::HalfWidth, Cells::Median];
+    let draw = |cells: Cells| {
+        let mut table = Table::new(&heads);
+        for row in rows(result, cells) {
+            table.row(row);
+        }
+        table
+    };
+    // The heading of a table that has to be cut is cut too; one that fits is the same at any width.
+    let fits = |table: &Table| {
+        let lines = table.render(usize::MAX);
+        lines.lines().all(|line| line.chars().count() <= look.width)
+    };
+    let found = widths.into_iter().map(draw).find(fits);
+    found.unwrap_or_else(|| draw(Cells::Median)).render_as(look)
+}
+
+/// How much a cell says.
+#[derive(Clone, Copy)]
+enum Cells {
+    /// `312 [309, 318]`.
+    Ends,
+    /// `312 ±1 %`: half the interval.
+    HalfWidth,
+    /// `312`.
+    Median,
+}
+
+/// A row a working set: its size, and each measured arm with its interval. `-` is not had, `?` not
+/// seen to be on the pages of the arm.
 pub fn chase_rows(result: &ChaseResult) -> Vec<Vec<String>> {
+    rows(result, Cells::Ends)
+}
+
+fn rows(result: &ChaseResult, cells: Cells) -> Vec<Vec<String>> {
     let arms = measured(result);
     let cell = |arm: &&ChaseArm, size: u64| match at(arm, size) {
         None => "-".to_owned(),
         Some(point) => {
             let mark = if point.verified { "" } else { " ?" };
-            format!("{}{mark}", spread(&point.spread))
+            format!("{}{mark}", value(point, cells))
         }
     };
     let row = |size: u64| {
@@ -113,18 +141,45 @@ pub fn chase_rows(result: &ChaseResult) -> Vec<Vec<String>> {
     working_sets(result).into_iter().map(row).collect()
 }
 
-const LETTERS: [char; 8] = ['b', 't', 'h', 'g', 'v', 'w', 'x', 'y'];
+fn value(point: &ChasePoint, cells: Cells) -> String {
+    let s = &point.spread;
+    match (cells, s.low.zip(s.high)) {
+        (Cells::Ends, _) => spread(s),
+        (Cells::HalfWidth, Some((low, high))) => {
+            let part = (high - low) / 2.0 / s.median * 100.0;
+            format!("{} ±{part:.0} %", short(s.median))
+        }
+        _ => short(s.median),
+    }
+}
+
+/// A letter for each arm: b is base, t and the next transparent, h and the next from pools.
+fn letters(arms: &[&ChaseArm]) -> Vec<char> {
+    let mut taken: Vec<char> = Vec::new();
+    for arm in arms {
+        let mut choice = match arm.kind.as_str() {
+            "base" => "b",
+            "thp" => "tuvwxyz",
+            _ => "hijklmn",
+        }
+        .chars();
+        let letter = choice.find(|letter| !taken.contains(letter));
+        taken.push(letter.unwrap_or('*'));
+    }
+    taken
+}
 
 fn chart(result: &ChaseResult, look: Look) -> String {
     let (arms, sizes) = (measured(result), working_sets(result));
     if sizes.len() < 2 {
         return String::new();
     }
+    let letters = letters(&arms);
     let series: Vec<Series> = arms
         .iter()
-        .zip(LETTERS)
+        .zip(&letters)
         .map(|(arm, letter)| Series {
-            letter,
+            letter: *letter,
             values: sizes
                 .iter()
                 .map(|size| at(arm, *size).map(|p| p.spread.median))
@@ -135,7 +190,7 @@ fn chart(result: &ChaseResult, look: Look) -> String {
     let drawn = draw(&series, &labels, look.width);
     let keys: Vec<String> = arms
         .iter()
-        .zip(LETTERS)
+        .zip(&letters)
         .map(|(arm, letter)| format!("{letter} {}", arm.label))
         .collect();
     let key = look.wrap(
@@ -244,12 +299,12 @@ mod tests {
     fn the_screen_to_the_letter() {
         let expected = "\
 chase at 1G: base 312 ns; thp:2M 208 ns, ×0.67 [0.65, 0.68]
-dependent random reads, ns a read (lower is better): the median of 9 rounds, in brackets the 95 %
-interval; × is over base pages in the same rounds
+dependent random reads, ns a read (lower is better): the median of 9 rounds, with its 95 % interval;
+× is over base pages in the same rounds
 
-WORKING SET  BASE               THP:2M
+WORKING SET               BASE             THP:2M
 64K          1.93 [1.89, 1.97]  1.92 [1.88, 1.96]
-1G           312 [306, 318]     208 [204, 212] ?
+1G              312 [306, 318]   208 [204, 212] ?
 ";
         let text = chase_text(&example(), Look::plain(100));
         assert!(text.starts_with(expected), "{text}");
@@ -264,6 +319,20 @@ note  thp:2M at 1G: 2M of 4M were not on thp:2M
 ";
         assert!(text.ends_with(rest), "{text}");
         assert!(text.contains("b base, t thp:2M\n"), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_shorter() {
+        let row = |width| {
+            let text = chase_text(&example(), Look::plain(width));
+            let line = text.lines().find(|line| line.starts_with("1G "));
+            line.unwrap()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(row(48), "1G 312 ±2 % 208 ±2 % ?");
+        assert_eq!(row(30), "1G 312 208 ?");
     }
 
     #[test]

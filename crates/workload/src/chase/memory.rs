@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf::{Ladder, Memory, MemoryError, Region, RegionOptions, Why};
-use hugeleaf_host::Host;
+use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::{Advice, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -117,11 +117,11 @@ impl fmt::Display for PageArm {
 /// Memory of this process on pages of one size and kind, populated; given back when dropped.
 #[derive(Debug)]
 pub struct ChaseMemory {
-    held: Held,
+    kept: Kept,
 }
 
 #[derive(Debug)]
-enum Held {
+enum Kept {
     Region(Region),
     /// Mappings that hold no whole block of a larger page than the one asked for.
     Pieces(Space),
@@ -142,7 +142,7 @@ impl ChaseMemory {
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
         let region = Region::new(&RegionOptions::new(length, ladder))?;
         Ok(ChaseMemory {
-            held: Held::Region(region),
+            kept: Kept::Region(region),
         })
     }
 
@@ -165,45 +165,45 @@ impl ChaseMemory {
         space.advise(range, Advice::HugePage)?;
         space.advise(range, Advice::PopulateWrite)?;
         Ok(ChaseMemory {
-            held: Held::Pieces(space),
+            kept: Kept::Pieces(space),
         })
     }
 
     /// Its addresses.
     pub const fn range(&self) -> Range {
-        match &self.held {
-            Held::Region(region) => region.range(),
-            Held::Pieces(space) => space.range(),
+        match &self.kept {
+            Kept::Region(region) => region.range(),
+            Kept::Pieces(space) => space.range(),
         }
     }
 
-    /// The first `length` bytes by the pages that they are on, read back now: size, kind, bytes.
-    /// `None` where this process cannot tell (transparent huge pages below the full size).
+    /// The first `length` bytes by the pages that they are on, read back now. `None` where this
+    /// process cannot tell (transparent huge pages below the full size).
     ///
     /// # Errors
     /// Those of reading the page map.
-    pub fn pages(
-        &self,
-        length: Bytes,
-    ) -> Result<Option<Vec<(PageSize, PageKind, Bytes)>>, MemoryError> {
-        let Held::Region(region) = &self.held else {
+    pub fn pages(&self, length: Bytes) -> Result<Option<Vec<Held>>, MemoryError> {
+        let Kept::Region(region) = &self.kept else {
             return Ok(None);
         };
+        let mut table = Vec::new();
         let start = region.range().start();
         let Ok(first) = Range::new(start, start.saturating_add(length.get())) else {
-            return Ok(Some(Vec::new()));
+            return Ok(Some(table));
         };
-        let extents = region.extents()?;
-        let inside = extents.iter().filter_map(|extent| {
-            let part = extent.range.intersect(first)?;
-            Some((extent.page, extent.kind, part.len()))
-        });
-        Ok(Some(inside.collect()))
+        for extent in region.extents()? {
+            if let Some(part) = extent.range.intersect(first) {
+                // What is not in memory is on no page.
+                let bytes = part.len().min(extent.resident);
+                Held::add(&mut table, extent.page, extent.kind, bytes);
+            }
+        }
+        Ok(Some(table))
     }
 
     /// Why some of it is not on the pages that it was asked for, where that is known.
     pub fn why(&self) -> Option<Why> {
-        let Held::Region(region) = &self.held else {
+        let Kept::Region(region) = &self.kept else {
             return None;
         };
         let extents = region.extents().ok()?;
@@ -315,7 +315,12 @@ mod tests {
         let memory = ChaseMemory::take(PageArm::base(&host), length, &host).unwrap();
         let half = Bytes(length.get() / 2);
         let pages = memory.pages(half).unwrap().unwrap();
-        assert_eq!(pages, [(host.base_page, PageKind::Base, half)]);
+        let expected = Held {
+            size: host.base_page,
+            kind: PageKind::Base,
+            bytes: half,
+        };
+        assert_eq!(pages, [expected]);
         assert_eq!(memory.why(), None);
     }
 

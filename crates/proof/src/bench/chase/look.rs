@@ -3,7 +3,7 @@
 use hugeleaf_host::process::orders::split_by_folio;
 use hugeleaf_host::{Held, Looking, read_process};
 use hugeleaf_sys::{RealKernel, own_pid};
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::Bytes;
 use hugeleaf_workload::{ChaseMemory, PageArm};
 
 use super::Engine;
@@ -40,13 +40,7 @@ pub(super) fn look(
         None => by_folio(memory, engine),
     };
     Ok(match pages {
-        Ok(pages) => {
-            let mut table = Vec::new();
-            for (size, kind, bytes) in pages {
-                Held::add(&mut table, size, kind, bytes);
-            }
-            judge(&table, arm, memory)
-        }
+        Ok(table) => judge(&table, arm, length, memory),
         Err(reason) => Seen {
             pages: Vec::new(),
             verified: false,
@@ -56,10 +50,7 @@ pub(super) fn look(
 }
 
 /// Transparent huge pages below the full size are told by the flags of page frames, to root.
-fn by_folio(
-    memory: &ChaseMemory,
-    engine: &Engine<'_>,
-) -> Result<Vec<(hugeleaf_units::PageSize, PageKind, Bytes)>, String> {
+fn by_folio(memory: &ChaseMemory, engine: &Engine<'_>) -> Result<Vec<Held>, String> {
     let (root, host) = (engine.root, engine.host);
     let kernel = RealKernel::new();
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
@@ -70,14 +61,20 @@ fn by_folio(
     split_by_folio(root, host, &mut process)
         .map_err(|e| format!("cannot be told from base pages: {e} (root may read it)"))?;
     let held = process.segments.iter().flat_map(|s| &s.by_page_size);
-    Ok(held.map(|h| (h.size, h.kind, h.bytes)).collect())
+    let mut table = Vec::new();
+    for h in held {
+        Held::add(&mut table, h.size, h.kind, h.bytes);
+    }
+    Ok(table)
 }
 
-fn judge(table: &[Held], arm: PageArm, memory: &ChaseMemory) -> Seen {
+fn judge(table: &[Held], arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
     let is_right = |held: &&Held| (held.size, held.kind) == (arm.size, arm.kind);
     let right: Bytes = table.iter().filter(is_right).map(|h| h.bytes).sum();
     let all: Bytes = table.iter().map(|h| h.bytes).sum();
-    let verified = right == all && !all.is_zero();
+    // Memory is whole pages, so there may be more of it than the working set.
+    let all = all.max(length);
+    let verified = right == all;
     let note = (!verified).then(|| {
         let why = memory.why().map_or_else(String::new, |w| format!(": {w}"));
         format!(
@@ -92,5 +89,35 @@ fn judge(table: &[Held], arm: PageArm, memory: &ChaseMemory) -> Seen {
             .collect(),
         verified,
         note,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_host::{Root, read_memory_facts};
+    use hugeleaf_units::PageKind;
+
+    #[test]
+    fn memory_on_other_pages_or_not_there_is_told() {
+        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let base = PageArm::base(&host);
+        let length = Bytes(host.base_page.bytes().get() * 4);
+        let memory = ChaseMemory::take(base, length, &host).unwrap();
+        let table = memory.pages(length).unwrap().unwrap();
+        assert!(judge(&table, base, length, &memory).verified);
+        let large = PageArm {
+            size: "2M".parse().unwrap(),
+            kind: PageKind::Thp,
+        };
+        let seen = judge(&table, large, length, &memory);
+        assert!(!seen.verified);
+        let expected = format!("{length} of {length} were not on thp:2M");
+        assert_eq!(seen.note, Some(expected));
+        // Half of it was swapped out: what is there is right, and it is not all.
+        let half = Bytes(length.get() / 2);
+        let there = memory.pages(half).unwrap().unwrap();
+        let seen = judge(&there, base, length, &memory);
+        assert!(!seen.verified && seen.note.unwrap().starts_with(&half.to_string()));
     }
 }
