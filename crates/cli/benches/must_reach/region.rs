@@ -231,7 +231,8 @@ impl Bare {
         Ok(Bare { space, file })
     }
 
-    /// One call a thread, each over its share.
+    /// Each thread goes through its share. In pieces: one call holds the lock on the address space
+    /// until it is done, and with one call a thread they would go one after the other.
     fn populate(self, threads: usize) -> Result<Bare, Failed> {
         let space = &self.space;
         let whole = space.range();
@@ -240,7 +241,7 @@ impl Bare {
         std::thread::scope(|scope| {
             let workers: Vec<_> = shares
                 .filter_map(|start| Range::new(start, start + share).ok())
-                .map(|part| scope.spawn(move || space.advise(part, Advice::PopulateWrite)))
+                .map(|part| scope.spawn(move || pieces(space, part)))
                 .collect();
             for worker in workers {
                 worker.join().map_err(|_| "a thread ended early")??;
@@ -249,6 +250,17 @@ impl Bare {
         })
         .map(|()| self)
     }
+}
+
+/// How much one call of the bare loop populates.
+const PIECE: Bytes = Bytes::from_mib(32);
+
+fn pieces(space: &Space, part: Range) -> Result<(), hugeleaf_sys::SysError> {
+    let piece = PageSize::new(PIECE).expect("a power of two");
+    for piece in part.chunks(piece) {
+        space.advise(piece, Advice::PopulateWrite)?;
+    }
+    Ok(())
 }
 
 /// Bytes between two reads: what no processor's line is longer than.
