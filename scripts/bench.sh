@@ -4,7 +4,7 @@
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #
-# Names: promote latency shared servers region simulate; none means all. --smoke takes small sizes, one
+# Names: promote latency shared servers region chase pagetables simulate; none means all. --smoke takes small sizes, one
 # round and unoptimised programs, and keeps nothing: it shows that everything still runs.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-names=${*:-promote latency shared servers region simulate}
+names=${*:-promote latency shared servers region chase pagetables simulate}
 
 if [ ${#smoke[@]} -gt 0 ]; then
     out=$(mktemp -d)
@@ -44,6 +44,25 @@ must_reach() {
         "${smoke[@]}" --out "$PWD_OUT" "$@"
 }
 
+# Runs a command with so many pages in the pool of the default size, where that may be set, under
+# the lock that tests and benchmarks share; then puts the pool back.
+with_pool() { # PAGES COMMAND…
+    local pages=$1 pool=/proc/sys/vm/nr_hugepages before status=0
+    shift
+    if [ ! -w "$pool" ]; then
+        "$@"
+        return
+    fi
+    exec 9>/run/lock/hugeleaf.lock
+    flock 9
+    before=$(cat "$pool")
+    echo "$pages" >"$pool"
+    "$@" 9>&- || status=$?
+    echo "$before" >"$pool"
+    exec 9>&-
+    return "$status"
+}
+
 # The driver runs in the folder of its package.
 case $out in
 /*) PWD_OUT=$out ;;
@@ -63,6 +82,21 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region) must_reach "$name" ;;
+    chase)
+        if [ ${#smoke[@]} -gt 0 ]; then
+            "$target/hugeleaf" bench chase --sizes 64K,1M --pages base --for 1s --rounds 2 --output "$out/chase.json"
+        else
+            with_pool 1024 "$target/hugeleaf" bench chase --pages base,thp:2M,hugetlb:2M --sizes 64K..2G --output "$out/chase.json"
+        fi
+        ;;
+    pagetables)
+        if [ ${#smoke[@]} -gt 0 ]; then
+            "$target/hugeleaf" bench pagetables --processes 2 --region 8M --pages base --output "$out/pagetables.json"
+        else
+            with_pool 512 "$target/hugeleaf" bench pagetables --processes 1,16,128,1024 --region 1G \
+                --pages base,thp:2M,hugetlb:2M --output "$out/pagetables.json"
+        fi
+        ;;
     simulate)
         # Recordings of this kind of machine, made with the example record_noise.
         experiments=5000
@@ -83,7 +117,7 @@ for name in $names; do
         ;;
     *)
         echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
-        echo "  next: scripts/bench.sh promote latency shared servers region simulate" >&2
+        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables simulate" >&2
         exit 2
         ;;
     esac

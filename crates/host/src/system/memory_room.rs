@@ -31,9 +31,13 @@ pub fn memory_room(root: &Root) -> Fact<Bytes> {
 /// The rooms of a cgroup and all above it, where they have a limit. In a container the path may
 /// be that of the host, and only the top is there.
 fn rooms_above(root: &Root, mount: &Mount, path: &str) -> Vec<Bytes> {
-    let (limit, usage) = match mount.version {
-        2 => ("memory.max", "memory.current"),
-        _ => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    let (limit, usage, cache) = match mount.version {
+        2 => ("memory.max", "memory.current", "inactive_file "),
+        _ => (
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file ",
+        ),
     };
     let room = |cgroup: &Path| {
         let cgroup = cgroup.to_str()?.trim_end_matches('/');
@@ -42,7 +46,14 @@ fn rooms_above(root: &Root, mount: &Mount, path: &str) -> Vec<Bytes> {
             .get()
             .flatten()?;
         let usage = root.parse(below(&mount.at, cgroup, usage), number).get()?;
-        Some(limit - Bytes(usage))
+        // The usage counts the page cache too; what of it nobody has used lately is given up
+        // before a limit is felt.
+        let stat = root.read(below(&mount.at, cgroup, "memory.stat"));
+        let cache = stat.known().and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix(cache))?;
+            line.trim().parse().ok()
+        });
+        Some(limit - Bytes(usage.saturating_sub(cache.unwrap_or(0))))
     };
     Path::new(path).ancestors().filter_map(room).collect()
 }
@@ -83,6 +94,24 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.current", "10\n"),
             ("sys/fs/cgroup/a/memory.max", "1000\n"),
             ("sys/fs/cgroup/a/memory.current", "400\n"),
+        ]);
+        assert_eq!(memory_room(&root), Fact::Known(Bytes(600)));
+    }
+
+    #[test]
+    fn cache_that_nobody_uses_is_room() {
+        let (_dir, root) = host(&[
+            (
+                "proc/self/mounts",
+                "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            ),
+            ("proc/self/cgroup", "0::/a\n"),
+            ("sys/fs/cgroup/a/memory.max", "1000\n"),
+            ("sys/fs/cgroup/a/memory.current", "900\n"),
+            (
+                "sys/fs/cgroup/a/memory.stat",
+                "anon 300\ninactive_file 500\nactive_file 100\n",
+            ),
         ]);
         assert_eq!(memory_room(&root), Fact::Known(Bytes(600)));
     }
