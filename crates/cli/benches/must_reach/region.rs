@@ -198,7 +198,14 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
                 }),
             ),
             ("bare loop of as many threads", Box::new(|| bare(threads))),
-            ("one thread", Box::new(|| bare(1))),
+            match from_pool {
+                true => (
+                    "one mmap with MAP_POPULATE",
+                    Box::new(|| map_populate(length)),
+                ),
+                // Advice comes after mmap, so MAP_POPULATE would take base pages.
+                false => ("bare loop of one thread", Box::new(|| bare(1))),
+            },
         ];
         let samples = rounds(&mut arms, sizes.populate_pairs)?;
         // Bytes a second: the inverse of time.
@@ -215,6 +222,21 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
     record.figure("threads", threads);
     record.write(out)?;
     Ok(())
+}
+
+/// Seconds of one mmap(2) that populates pages of the default pool.
+fn map_populate(length: Bytes) -> Result<f64, Failed> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    let length = usize::try_from(length.get())?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::POPULATE;
+    let start = Instant::now();
+    // SAFETY: a new mapping where the kernel likes, given back below and touched by nobody.
+    let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
+    let took = start.elapsed().as_secs_f64();
+    // SAFETY: as above.
+    unsafe { munmap(at, length) }?;
+    Ok(took)
 }
 
 /// Memory by the system calls alone.
