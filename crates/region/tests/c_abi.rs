@@ -52,6 +52,11 @@ fn built() -> &'static Path {
         let exe = std::env::current_exe().unwrap();
         // TARGET/PROFILE/deps/c_abi-….
         let folder = exe.ancestors().nth(2).unwrap().to_owned();
+        // In a place of its own: a library that C programs link has the same file name whatever
+        // features its dependencies were built with, so a build in TARGET would replace the one
+        // that the tests running beside this one, and those after it, are linked to.
+        let target = folder.parent().unwrap().join("c_abi");
+        let folder = target.join(folder.file_name().unwrap());
         let profile = match folder.file_name().unwrap().to_str().unwrap() {
             "debug" => "dev",
             other => other,
@@ -60,7 +65,7 @@ fn built() -> &'static Path {
             .current_dir(repository())
             .args(["build", "--quiet", "--locked", "--package", "hugeleaf"])
             .args(["--lib", "--examples", "--profile", profile, "--target-dir"])
-            .arg(folder.parent().unwrap()));
+            .arg(&target));
         for file in ["libhugeleaf.a", "libhugeleaf.so"] {
             assert!(folder.join(file).is_file(), "{} was not built", file);
         }
