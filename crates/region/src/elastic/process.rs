@@ -112,8 +112,14 @@ mod tests {
             .arg("100")
             .spawn()
             .unwrap();
-        let identity = read(Pid(child.id())).unwrap();
-        assert!(!identity.has_ended());
+        // The kernel lets spawn() go on before it has laid out the new program: until then each
+        // look finds another one.
+        let identity = std::iter::repeat_with(|| read(Pid(child.id())).unwrap())
+            .find(|identity| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                !identity.has_ended()
+            })
+            .unwrap();
         child.kill().unwrap();
         while !identity.has_ended() {
             std::thread::yield_now();
