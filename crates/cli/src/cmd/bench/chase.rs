@@ -9,6 +9,7 @@ use hugeleaf_report::bench_html::chase_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::AskedPages;
 
+use super::lists::parse_count;
 use super::lists::{Sizes, named, usual};
 use super::{Answer, Bar, Ground, Output, failure, look, status};
 use crate::context::{Context, Failure, Status, parse_time};
@@ -57,12 +58,7 @@ pub struct Args {
 fn parse_rounds(text: &str) -> Result<usize, String> {
     /// More are a mistake.
     const MOST: usize = 10_000;
-    match text.parse() {
-        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
-        _ => Err(format!(
-            "'{text}' is not a number of rounds from 1 to {MOST}"
-        )),
-    }
+    parse_count(text, "rounds", MOST)
 }
 
 /// Runs it.

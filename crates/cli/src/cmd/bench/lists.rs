@@ -134,6 +134,16 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     }
 }
 
+/// A number of `what` from 1 to `most`.
+pub(super) fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=most).contains(&n) => Ok(n),
+        _ => Err(format!(
+            "'{text}' is not a number of {what} from 1 to {most}"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

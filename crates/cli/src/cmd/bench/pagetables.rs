@@ -7,6 +7,7 @@ use hugeleaf_report::bench_html::pagetables_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, PageArm, Program};
 
+use super::lists::parse_count;
 use super::lists::{named, usual};
 use super::{ATTACHER, Answer, Bar, Ground, Output, failure, look, status};
 use crate::context::{Context, Failure, Status};
@@ -45,12 +46,7 @@ pub struct Args {
 fn parse_processes(text: &str) -> Result<usize, String> {
     /// The most that any kernel has ids for on a small machine.
     const MOST: usize = 32_768;
-    match text.parse() {
-        Ok(n) if (1..=MOST).contains(&n) => Ok(n),
-        _ => Err(format!(
-            "'{text}' is not a number of processes from 1 to {MOST}"
-        )),
-    }
+    parse_count(text, "processes", MOST)
 }
 
 /// Runs it.
