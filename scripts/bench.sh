@@ -4,8 +4,9 @@
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #
-# Names: promote latency shared servers region chase pagetables simulate; none means all. --smoke takes small sizes, one
-# round and unoptimised programs, and keeps nothing: it shows that everything still runs.
+# Names: promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool; none means all.
+# --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
+# RUN_OPTIONS='--rounds N --only PART,… --more' goes to the last three: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-names=${*:-promote latency shared servers region chase pagetables simulate}
+names=${*:-promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool}
 
 if [ ${#smoke[@]} -gt 0 ]; then
     out=$(mktemp -d)
@@ -82,6 +83,10 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region) must_reach "$name" ;;
+    run-coverage | run-rates | run-pool)
+        # shellcheck disable=SC2086 # words without spaces
+        must_reach "$name" ${RUN_OPTIONS:-}
+        ;;
     chase)
         if [ ${#smoke[@]} -gt 0 ]; then
             "$target/hugeleaf" bench chase --sizes 64K,1M --pages base --for 1s --rounds 2 --output "$out/chase.json"
@@ -117,7 +122,7 @@ for name in $names; do
         ;;
     *)
         echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
-        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables simulate" >&2
+        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool" >&2
         exit 2
         ;;
     esac

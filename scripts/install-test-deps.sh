@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the servers that the third tier of tests runs, and smem for the benchmarks, where that
-# is possible: as root, with apt.
+# Installs the servers that the third tier of tests runs, and what the benchmarks run and compare
+# with (smem, other allocators, hugectl, SQLite's shell, a JDK), where that is possible: as root,
+# with apt.
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
 set -u
@@ -12,12 +13,19 @@ have() {
     postgresql) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null 2>&1 ;;
     redis-server) command -v redis-server >/dev/null 2>&1 ;;
     mariadb-server) command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] ;;
+    default-jdk-headless) command -v javac >/dev/null 2>&1 ;;
+    libhugetlbfs-bin) command -v hugectl >/dev/null 2>&1 ;;
+    # hugectl preloads its library by the name that only this package has.
+    libhugetlbfs-dev) ls /usr/lib/*/libhugetlbfs.so >/dev/null 2>&1 ;;
+    libjemalloc2) ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 ;;
+    libmimalloc2.0) ls /usr/lib/*/libmimalloc.so.2 >/dev/null 2>&1 ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
 
 missing() {
-    for package in postgresql redis-server mariadb-server smem; do
+    for package in postgresql redis-server mariadb-server smem sqlite3 python3 g++ default-jdk-headless \
+        libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0; do
         have "$package" || printf '%s ' "$package"
     done
 }

@@ -193,6 +193,18 @@ impl Failure {
         }
     }
 
+    /// The same failure with another exit status.
+    #[must_use]
+    pub fn with_status(mut self, status: u8) -> Failure {
+        self.status = status;
+        self
+    }
+
+    /// The exit status that it gives.
+    pub const fn status(&self) -> u8 {
+        self.status
+    }
+
     /// Prints the two lines and gives the status.
     pub fn report(&self) -> ExitCode {
         let mut err = std::io::stderr().lock();

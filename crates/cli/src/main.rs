@@ -32,6 +32,8 @@ enum Command {
     Promote(cmd::promote::PromoteArgs),
     /// Move it back to base pages
     Demote(cmd::promote::DemoteArgs),
+    /// Start an unmodified program on the pages it should have
+    Run(cmd::run::Args),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
     /// What pages of each size cost and give here: latency, page tables
@@ -61,17 +63,23 @@ fn wrong_usage(error: &clap::Error) -> Failure {
         .lines()
         .find_map(|line| line.trim().strip_prefix("tip: "));
     // Help of the command that was typed, where one was.
-    let typed = std::env::args()
+    let typed = std::env::args_os()
         .nth(1)
+        .and_then(|word| word.into_string().ok())
         .filter(|word| Cli::command().find_subcommand(word).is_some());
-    let help = match typed {
+    let help = match &typed {
         Some(command) => format!("hugeleaf {command} --help"),
         None => "hugeleaf --help".to_owned(),
     };
-    Failure::usage(
+    let failure = Failure::usage(
         what,
         tip.map_or(help.clone(), |tip| format!("{tip}; {help}")),
-    )
+    );
+    // Statuses below belong to the program that `run` starts.
+    match typed.as_deref() {
+        Some("run") => failure.with_status(cmd::run::OWN_FAILURE),
+        _ => failure,
+    }
 }
 
 fn main() -> ExitCode {
@@ -92,6 +100,9 @@ fn main() -> ExitCode {
         Some(Command::Why(args)) => cmd::why::run(&args, &context),
         Some(Command::Promote(args)) => cmd::promote::run_promote(&args, &context),
         Some(Command::Demote(args)) => cmd::promote::run_demote(&args, &context),
+        Some(Command::Run(args)) => {
+            return cmd::run::run(&args, &context).unwrap_or_else(|failure| failure.report());
+        }
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),

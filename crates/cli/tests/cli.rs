@@ -11,12 +11,13 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "status",
     "mem",
     "why",
     "promote",
     "demote",
+    "run",
     "prove",
     "bench",
     "try",

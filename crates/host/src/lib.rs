@@ -12,6 +12,7 @@ pub mod fact;
 pub mod model;
 mod parse;
 pub mod process;
+pub mod program;
 mod root;
 mod snapshot;
 pub mod system;
@@ -20,13 +21,14 @@ pub mod totals;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Buddy, Cgroup, CouldBeHad, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limits, Memory, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, Segment, SharedObject,
-    Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
+    Limits, Memory, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked, RunSettings,
+    RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid};
 pub use process::{Looking, ProcessError, read_all_processes, read_process};
+pub use program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf};
 pub use root::Root;
 pub use snapshot::{Target, TargetError, find_targets};
-pub use system::{at_most, read_host, read_memory_facts, read_owners};
+pub use system::{at_most, read_host, read_memory_facts, read_owners, read_start_facts};

@@ -450,6 +450,8 @@ pub struct Process {
     pub segments: Vec<Segment>,
     /// PIDs of its live children.
     pub children: Vec<Pid>,
+    /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
+    pub run: Fact<RunSettings>,
 }
 
 impl Process {
@@ -457,6 +459,59 @@ impl Process {
     pub fn coverage(&self) -> Option<f64> {
         Held::coverage(self.by_page_size.known()?)
     }
+}
+
+/// A way to larger pages that `hugeleaf run` was told to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunWay {
+    /// Transparent huge pages of the PMD's size.
+    Thp,
+    /// Pages of this size from a pool.
+    Hugetlb(PageSize),
+}
+
+/// What `hugeleaf run` was asked for one role.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunAsked {
+    /// The ways to try, in this order; none where the role is left alone.
+    pub ways: Vec<RunWay>,
+    /// Base pages are not acceptable.
+    pub mandatory: bool,
+    /// As it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
+    pub typed: String,
+}
+
+/// The settings that `hugeleaf run` gave to the library in a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunSettings {
+    /// The smallest page, as the launcher saw it.
+    pub base: Option<PageSize>,
+    /// The size of a full THP; `None` where the host had none.
+    pub pmd: Option<PageSize>,
+    /// Private memory.
+    pub data: RunAsked,
+    /// Shared memory.
+    pub shm: RunAsked,
+    /// Stacks, the initial one and those of threads.
+    pub stack: RunAsked,
+    /// Code.
+    pub text: RunAsked,
+    /// Private memory stays on base pages until the process has grown so far.
+    pub data_after: Option<Bytes>,
+    /// The smallest shared segment that is looked at.
+    pub shm_after: Option<Bytes>,
+    /// The smallest stack of a thread that is looked at.
+    pub stack_after: Option<Bytes>,
+    /// Whether advised private memory is huge when first touched; otherwise only collapse helps.
+    pub touch: bool,
+    /// The same for shared memory.
+    pub shmem_touch: bool,
+    /// So much of data was to be had at the start.
+    pub reserve: Option<Bytes>,
+    /// Base names of the executables that it is for; empty for all.
+    pub only: Vec<String>,
+    /// Where the launcher listens for the program's end.
+    pub report: Option<String>,
 }
 
 /// What a segment is for.

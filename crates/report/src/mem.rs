@@ -1,11 +1,16 @@
 //! `hugeleaf mem`: who holds what on pages of which size.
 
-use hugeleaf_host::{Advised, Fact, Held, Host, Process, Role, Segment, SharedObject, totals};
+use hugeleaf_host::process::is_run_library;
+use hugeleaf_host::{
+    Advised, Fact, Held, Host, Process, Role, RunSettings, Segment, SharedObject, totals,
+};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+use hugeleaf_verdict::roles::{RoleState, asked_text, role_of};
 use serde_json::{Value, json};
 
 use crate::json::{Object, by_page_size};
-use crate::table::{Align, Table, cut, percent};
+use crate::roles;
+use crate::table::{Align, Look, Table, cut, percent};
 
 /// What `mem` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone)]
@@ -21,6 +26,8 @@ pub struct Mem<'a> {
     /// For each of `processes`, the verdicts on its ranges as [`crate::why`] puts them into JSON;
     /// empty where nobody asked.
     pub verdicts: &'a [Vec<(Range, Value)>],
+    /// For each of `processes`, its roles where `hugeleaf run` started it; empty otherwise.
+    pub roles: &'a [Vec<RoleState>],
 }
 
 /// How much of a long list to show.
@@ -115,7 +122,8 @@ impl Mem<'_> {
             let parts: Vec<String> = self
                 .processes
                 .iter()
-                .map(|p| self.process_text(p, shown))
+                .enumerate()
+                .map(|(i, p)| self.process_text(p, shown) + &self.run_text(i, p, shown))
                 .collect();
             let mut text = parts.join("\n");
             if self.processes.len() > 1 {
@@ -301,6 +309,21 @@ impl Mem<'_> {
         self.head(p) + &table.render(shown.width)
     }
 
+    /// What `hugeleaf run` asked and got, where it started the process.
+    fn run_text(&self, i: usize, p: &Process, shown: Shown) -> String {
+        match (&p.run, self.roles.get(i).map(Vec::as_slice)) {
+            (Fact::Unreadable(error), _) => {
+                let what =
+                    format!("under hugeleaf run, with settings that cannot be read: {error}");
+                format!("\n{}", Look::plain(shown.width).wrap("", &what))
+            }
+            (Fact::Known(_), Some(roles)) if !roles.is_empty() => {
+                format!("\nunder hugeleaf run:\n{}", roles::text(roles, shown.width))
+            }
+            _ => String::new(),
+        }
+    }
+
     fn head(&self, p: &Process) -> String {
         let mut text = format!("{} ({})", p.name, p.pid);
         if let Some(unit) = &p.unit {
@@ -349,8 +372,9 @@ impl Mem<'_> {
             .iter()
             .enumerate()
             .map(|(i, p)| {
-                let none = Vec::new();
-                self.process_json(p, self.verdicts.get(i).unwrap_or(&none))
+                let verdicts = self.verdicts.get(i).map_or(&[][..], Vec::as_slice);
+                let roles = self.roles.get(i).map_or(&[][..], Vec::as_slice);
+                self.process_json(p, verdicts, roles)
             })
             .collect();
         let totals = self.totals();
@@ -372,7 +396,7 @@ impl Mem<'_> {
         answer.render()
     }
 
-    fn process_json(&self, p: &Process, verdicts: &[(Range, Value)]) -> Value {
+    fn process_json(&self, p: &Process, verdicts: &[(Range, Value)], roles: &[RoleState]) -> Value {
         let mut object = Object::new();
         object
             .put("pid", p.pid.0)
@@ -391,9 +415,13 @@ impl Mem<'_> {
             let segments: Value = p
                 .segments
                 .iter()
-                .map(|s| segment_json(s, verdicts))
+                .map(|s| segment_json(p, s, verdicts))
                 .collect();
             object.put("segments", segments);
+            object.put_fact("run", &p.run, |settings| run_json(p, settings));
+            if !roles.is_empty() {
+                object.put("roles", roles::json(roles));
+            }
         }
         object.build()
     }
@@ -555,7 +583,34 @@ fn asked(s: &Segment) -> String {
     }
 }
 
-fn segment_json(s: &Segment, verdicts: &[(Range, Value)]) -> Value {
+/// What `hugeleaf run` told its library in a process, and whether that is there.
+fn run_json(p: &Process, settings: &RunSettings) -> Value {
+    let mut run = Object::new();
+    run.put(
+        "library_loaded",
+        p.segments.iter().any(|s| is_run_library(&s.name)),
+    );
+    for (name, bytes) in [
+        ("data_after_bytes", settings.data_after),
+        ("shm_after_bytes", settings.shm_after),
+        ("stack_after_bytes", settings.stack_after),
+        ("reserve_bytes", settings.reserve),
+    ] {
+        run.put_some(name, bytes.map(Bytes::get));
+    }
+    if !settings.only.is_empty() {
+        run.put("only", settings.only.clone());
+    }
+    run.build()
+}
+
+/// What `hugeleaf run` was asked for a segment's role.
+fn asked_of_run(p: &Process, s: &Segment) -> Option<String> {
+    let settings = p.run.known()?;
+    Some(asked_text(settings, role_of(p, s)?))
+}
+
+fn segment_json(p: &Process, s: &Segment, verdicts: &[(Range, Value)]) -> Value {
     let mut asked = Object::new();
     asked.put(
         "advised",
@@ -568,7 +623,8 @@ fn segment_json(s: &Segment, verdicts: &[(Range, Value)]) -> Value {
     let hugetlb = s.asked.hugetlb.map(|p| p.bytes().get());
     asked
         .put_some("hugetlb_page_bytes", hugetlb)
-        .put_some("policy", s.asked.policy.clone());
+        .put_some("policy", s.asked.policy.clone())
+        .put_some("run", asked_of_run(p, s));
     let verdicts: Value = verdicts
         .iter()
         .filter(|(range, _)| s.range.contains(range.start()))

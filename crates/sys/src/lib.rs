@@ -20,6 +20,7 @@ mod perf;
 mod process;
 mod remote_call;
 mod space;
+mod start;
 
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
@@ -36,3 +37,7 @@ pub use process::{
     ticks_per_second,
 };
 pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use start::{
+    Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
+    real_ids, set_task_policy,
+};

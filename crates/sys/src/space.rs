@@ -416,7 +416,7 @@ impl Drop for Space {
 }
 
 /// One bit a node; `None` for a number that no kernel has.
-fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
+pub(crate) fn node_mask(nodes: &[u32]) -> Option<Vec<libc::c_ulong>> {
     const MOST: u32 = 1 << 16;
     let bits = libc::c_ulong::BITS;
     let last = nodes.iter().copied().max().unwrap_or(0);

@@ -94,7 +94,7 @@ pub fn findings(host: &Host) -> Vec<Finding> {
 }
 
 /// A file of the pool of one size.
-fn pool_file(size: PageSize, name: &str) -> String {
+pub(crate) fn pool_file(size: PageSize, name: &str) -> String {
     let kib = size.bytes().get() / 1024;
     format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/{name}")
 }
@@ -106,12 +106,12 @@ fn node_pool_file(size: PageSize, node: u32, name: &str) -> String {
 }
 
 /// A knob of THP.
-fn thp_file(name: &str) -> String {
+pub(crate) fn thp_file(name: &str) -> String {
     format!("/sys/kernel/mm/transparent_hugepage/{name}")
 }
 
 /// A knob of one THP size.
-fn thp_size_file(size: PageSize, name: &str) -> String {
+pub(crate) fn thp_size_file(size: PageSize, name: &str) -> String {
     thp_file(&format!("hugepages-{}kB/{name}", size.bytes().get() / 1024))
 }
 

@@ -11,4 +11,6 @@
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
 pub mod findings;
+pub mod roles;
+pub mod run;
 pub mod why;

@@ -20,7 +20,7 @@ mod setting;
 mod words;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +30,7 @@ use hugeleaf_host::{Host, Process, Role, Segment};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 pub use obstacle::{Obstacle, Way};
+pub(crate) use words::restart;
 
 /// Why a range of a process is not on a larger page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -196,7 +197,7 @@ type Object = (u32, u32, u64);
 
 /// The object that a segment's pages belong to, and where in it they begin; `None` of memory that
 /// is the process's own.
-fn part_of_object(segment: &Segment) -> Option<(Object, u64)> {
+pub(crate) fn part_of_object(segment: &Segment) -> Option<(Object, u64)> {
     let of_object = segment.shared || segment.anonymous.is_zero();
     (of_object && segment.object != (0, 0, 0)).then_some((segment.object, segment.offset))
 }

@@ -119,6 +119,7 @@ fn process(segments: Vec<Segment>) -> Process {
         by_page_size: Fact::Absent,
         segments,
         children: Vec::new(),
+        run: Fact::Absent,
     }
 }
 

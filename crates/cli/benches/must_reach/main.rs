@@ -7,8 +7,10 @@
 //! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`, `region`; none means all. `--smoke` takes small sizes and one
-//! round: it shows that everything still runs, and its figures mean nothing.
+//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-rates`, `run-pool`; none means
+//! all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. The last three also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
@@ -19,6 +21,7 @@ mod holders;
 mod latency;
 mod record;
 mod region;
+mod run;
 mod servers;
 mod shared;
 mod timing;
@@ -36,34 +39,84 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 4] = ["latency", "shared", "servers", "region"];
+const NAMES: [&str; 7] = [
+    "latency",
+    "shared",
+    "servers",
+    "region",
+    "run-coverage",
+    "run-rates",
+    "run-pool",
+];
+
+/// What a benchmark was asked for.
+struct Asked {
+    mode: Mode,
+    out: PathBuf,
+    rounds: Option<usize>,
+    only: Vec<String>,
+    more: bool,
+}
+
+impl Asked {
+    /// How many rounds, where the benchmark itself would take so many.
+    fn rounds(&self, usual: usize) -> usize {
+        let usual = match self.mode {
+            Mode::Full => usual,
+            Mode::Smoke => 1,
+        };
+        self.rounds.unwrap_or(usual)
+    }
+
+    /// Whether a part of the benchmark is wanted.
+    fn wants(&self, part: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == part)
+    }
+}
 
 fn main() -> Result<(), Failed> {
-    let mut mode = Mode::Full;
-    let mut out = None;
+    let mut asked = Asked {
+        mode: Mode::Full,
+        out: PathBuf::new(),
+        rounds: None,
+        only: Vec::new(),
+        more: false,
+    };
     let mut names = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             // What cargo adds.
             "--bench" => {}
-            "--smoke" => mode = Mode::Smoke,
-            "--out" => out = arguments.next().map(PathBuf::from),
+            "--smoke" => asked.mode = Mode::Smoke,
+            "--out" => asked.out = arguments.next().unwrap_or_default().into(),
+            "--rounds" => asked.rounds = Some(arguments.next().unwrap_or_default().parse()?),
+            "--only" => {
+                let parts = arguments.next().unwrap_or_default();
+                asked.only = parts.split(',').map(str::to_owned).collect();
+            }
+            "--more" => asked.more = true,
             name if NAMES.contains(&name) => names.push(name.to_owned()),
             other => return Err(format!("{other}: not one of {NAMES:?}").into()),
         }
     }
-    let out = out.ok_or("--out FOLDER: where the raw samples go")?;
+    if asked.out.as_os_str().is_empty() {
+        return Err("--out FOLDER: where the raw samples go".into());
+    }
+    let (mode, out) = (asked.mode, &asked.out);
     for name in NAMES {
         if !names.is_empty() && !names.iter().any(|n| n == name) {
             continue;
         }
         println!("{name}");
         match name {
-            "latency" => latency::run(mode, &out)?,
-            "shared" => shared::run(mode, &out)?,
-            "region" => region::run(mode, &out)?,
-            _ => servers::run(mode, &out)?,
+            "latency" => latency::run(mode, out)?,
+            "shared" => shared::run(mode, out)?,
+            "region" => region::run(mode, out)?,
+            "run-coverage" => run::coverage(&asked)?,
+            "run-rates" => run::rates(&asked)?,
+            "run-pool" => run::pool(&asked)?,
+            _ => servers::run(mode, out)?,
         }
     }
     Ok(())

@@ -3,12 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hugeleaf_host::process::orders;
-use hugeleaf_host::{Host, Looking, Process, SharedObject, read_all_processes};
+use hugeleaf_host::process::{orders, read_run_settings};
+use hugeleaf_host::{Host, Looking, Pid, Process, SharedObject, read_all_processes};
 use hugeleaf_report::mem::{Mem, Shown, global_json, global_text, rank};
 use hugeleaf_report::why::verdicts_json;
 use hugeleaf_sys::Kernel;
+use hugeleaf_units::Range;
+use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::account;
+use serde_json::Value;
 
 use crate::context::{Context, Failure, Status};
 
@@ -71,18 +74,21 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
     }
     let (mut processes, shared) = read(args, context, &host)?;
     rank(&mut processes);
-    let wants_verdicts = context.json && !args.targets.is_empty();
-    let verdicts: Vec<_> = processes
+    let targeted = !args.targets.is_empty();
+    let judged: Vec<Judged> = processes
         .iter()
-        .filter(|_| wants_verdicts)
-        .map(|p| verdicts_json(&account(&host, p, &p.pid.to_string())))
+        .filter(|_| targeted)
+        .map(|p| Judged::of(&host, p, context.json))
         .collect();
+    let (verdicts, roles): (Vec<_>, Vec<_>) =
+        judged.into_iter().map(|j| (j.verdicts, j.roles)).unzip();
     let mem = Mem {
         host: &host,
         processes: &processes,
         shared: &shared,
-        targeted: !args.targets.is_empty(),
+        targeted,
         verdicts: &verdicts,
+        roles: &roles,
     };
     Ok(if context.json {
         mem.json()
@@ -94,6 +100,32 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
     })
 }
 
+/// What is said of a process beyond its numbers.
+struct Judged {
+    /// On its ranges.
+    verdicts: Vec<(Range, Value)>,
+    /// On its roles, where `run` started it.
+    roles: Vec<RoleState>,
+}
+
+impl Judged {
+    fn of(host: &Host, process: &Process, wants_verdicts: bool) -> Judged {
+        let settings = process.run.known();
+        let accounts = match wants_verdicts || settings.is_some() {
+            true => account(host, process, &process.pid.to_string()),
+            false => Vec::new(),
+        };
+        let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
+        Judged {
+            verdicts: match wants_verdicts {
+                true => verdicts_json(&accounts),
+                false => Vec::new(),
+            },
+            roles: roles.unwrap_or_default(),
+        }
+    }
+}
+
 fn read(
     args: &Args,
     context: &Context,
@@ -102,13 +134,14 @@ fn read(
     if args.targets.is_empty() {
         return Ok(read_all_processes(&context.root, &context.kernel, host));
     }
-    // Verdicts need the pages; the screen does not, and reading them takes longer.
-    let looking = if context.json {
+    let pids = context.targets(&args.targets)?;
+    let under_run = |pid: &Pid| read_run_settings(&context.root, *pid).known().is_some();
+    // Verdicts and roles need the pages; the rest does not, and reading them takes longer.
+    let looking = if context.json || pids.iter().any(under_run) {
         Looking::Pages
     } else {
         Looking::Segments
     };
-    let pids = context.targets(&args.targets)?;
     let (mut processes, unread) = context.read_targets(host, &pids, looking)?;
     for (_, error) in &unread {
         eprintln!("hugeleaf: left out: {error}");

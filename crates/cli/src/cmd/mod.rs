@@ -5,6 +5,7 @@ pub mod completions;
 pub mod mem;
 pub mod promote;
 pub mod prove;
+pub mod run;
 pub mod status;
 pub mod try_;
 pub mod why;

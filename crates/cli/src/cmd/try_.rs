@@ -218,6 +218,7 @@ fn json(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String
         shared: &[],
         targeted: true,
         verdicts: &[verdicts_json(&seen.accounts)],
+        roles: &[],
     };
     let why = Why {
         judged: &[(&seen.process, &seen.accounts)],

@@ -153,7 +153,54 @@ fn every_crate_says_what_it_is_for() {
 }
 
 /// Files that hold unsafe code, and why they must.
-const UNSAFE: [(&str, &str); 16] = [
+const UNSAFE: [(&str, &str); 33] = [
+    (
+        "crates/sys/src/start.rs",
+        "fork, exec, signals, set_mempolicy",
+    ),
+    (
+        "crates/preload/src/arena.rs",
+        "rights in what malloc reserved",
+    ),
+    ("crates/preload/src/calls.rs", "system calls without libc"),
+    ("crates/preload/src/elf.rs", "tables of loaded libraries"),
+    (
+        "crates/preload/src/fork.rs",
+        "memory that must change before a fork",
+    ),
+    ("crates/preload/src/heap.rs", "the program break"),
+    (
+        "crates/preload/src/hooks.rs",
+        "functions that the program calls",
+    ),
+    (
+        "crates/preload/src/loaded.rs",
+        "entry points and the panic handler",
+    ),
+    (
+        "crates/preload/src/patch.rs",
+        "a jump at the entry of libc's functions",
+    ),
+    ("crates/preload/src/shared.rs", "mappings of shared memory"),
+    ("crates/preload/src/stack.rs", "mappings of stacks"),
+    (
+        "crates/preload/src/start.rs",
+        "what the loader passes to constructors",
+    ),
+    (
+        "crates/preload/src/state.rs",
+        "values that are written once",
+    ),
+    (
+        "crates/preload/src/sweep.rs",
+        "buffers that are mapped for a step",
+    ),
+    ("crates/preload/src/text.rs", "a program's code"),
+    ("crates/preload/src/tmpfs.rs", "a child that makes a mount"),
+    (
+        "crates/preload/src/window.rs",
+        "mappings that are cut from one",
+    ),
     (
         "crates/sys/src/kernel.rs",
         "system calls without a safe wrapper",

@@ -6,6 +6,7 @@ pub mod orders;
 pub mod pages;
 mod read;
 mod role;
+mod run;
 pub mod stat;
 
 use hugeleaf_sys::Pid;
@@ -16,6 +17,7 @@ pub use all::read_all_processes;
 pub(crate) use read::read_basics;
 pub use read::{identity, parse_mountinfo, read_process};
 pub use role::role_of;
+pub use run::{find_variable, is_run_library, parse_run_settings, read_run_settings};
 
 /// How closely to look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

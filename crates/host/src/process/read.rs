@@ -12,6 +12,7 @@ use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segme
 use crate::process::maps::{MapLine, SmapsEntry, parse_maps, parse_policies, parse_smaps};
 use crate::process::pages::{parse_pages, part_of};
 use crate::process::role::role_of;
+use crate::process::run::read_run_settings;
 use crate::process::stat::{
     Stat, Status, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of,
 };
@@ -71,6 +72,7 @@ pub fn read_process(
     process.children = children(root, pid);
     if looking >= Looking::Segments {
         process.segments = segments(root, host, pid, &entries);
+        process.run = read_run_settings(root, pid);
     }
     if looking >= Looking::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
@@ -185,6 +187,7 @@ fn basics(
         by_page_size: Fact::Known(Vec::new()),
         segments: Vec::new(),
         children: Vec::new(),
+        run: Fact::Absent,
     }
 }
 
@@ -381,19 +384,24 @@ fn attach_pages(
     }
 }
 
+/// The mappings of a process, without counters.
+pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
+    match root.parse(file_of(pid, "maps"), parse_maps) {
+        // A captured host may have smaps alone.
+        Fact::Absent => root
+            .parse(file_of(pid, "smaps"), parse_smaps)
+            .map(|entries| entries.into_iter().map(|e| e.map).collect()),
+        maps => maps,
+    }
+}
+
 /// The mappings that could hold a large page.
 fn large_ranges(root: &Root, host: &Host, pid: Pid) -> Vec<Range> {
     let smallest = smallest_large_page(host).bytes();
-    let maps = match root.parse(file_of(pid, "maps"), parse_maps) {
-        Fact::Known(maps) => maps,
-        // A captured host may have smaps alone.
-        _ => root
-            .parse(file_of(pid, "smaps"), parse_smaps)
-            .known()
-            .map(|entries| entries.iter().map(|e| e.map.clone()).collect())
-            .unwrap_or_default(),
-    };
-    maps.iter()
+    let maps = mappings(root, pid);
+    maps.known()
+        .into_iter()
+        .flatten()
         .filter(|m| m.range.len() >= smallest && !m.name.starts_with("[v"))
         .map(|m| m.range)
         .collect()

@@ -11,6 +11,9 @@ pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role
         "[stack]" => return Role::Stack,
         _ if name.starts_with("[stack:") => return Role::ThreadStack,
         _ if name.starts_with("[anon_shmem:") => return Role::Shm,
+        // Names that the library of `hugeleaf run` gives to what it moved or handed out.
+        "[anon:hugeleaf-stack]" => return Role::ThreadStack,
+        "[anon:hugeleaf-text]" => return Role::Text,
         _ if name.starts_with("[anon:") => return Role::Anon,
         _ if name.starts_with("[v") => return Role::Vdso,
         _ => {}
@@ -67,9 +70,20 @@ fn is_shared_memory(name: &str) -> bool {
             "/dev/shm/",
             "/anon_hugepage",
             "/dev/hugepages/",
+            // The library of `hugeleaf run`: a file on a tmpfs that is mounted nowhere.
+            "/hugeleaf-shm",
         ]
         .iter()
         .any(|prefix| name.starts_with(prefix))
+        || is_unnamed_file_of_no_mount(name)
+}
+
+/// A file that never had a name (O_TMPFILE) is shown as `#` and its inode; directly below `/` only
+/// where its file system is mounted nowhere, which is how the library of `hugeleaf run` has one.
+fn is_unnamed_file_of_no_mount(name: &str) -> bool {
+    name.strip_prefix("/#")
+        .and_then(|rest| rest.strip_suffix(" (deleted)"))
+        .is_some_and(|inode| !inode.is_empty() && inode.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -95,6 +109,11 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
 10000-11000 r-xp 00000000 00:00 0 [vdso]
 11000-12000 rw-s 00000000 00:01 80 /dev/shm/PostgreSQL.1
 12000-13000 rw-p 00000000 00:00 0 [anon:hugeleaf]
+13000-14000 rw-s 00000000 00:2f 81 /hugeleaf-shm (deleted)
+14000-15000 rw-s 00000000 00:2f 82 /#82 (deleted)
+15000-16000 rw-p 00000000 00:00 0 [anon:hugeleaf-stack]
+16000-17000 r-xp 00000000 00:00 0 [anon:hugeleaf-text]
+17000-18000 rw-s 00000000 08:01 83 /tmp/#83 (deleted)
 ";
         let maps = parse_maps(text).unwrap();
         let nh = VmFlags(vec![*b"nh"]);
@@ -128,7 +147,12 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
                 Stack,
                 Vdso,
                 Shm,
-                Anon
+                Anon,
+                Shm,
+                Shm,
+                ThreadStack,
+                Text,
+                File
             ]
         );
     }

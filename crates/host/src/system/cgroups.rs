@@ -24,6 +24,29 @@ pub struct Mount {
 
 /// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
 pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
+    read_with(root, |mount, sizes, found| {
+        walk(root, mount, "", sizes, 0, found)
+    })
+}
+
+/// The same of the cgroups that this process is in and of those above them: a host may have
+/// thousands of others.
+pub fn read_own(root: &Root) -> Fact<Vec<Cgroup>> {
+    let own = own(root);
+    read_with(root, |mount, sizes, found| {
+        let mine = own.iter().filter(|(version, _)| *version == mount.version);
+        for path in mine.flat_map(|(_, path)| Path::new(path).ancestors()) {
+            let path = path.to_string_lossy();
+            found.extend(limited(root, mount, path.trim_end_matches('/'), sizes));
+        }
+    })
+}
+
+/// What `gather` finds in each hierarchy that has the controller.
+fn read_with(
+    root: &Root,
+    gather: impl Fn(&Mount, &[PageSize], &mut Vec<Cgroup>),
+) -> Fact<Vec<Cgroup>> {
     let mounts = match root.read("proc/self/mounts") {
         Fact::Absent => root.read("proc/mounts"),
         fact => fact,
@@ -45,7 +68,7 @@ pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
             .collect();
         let mut cgroups = Vec::new();
         for mount in mounts {
-            walk(root, &mount, "", &sizes, 0, &mut cgroups);
+            gather(&mount, &sizes, &mut cgroups);
         }
         cgroups.sort_by(|a, b| a.path.cmp(&b.path));
         Fact::Known(cgroups)
@@ -111,22 +134,7 @@ fn walk(
     depth: usize,
     found: &mut Vec<Cgroup>,
 ) {
-    let hugetlb: Vec<HugetlbLimit> = sizes
-        .iter()
-        .filter_map(|size| limit(root, mount, path, *size))
-        .collect();
-    if !hugetlb.is_empty() {
-        found.push(Cgroup {
-            version: mount.version,
-            path: if path.is_empty() {
-                "/".to_owned()
-            } else {
-                path.to_owned()
-            },
-            folder: format!("{}{path}", mount.at),
-            hugetlb,
-        });
-    }
+    found.extend(limited(root, mount, path, sizes));
     // In version 2 only children of a cgroup that hands the controller down have its files.
     let control = || root.read(below(&mount.at, path, "cgroup.subtree_control"));
     let hands_down = mount.version == 1 || control().known().is_some_and(|t| names_hugetlb(t));
@@ -142,6 +150,21 @@ fn walk(
             );
         }
     }
+}
+
+/// A cgroup that limits one of the sizes; `None` of one that limits none.
+fn limited(root: &Root, mount: &Mount, path: &str, sizes: &[PageSize]) -> Option<Cgroup> {
+    let hugetlb: Vec<HugetlbLimit> = sizes
+        .iter()
+        .filter_map(|size| limit(root, mount, path, *size))
+        .collect();
+    let name = if path.is_empty() { "/" } else { path };
+    (!hugetlb.is_empty()).then(|| Cgroup {
+        version: mount.version,
+        path: name.to_owned(),
+        folder: format!("{}{path}", mount.at),
+        hugetlb,
+    })
 }
 
 /// The folders in a folder, sorted; none where it cannot be read: cgroups come and go.
@@ -258,6 +281,28 @@ mod tests {
     }
 
     #[test]
+    fn ones_own_and_those_above() {
+        let files = [
+            ("proc/self/mounts", "cgroup2 /cg cgroup2 rw 0 0\n"),
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("cg/cgroup.controllers", "hugetlb\n"),
+            ("cg/cgroup.subtree_control", "hugetlb\n"),
+            ("cg/a/cgroup.subtree_control", "hugetlb\n"),
+            ("cg/a/hugetlb.2MB.max", "2097152\n"),
+            ("cg/a/b/hugetlb.2MB.max", "4194304\n"),
+            ("cg/a/c/hugetlb.2MB.max", "6291456\n"),
+        ];
+        let (_dir, root) = host(&files);
+        let paths = |cgroups: Fact<Vec<Cgroup>>| -> Vec<String> {
+            let cgroups = cgroups.known().unwrap();
+            cgroups.iter().map(|cgroup| cgroup.path.clone()).collect()
+        };
+        assert_eq!(paths(read_own(&root)), ["/a", "/a/b"]);
+        assert_eq!(paths(read(&root)), ["/a", "/a/b", "/a/c"]);
+        assert_eq!(read_own(&host(&files[1..]).1), Fact::Absent);
+    }
+
+    #[test]
     fn version_2_tells_fault_and_reservation_limits_apart() {
         let (_dir, root) = host(&[
             (
@@ -288,6 +333,9 @@ mod tests {
         assert_eq!(limit.reservation_limit, Fact::Known(None));
         assert_eq!(limit.reservation_usage, Fact::Known(Bytes(4 << 20)));
         assert_eq!(limit.hits, Fact::Known(3));
+
+        // This process is in none of them, so none is its own.
+        assert_eq!(read_own(&root), Fact::Known(Vec::new()));
 
         let denied = root.failing(
             "sys/fs/cgroup/db.slice/hugetlb.2MB.max",

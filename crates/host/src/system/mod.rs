@@ -22,7 +22,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::Host;
+use crate::model::{Cgroup, Host};
 use crate::root::Root;
 
 pub use memory_room::memory_room;
@@ -51,6 +51,23 @@ pub fn available(root: &Root) -> Fact<Bytes> {
 /// # Errors
 /// As [`read_host`].
 pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+    read_facts(root, kernel, cgroups::read(root))
+}
+
+/// The same again, of cgroups only those that this process is in: what a program that it starts
+/// can have, told without a look at everybody else's limits.
+///
+/// # Errors
+/// As [`read_host`].
+pub fn read_start_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
+    read_facts(root, kernel, cgroups::read_own(root))
+}
+
+fn read_facts(
+    root: &Root,
+    kernel: &dyn Kernel,
+    cgroups: Fact<Vec<Cgroup>>,
+) -> Result<Host, ReadError> {
     let base_page = if root.is_live() {
         kernel.base_page()
     } else {
@@ -70,7 +87,7 @@ pub fn read_memory_facts(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadE
         page_sizes: Vec::new(),
         buddy: root.parse("proc/buddyinfo", buddy::parse),
         limits: limits::read(root),
-        cgroups: cgroups::read(root),
+        cgroups,
         owners: Vec::new(),
         kernel_log: Fact::Absent,
         nodes,

@@ -131,7 +131,9 @@ pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     if name.starts_with("/dev/shm/") {
         return Some("/dev/shm");
     }
-    name.rsplit_once('/').map(|(folder, _)| folder)
+    // Directly below `/`: the file of a tmpfs that is mounted nowhere.
+    let folder = name.rsplit_once('/').map(|(folder, _)| folder);
+    folder.filter(|folder| !folder.is_empty())
 }
 
 /// The largest THP size below the PMD's that fits the range whole, and whether it is on.

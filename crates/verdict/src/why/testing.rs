@@ -153,6 +153,7 @@ pub fn process(segments: Vec<Segment>) -> Process {
         by_page_size: Fact::Absent,
         segments,
         children: Vec::new(),
+        run: Fact::Absent,
     }
 }
 

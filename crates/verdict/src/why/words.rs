@@ -652,7 +652,7 @@ fn name_of(process: &Process) -> String {
 }
 
 /// A step, and the one restart that it takes.
-fn restart(step: Option<String>, process: &Process) -> String {
+pub fn restart(step: Option<String>, process: &Process) -> String {
     let name = name_of(process);
     match (step, service(process)) {
         (Some(step), Some(unit)) => format!("{step} && systemctl restart {unit}"),

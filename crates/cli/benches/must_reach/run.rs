@@ -1,0 +1,93 @@
+//! `hugeleaf run` beside what else there is: how much of a program's memory is on large pages, what
+//! that does to its speed and its size, what starting it and its calls cost, and what happens when
+//! the pool is short.
+//!
+//! Every sample is a process of its own from start to end. The arms of a round are taken in random
+//! order, and all figures are ratios within rounds. What a program has is read from its `smaps`
+//! and not asked of hugeleaf, so that the program under test does not judge itself.
+
+mod arms;
+mod coverage;
+mod host;
+mod look;
+mod pool;
+mod programs;
+mod rates;
+mod samples;
+mod talk;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Asked, Failed};
+
+/// Coverage and speed of whole programs, arm by arm.
+pub fn coverage(asked: &Asked) -> Result<(), Failed> {
+    coverage::run(asked)
+}
+
+/// What starting a program and its calls cost.
+pub fn rates(asked: &Asked) -> Result<(), Failed> {
+    rates::run(asked)
+}
+
+/// Shared memory with a pool that is too small.
+pub fn pool(asked: &Asked) -> Result<(), Failed> {
+    pool::run(asked)
+}
+
+/// Programs of this benchmark, compiled into a folder of their own.
+struct Workshop {
+    folder: tempfile::TempDir,
+}
+
+impl Workshop {
+    fn new() -> Result<Workshop, Failed> {
+        // Servers run as accounts of their own and pass through here.
+        let folder = tempfile::Builder::new().prefix("hugeleaf-run-").tempdir()?;
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open)?;
+        Ok(Workshop { folder })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file; its path.
+    fn file(&self, name: &str, text: &str) -> Result<PathBuf, Failed> {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Compiles a C program; `None` where there is no compiler.
+    fn compile(&self, name: &str, source: &str) -> Result<Option<PathBuf>, Failed> {
+        let Some(compiler) = crate::support::find_program(&["cc", "gcc"]) else {
+            return Ok(None);
+        };
+        let source = self.file(&format!("{name}.c"), source)?;
+        let program = self.folder.path().join(name);
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-pthread", "-o"]).arg(&program);
+        done(command.arg(&source))?;
+        Ok(Some(program))
+    }
+}
+
+/// Runs a command that must succeed; what it wrote.
+fn done(command: &mut Command) -> Result<String, Failed> {
+    let output = command.stdin(std::process::Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{command:?}: {}: {}", output.status, said.trim()).into())
+}
+
+/// Bytes as a figure of a sample: exact up to 2^53.
+fn number(bytes: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss)]
+    let number = bytes as f64;
+    number
+}

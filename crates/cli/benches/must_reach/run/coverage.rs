@@ -1,0 +1,210 @@
+//! Program by program: what each arm has of it on large pages, how fast it is and how large.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::arms::{Arm, BARE, RUN_POOL, RUN_THP};
+use super::host::Host;
+use super::programs::{Program, RESIDENT, Taken, all};
+use super::samples::{Sample, Samples};
+use crate::record::Record;
+use crate::{Asked, Failed};
+
+/// What the arms of `hugeleaf run` must reach.
+const COVERAGE: f64 = 0.95;
+const RESIDENT_RATIO: f64 = 1.05;
+const LEAST_SPEED_OF_SHORT_PROGRAMS: f64 = 0.98;
+
+/// Takes so many rounds of every program.
+pub fn run(asked: &Asked) -> Result<(), Failed> {
+    let Some(host) = Host::lock("run-coverage")? else {
+        return Ok(());
+    };
+    for program in all(asked)? {
+        let mut arms = program.arms(&host);
+        let labels: Vec<&str> = arms.iter().map(|arm| arm.label).collect();
+        println!(" {}", program.name());
+        let file = format!("run-{}.json", program.name());
+        let mut samples = match asked.more {
+            true => Samples::read(&asked.out.join(file))?,
+            false => Samples::default(),
+        };
+        let mut check = None;
+        // One that is not kept: it warms what is read from files.
+        if let Err(e) = take(program.as_ref(), &host, &Arm::bare()) {
+            println!("not run: {}: {e}", program.name());
+            continue;
+        }
+        for _ in 0..asked.rounds(program.rounds()) {
+            let round = round(program.as_ref(), &host, &mut arms, &mut check);
+            if host.is_asked_to_end() {
+                break;
+            }
+            samples.add_round(round);
+        }
+        report(program.as_ref(), &samples, &labels, &asked.out)?;
+        if host.is_asked_to_end() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Every arm once, in random order. An arm that fails says why and is left out from then on.
+fn round<'a>(
+    program: &dyn Program,
+    host: &Host,
+    arms: &mut Vec<Arm>,
+    check: &mut Option<String>,
+) -> BTreeMap<&'a str, Sample> {
+    fastrand::shuffle(arms);
+    let mut round = BTreeMap::new();
+    arms.retain(|arm| {
+        if host.is_asked_to_end() {
+            return true;
+        }
+        let taken = take(program, host, arm).and_then(|taken| same(taken, check));
+        match taken {
+            Ok(sample) => {
+                round.insert(arm.label, sample);
+                true
+            }
+            Err(e) => {
+                println!("  failed: {}: {e}", arm.label);
+                false
+            }
+        }
+    });
+    round
+}
+
+/// One sample of one arm, on a host that is prepared for it.
+fn take(program: &dyn Program, host: &Host, arm: &Arm) -> Result<Taken, Failed> {
+    let _prepared = arm.prepare(host, program.need())?;
+    // The servers of the tests' support panic where they do not start.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let taken = catch_unwind(AssertUnwindSafe(|| program.sample(arm)));
+    std::panic::set_hook(hook);
+    taken.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map_or("", String::as_str);
+        Err(format!("it did not start: {said}").into())
+    })
+}
+
+/// Fails where a program came to another result than it did the first time.
+fn same(taken: Taken, check: &mut Option<String>) -> Result<Sample, Failed> {
+    let before = check.get_or_insert_with(|| taken.check.clone());
+    if *before == taken.check {
+        return Ok(taken.sample);
+    }
+    Err(format!("it came to {:?}, not to {before:?}", taken.check).into())
+}
+
+fn report(
+    program: &dyn Program,
+    samples: &Samples,
+    labels: &[&str],
+    out: &Path,
+) -> Result<(), Failed> {
+    print_table(program, samples, labels);
+    let mut record = Record::new(program.file(), "scripts/bench.sh run-coverage");
+    record.figure("rounds", samples.rounds());
+    for label in labels {
+        let mut figures = serde_json::Map::new();
+        for quantity in program.shares() {
+            if let Some(value) = samples.median(label, quantity) {
+                figures.insert((*quantity).to_owned(), json!(value));
+            }
+        }
+        for quantity in program.rates().iter().chain([&RESIDENT]) {
+            if let Some(ratio) = samples.ratio(label, BARE, quantity) {
+                figures.insert(format!("{quantity}, over bare"), ratio.into());
+            }
+        }
+        if !figures.is_empty() {
+            record.figure(*label, figures);
+        }
+    }
+    for label in [RUN_THP, RUN_POOL].iter().filter(|l| labels.contains(l)) {
+        let missed = missed(program, samples, label, labels);
+        record.figure(format!("{label}, missed"), missed);
+    }
+    samples.keep(&mut record);
+    record.write(out)?;
+    Ok(())
+}
+
+/// What an arm of ours has not reached.
+fn missed(program: &dyn Program, samples: &Samples, ours: &str, labels: &[&str]) -> Vec<String> {
+    let mut missed = Vec::new();
+    for quantity in program.shares() {
+        match samples.median(ours, quantity) {
+            Some(share) if share >= COVERAGE => {}
+            Some(share) => missed.push(format!("{quantity}: {share:.3}")),
+            None => missed.push(format!("{quantity}: no sample")),
+        }
+    }
+    if let Some(ratio) = samples.ratio(ours, BARE, RESIDENT)
+        && ratio.center > RESIDENT_RATIO
+    {
+        missed.push(format!("{RESIDENT}: {ratio} of bare's"));
+    }
+    for quantity in program.rates() {
+        let Some(own) = samples.ratio(ours, BARE, quantity) else {
+            missed.push(format!("{quantity}: no sample"));
+            continue;
+        };
+        if program.shares().is_empty() && own.center < LEAST_SPEED_OF_SHORT_PROGRAMS {
+            missed.push(format!("{quantity}: {own} of bare's"));
+        }
+        // Bare's interval over itself is 1.
+        let highest = own.interval.map_or(own.center, |(_, high)| high);
+        for peer in labels.iter().filter(|l| ![RUN_THP, RUN_POOL].contains(l)) {
+            let theirs = samples.ratio(peer, BARE, quantity);
+            let lowest = theirs.and_then(|r| r.interval).map(|(low, _)| low);
+            if lowest.is_some_and(|low| low > highest) {
+                let theirs = theirs.map(|r| r.to_string()).unwrap_or_default();
+                missed.push(format!("{quantity}: {own}, where {peer} has {theirs}"));
+            }
+        }
+    }
+    missed
+}
+
+fn print_table(program: &dyn Program, samples: &Samples, labels: &[&str]) {
+    let has_resident = samples.median(BARE, RESIDENT).is_some();
+    let columns = program
+        .shares()
+        .iter()
+        .chain(program.rates())
+        .chain(has_resident.then_some(&RESIDENT));
+    let mut head = format!("  {:24}", "");
+    for column in columns.clone() {
+        let name = column.split(", ").next().unwrap_or(column);
+        head.push_str(&match program.shares().contains(column) {
+            true => format!(" {name:>17}"),
+            false => format!("  {:22}", format!("{name}, over bare")),
+        });
+    }
+    println!("{}", head.trim_end());
+    for label in labels {
+        let mut line = format!("  {label:24}");
+        for column in columns.clone() {
+            line.push_str(&match program.shares().contains(column) {
+                true => match samples.median(label, column) {
+                    Some(share) => format!(" {:>15.1} %", 100.0 * share),
+                    None => format!(" {:>17}", "-"),
+                },
+                false => match samples.ratio(label, BARE, column) {
+                    Some(ratio) => format!("  {ratio:22}"),
+                    None => format!("  {:22}", "-"),
+                },
+            });
+        }
+        println!("{}", line.trim_end());
+    }
+}

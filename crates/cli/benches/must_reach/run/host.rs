@@ -1,0 +1,124 @@
+//! The host's part in a sample: a knob turned, a pool filled, memory warmed; and all of it put back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_sys::{Advice, HostLock, Memory, RealKernel, lock_host};
+use hugeleaf_units::{Bytes, PageSize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::Failed;
+
+/// The host, locked for as long as this lives.
+pub struct Host {
+    /// The page of the default pool.
+    pub pool: PageSize,
+    /// The large page that transparent huge pages make.
+    pub huge: PageSize,
+    is_asked_to_end: Arc<AtomicBool>,
+    _lock: HostLock,
+}
+
+impl Host {
+    /// Waits for the lock that tests and benchmarks share. `None`, after saying why, where this
+    /// cannot be measured.
+    pub fn lock(name: &str) -> Result<Option<Host>, Failed> {
+        if hugeleaf_sys::effective_uid() != 0 {
+            println!("not run: {name}: needs root to set pools and knobs");
+            return Ok(None);
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true)?;
+        let host = read_host(&Root::live(), &RealKernel::new())?;
+        let sizes = (host.memory.default_hugetlb_page.get(), host.pmd_page.get());
+        let (Some(pool), Some(huge)) = sizes else {
+            println!("not run: {name}: needs hugetlb and transparent huge pages");
+            return Ok(None);
+        };
+        // A signal must not leave the host with a knob turned: it is heard between two samples.
+        let is_asked_to_end = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_asked_to_end))?;
+        }
+        Ok(Some(Host {
+            pool,
+            huge,
+            is_asked_to_end,
+            _lock: lock,
+        }))
+    }
+
+    /// Whether a signal came that asks this program to end. What was taken is then written.
+    pub fn is_asked_to_end(&self) -> bool {
+        self.is_asked_to_end.load(Ordering::Relaxed)
+    }
+
+    /// Fills the pool with so many bytes until the answer is dropped.
+    pub fn fill_pool(&self, bytes: Bytes) -> Result<Put, Failed> {
+        let kib = self.pool.bytes().get() / 1024;
+        let path = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+        let wanted = self.pool.pages_for(bytes).get().to_string();
+        let put = Put::new(Path::new(&path), &wanted)?;
+        let got = std::fs::read_to_string(&path)?;
+        if got.trim() != wanted {
+            return Err(format!("{} of {wanted} pages could be had", got.trim()).into());
+        }
+        Ok(put)
+    }
+
+    /// Turns transparent huge pages on for everybody until the answer is dropped.
+    pub fn always() -> Result<Put, Failed> {
+        Put::new(
+            Path::new("/sys/kernel/mm/transparent_hugepage/enabled"),
+            "always",
+        )
+    }
+
+    /// Touches so much memory and gives it back. Memory that went back to the machine below this
+    /// one is dear the first time it is used again; what was freed a moment ago is what the
+    /// sample gets.
+    pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
+        let memory = Memory::new();
+        let space = memory.set_aside(self.huge.pages_for(bytes).of(self.huge), self.huge)?;
+        let whole = space.range();
+        space.map_private(whole)?;
+        space.advise(whole, Advice::HugePage)?;
+        space.advise(whole, Advice::PopulateWrite)?;
+        Ok(())
+    }
+}
+
+/// A file of the kernel with another value for a while.
+pub struct Put {
+    path: PathBuf,
+    before: String,
+}
+
+impl Put {
+    fn new(path: &Path, value: &str) -> Result<Put, Failed> {
+        let text = std::fs::read_to_string(path)?;
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map_or(text.trim(), |(value, _)| value);
+        let put = Put {
+            path: path.to_owned(),
+            before: chosen.to_owned(),
+        };
+        std::fs::write(path, value)?;
+        Ok(put)
+    }
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::write(&self.path, &self.before) {
+            eprintln!(
+                "{}: not put back to {}: {e}",
+                self.path.display(),
+                self.before
+            );
+        }
+    }
+}

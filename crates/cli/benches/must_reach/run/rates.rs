@@ -1,0 +1,280 @@
+//! What starting a program and single calls cost, in pairs of processes; and whether an idle
+//! program is left alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_units::Bytes;
+
+use super::arms::{Arm, BARE, Need, RUN_THP, ours};
+use super::host::Host;
+use super::samples::{Sample, Samples};
+use super::talk::{Talk, value};
+use super::{Workshop, done, number};
+use crate::record::{Record, median};
+use crate::support::facts;
+use crate::support::find_program;
+use crate::{Asked, Failed, Mode};
+
+/// A loop over one kind of call.
+struct Loop {
+    name: &'static str,
+    /// What the program is told; the shell loop has a program of its own.
+    arguments: Vec<String>,
+    count: u32,
+}
+
+/// What all of them are held to: at most so much slower than bare.
+const LEAST: f64 = 0.98;
+const MOST_AT_START: f64 = 0.005;
+
+const STARTS: &str = "start, seconds";
+
+/// Measures them.
+pub fn run(asked: &Asked) -> Result<(), Failed> {
+    let Some(host) = Host::lock("run-rates")? else {
+        return Ok(());
+    };
+    let workshop = Workshop::new()?;
+    let Some(program) = workshop.compile("rates", include_str!("rates.c"))? else {
+        println!("not run: run-rates: needs a C compiler");
+        return Ok(());
+    };
+    let arms = ours(&host, false);
+    let file = asked.out.join("run-rates.json");
+    let mut samples = match asked.more {
+        true => Samples::read(&file)?,
+        false => Samples::default(),
+    };
+    let loops: Vec<Loop> = loops(asked.mode)
+        .into_iter()
+        .filter(|l| asked.wants(l.name))
+        .collect();
+    for _ in 0..asked.rounds(30) {
+        if host.is_asked_to_end() {
+            break;
+        }
+        host.warm(Bytes::from_mib(1024))?;
+        samples.add_round(round(asked.mode, &arms, &program, &loops)?);
+    }
+    let mut record = Record::new("run-rates", "scripts/bench.sh run-rates");
+    record.figure("rounds", samples.rounds());
+    report(&samples, &loops, &mut record);
+    if asked.wants("idle") && !host.is_asked_to_end() {
+        idle(asked.mode, &host, &arms, &program, &mut record)?;
+    }
+    samples.keep(&mut record);
+    record.write(&asked.out)?;
+    Ok(())
+}
+
+fn loops(mode: Mode) -> Vec<Loop> {
+    let part = |count: u32| match mode {
+        Mode::Full => count,
+        Mode::Smoke => count / 50 + 1,
+    };
+    let mebibytes = |n: u64| Bytes::from_mib(n).get().to_string();
+    let kibibytes = |n: u64| Bytes::from_kib(n).get().to_string();
+    let held = mebibytes(if mode == Mode::Full { 512 } else { 16 });
+    let plain = |name, kind: &str, count, bytes: Option<String>| {
+        let count = part(count);
+        let mut arguments = vec![kind.to_owned(), count.to_string()];
+        arguments.extend(bytes);
+        Loop {
+            name,
+            arguments,
+            count,
+        }
+    };
+    vec![
+        plain(
+            "malloc and free, 16 to 1024 bytes",
+            "small",
+            20_000_000,
+            None,
+        ),
+        plain(
+            "malloc and free, 200K",
+            "block",
+            10_000_000,
+            Some(kibibytes(200)),
+        ),
+        plain("mmap and munmap, 64K", "map", 120_000, Some(kibibytes(64))),
+        plain(
+            "mmap and munmap, 64K, touched",
+            "map-touch",
+            12_000,
+            Some(kibibytes(64)),
+        ),
+        plain(
+            "mmap and munmap, 4M, touched",
+            "map-touch",
+            200,
+            Some(mebibytes(4)),
+        ),
+        plain("fork and wait", "fork", 2000, None),
+        plain("fork and wait, 512M held", "fork", 25, Some(held.clone())),
+        plain("posix_spawn and wait", "spawn", 600, None),
+        plain("posix_spawn and wait, 512M held", "spawn", 400, Some(held)),
+        Loop {
+            name: "sh -c loop over a program",
+            arguments: Vec::new(),
+            count: part(600),
+        },
+    ]
+}
+
+/// Every loop and some starts in every arm, in random order.
+fn round(
+    mode: Mode,
+    arms: &[Arm],
+    program: &Path,
+    loops: &[Loop],
+) -> Result<BTreeMap<&'static str, Sample>, Failed> {
+    let mut round: BTreeMap<&'static str, Sample> = BTreeMap::new();
+    for one in loops {
+        let mut order: Vec<&Arm> = arms.iter().collect();
+        fastrand::shuffle(&mut order);
+        for arm in order {
+            let rate = sample(arm, program, one)?;
+            let sample = round.entry(arm.label).or_default();
+            sample.insert(quantity(one), rate);
+        }
+    }
+    let starts = if mode == Mode::Full { 20 } else { 2 };
+    let mut seconds: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    for _ in 0..starts {
+        let mut order: Vec<&Arm> = arms.iter().collect();
+        fastrand::shuffle(&mut order);
+        for arm in order {
+            seconds.entry(arm.label).or_default().push(start(arm)?);
+        }
+    }
+    for (label, seconds) in seconds {
+        let sample = round.entry(label).or_default();
+        sample.insert(STARTS.to_owned(), median(&seconds));
+    }
+    Ok(round)
+}
+
+fn quantity(one: &Loop) -> String {
+    format!("{}, operations/s", one.name)
+}
+
+fn sample(arm: &Arm, program: &Path, one: &Loop) -> Result<f64, Failed> {
+    if one.arguments.is_empty() {
+        let program = find_program(&["true"]).unwrap_or_else(|| PathBuf::from("true"));
+        let text = format!(
+            "i=0; while [ $i -lt {} ]; do {}; i=$((i+1)); done",
+            one.count,
+            program.display()
+        );
+        let start = Instant::now();
+        done(arm.command("sh").args(["-c", &text]))?;
+        return Ok(f64::from(one.count) / start.elapsed().as_secs_f64());
+    }
+    let said = done(arm.command(&program.to_string_lossy()).args(&one.arguments))?;
+    let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+    value(&lines, "rate work")
+}
+
+/// Seconds from nothing to the end of a program that does nothing.
+fn start(arm: &Arm) -> Result<f64, Failed> {
+    let mut command = arm.command("true");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let start = Instant::now();
+    let status = command.status()?;
+    let seconds = start.elapsed().as_secs_f64();
+    match status.success() {
+        true => Ok(seconds),
+        false => Err(format!("{command:?}: {status}").into()),
+    }
+}
+
+fn report(samples: &Samples, loops: &[Loop], record: &mut Record) {
+    let mut missed = Vec::new();
+    for one in loops {
+        let quantity = quantity(one);
+        if let Some(ratio) = samples.ratio(RUN_THP, BARE, &quantity) {
+            println!("  {:36} {ratio} of bare's rate", one.name);
+            record.figure(format!("{}, over bare", one.name), ratio);
+            if ratio.center < LEAST {
+                missed.push(format!("{}: {ratio}", one.name));
+            }
+        }
+    }
+    let starts = samples.of(RUN_THP, STARTS).iter();
+    let more: Vec<f64> = starts
+        .zip(samples.of(BARE, STARTS))
+        .map(|(ours, bare)| ours - bare)
+        .filter(|v| v.is_finite())
+        .collect();
+    let more = median(&more);
+    record.figure("start, seconds more than bare", more);
+    if more > MOST_AT_START {
+        missed.push(format!("start: {more:.4} s more than bare"));
+    }
+    record.figure("missed", missed);
+}
+
+/// How often the threads of an idle program ran, and how many there are.
+fn idle(
+    mode: Mode,
+    host: &Host,
+    arms: &[Arm],
+    program: &Path,
+    record: &mut Record,
+) -> Result<(), Failed> {
+    let (held, seconds) = match mode {
+        Mode::Full => (Bytes::from_mib(256), 10),
+        Mode::Smoke => (Bytes::from_mib(64), 1),
+    };
+    for arm in arms {
+        let need = Need {
+            all: held,
+            shared: Bytes::ZERO,
+        };
+        let _prepared = arm.prepare(host, need)?;
+        let mut command: Command = arm.command(&program.to_string_lossy());
+        let mut talk = Talk::start(command.args(["idle", "1", &held.get().to_string()]))?;
+        talk.until_ready()?;
+        // It goes to sleep now.
+        std::thread::sleep(Duration::from_millis(500));
+        let before = switches(talk.pid())?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        let after = switches(talk.pid())?;
+        let times: u64 = after.values().sum::<u64>() - before.values().sum::<u64>();
+        let everybody = facts::tree(talk.pid()).len();
+        record.figure(
+            format!("idle, {}", arm.label),
+            serde_json::json!({
+                "seconds": seconds,
+                "wake_ups": times,
+                "threads": after.len(),
+                "processes": everybody,
+                "coverage": super::look::look(talk.pid())?.private.coverage(),
+                "resident_bytes": number(super::look::resident(talk.pid())?),
+            }),
+        );
+        talk.until_end()?;
+    }
+    Ok(())
+}
+
+/// How often each thread of a process has been switched to or from, by its id.
+fn switches(pid: u32) -> Result<BTreeMap<String, u64>, Failed> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let entry = entry?;
+        let text = std::fs::read_to_string(entry.path().join("status"))?;
+        let times = text
+            .lines()
+            .filter_map(|line| line.split_once("_ctxt_switches:"))
+            .filter_map(|(_, times)| times.trim().parse::<u64>().ok())
+            .sum();
+        all.insert(entry.file_name().to_string_lossy().into_owned(), times);
+    }
+    Ok(all)
+}

@@ -1,0 +1,140 @@
+//! Samples by arm and quantity, round by round, and what they say.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hugeleaf_proof::stats::{LogInterval, log_ratio, signed_rank_interval};
+use serde_json::Value;
+
+use crate::Failed;
+use crate::record::{Record, median};
+
+/// What one process showed: values by the name of the quantity.
+pub type Sample = BTreeMap<String, f64>;
+
+/// The samples of all arms; the n-th of each belongs to the n-th round. NaN where a round has none.
+#[derive(Debug, Default)]
+pub struct Samples {
+    by_arm: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
+    rounds: usize,
+}
+
+impl Samples {
+    /// Those that a file has; none where there is no file.
+    pub fn read(file: &Path) -> Result<Samples, Failed> {
+        let mut samples = Samples::default();
+        let Ok(text) = std::fs::read_to_string(file) else {
+            return Ok(samples);
+        };
+        let json: Value = serde_json::from_str(&text)?;
+        for arm in json["arms"].as_array().into_iter().flatten() {
+            let label = arm["label"].as_str().ok_or("an arm without a label")?;
+            let (arm_name, quantity) = label.split_once(": ").ok_or("a label without ': '")?;
+            let values: Vec<f64> = arm["samples"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|v| v.as_f64().unwrap_or(f64::NAN))
+                .collect();
+            samples.rounds = samples.rounds.max(values.len());
+            let quantities = samples.by_arm.entry(arm_name.to_owned()).or_default();
+            quantities.insert(quantity.to_owned(), values);
+        }
+        Ok(samples)
+    }
+
+    /// Adds a round; arms that it lacks have none in it.
+    pub fn add_round(&mut self, round: BTreeMap<&str, Sample>) {
+        for (arm, sample) in round {
+            let quantities = self.by_arm.entry(arm.to_owned()).or_default();
+            for (quantity, value) in sample {
+                let values = quantities.entry(quantity).or_default();
+                values.resize(self.rounds, f64::NAN);
+                values.push(value);
+            }
+        }
+        self.rounds += 1;
+        for values in self.by_arm.values_mut().flat_map(BTreeMap::values_mut) {
+            values.resize(self.rounds, f64::NAN);
+        }
+    }
+
+    /// How many rounds there are.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// All values of an arm, round by round.
+    pub fn of(&self, arm: &str, quantity: &str) -> &[f64] {
+        let found = self.by_arm.get(arm).and_then(|q| q.get(quantity));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// The middle value; `None` of none.
+    pub fn median(&self, arm: &str, quantity: &str) -> Option<f64> {
+        let known: Vec<f64> = self
+            .of(arm, quantity)
+            .iter()
+            .copied()
+            .filter(|v| !v.is_nan())
+            .collect();
+        (!known.is_empty()).then(|| median(&known))
+    }
+
+    /// An arm over another within rounds: the ratio between the ends of its 95 % interval, or the
+    /// ratio alone where there are too few rounds for one.
+    pub fn ratio(&self, arm: &str, over: &str, quantity: &str) -> Option<Ratio> {
+        let logs: Vec<f64> = self
+            .of(arm, quantity)
+            .iter()
+            .zip(self.of(over, quantity))
+            .filter_map(|(ours, theirs)| log_ratio(*theirs, *ours))
+            .collect();
+        if logs.is_empty() {
+            return None;
+        }
+        let interval = signed_rank_interval(&logs, 0.95);
+        Some(Ratio {
+            center: interval
+                .map_or_else(|| median(&logs), |i: LogInterval| i.center)
+                .exp(),
+            interval: interval.map(|i| (i.low.exp(), i.high.exp())),
+        })
+    }
+
+    /// Puts the raw samples into the file.
+    pub fn keep(&self, record: &mut Record) {
+        for (arm, quantities) in &self.by_arm {
+            for (quantity, values) in quantities {
+                let unit = quantity.rsplit_once(", ").map_or("", |(_, unit)| unit);
+                record.arm(format!("{arm}: {quantity}"), unit, values);
+            }
+        }
+    }
+}
+
+/// How one arm compares with another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    pub center: f64,
+    pub interval: Option<(f64, f64)>,
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self.interval {
+            Some((low, high)) => format!("{:.3} [{low:.3}, {high:.3}]", self.center),
+            None => format!("{:.3}", self.center),
+        };
+        f.pad(&text)
+    }
+}
+
+impl From<Ratio> for Value {
+    fn from(ratio: Ratio) -> Value {
+        match ratio.interval {
+            Some((low, high)) => Value::from(vec![low, ratio.center, high]),
+            None => Value::from(ratio.center),
+        }
+    }
+}

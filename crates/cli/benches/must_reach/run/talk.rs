@@ -1,0 +1,112 @@
+//! A program that says `rate NAME VALUE` and `check VALUE` line by line, `ready` where it is at its
+//! largest, and goes on when it is told to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Failed;
+
+/// No sample takes as long; a program that hangs is ended then, by its id.
+const AT_MOST: Duration = Duration::from_secs(240);
+
+/// A program that is talked to.
+pub struct Talk {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    shown: String,
+    /// Dropped when the program has ended.
+    _in_time: Sender<()>,
+}
+
+impl Talk {
+    /// Starts it.
+    pub fn start(command: &mut Command) -> Result<Talk, Failed> {
+        let shown = format!("{command:?}");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("{shown}: {e}"))?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().ok_or("no output")?;
+        let (in_time, late) = channel::<()>();
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        std::thread::spawn(move || {
+            let ended = late.recv_timeout(AT_MOST);
+            if let (Err(std::sync::mpsc::RecvTimeoutError::Timeout), Some(pid)) = (ended, pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        Ok(Talk {
+            child,
+            stdin,
+            lines: BufReader::new(stdout).lines(),
+            shown,
+            _in_time: in_time,
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it something.
+    pub fn tell(&mut self, text: &str) -> Result<(), Failed> {
+        let stdin = self.stdin.as_mut().ok_or("its input is closed")?;
+        stdin.write_all(text.as_bytes())?;
+        Ok(stdin.flush()?)
+    }
+
+    /// What it says until it says `ready`.
+    pub fn until_ready(&mut self) -> Result<Vec<String>, Failed> {
+        let mut said = Vec::new();
+        for line in self.lines.by_ref() {
+            let line = line?;
+            if line.trim() == "ready" {
+                return Ok(said);
+            }
+            said.push(line);
+        }
+        let status = self.child.wait()?;
+        Err(format!("{}: {status} before it was ready: {said:?}", self.shown).into())
+    }
+
+    /// What it says until it ends, which must be well.
+    pub fn until_end(mut self) -> Result<Vec<String>, Failed> {
+        drop(self.stdin.take());
+        let said: Result<Vec<String>, _> = self.lines.by_ref().collect();
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(format!("{}: {status}", self.shown).into());
+        }
+        Ok(said?)
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The value after a word: `rate work 12.5` has 12.5 after `rate work`.
+pub fn after<'a>(said: &'a [String], word: &str) -> Option<&'a str> {
+    said.iter()
+        .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))
+        .map(str::trim)
+}
+
+/// The same as a number.
+pub fn value(said: &[String], word: &str) -> Result<f64, Failed> {
+    let text = after(said, word).ok_or_else(|| format!("no '{word}' in {said:?}"))?;
+    Ok(text.parse()?)
+}

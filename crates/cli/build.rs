@@ -1,0 +1,88 @@
+//! Compiles the library that `hugeleaf run` loads into programs (`crates/preload/src/loaded.rs`)
+//! and leaves it where the program can contain it.
+//!
+//! Not a dependency like others: it is loaded into other people's processes, so it is built
+//! without the standard library, always optimised, whatever the profile is, and checked for what
+//! it must not hold. On an architecture that it does not know, an empty file stands for it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const SOURCES: &str = "../preload/src";
+const FILE: &str = "libhugeleaf_run.so";
+
+/// A function that exists nowhere; only the panic handler calls it.
+const PANIC: &[u8] = b"hugeleaf_run_must_not_panic";
+
+fn main() {
+    println!("cargo::rerun-if-changed={SOURCES}");
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = PathBuf::from(variable("OUT_DIR")).join(FILE);
+    let architecture = variable("CARGO_CFG_TARGET_ARCH");
+    if variable("CARGO_CFG_TARGET_OS") != "linux"
+        || !["x86_64", "aarch64"].contains(&architecture.as_str())
+    {
+        fs::write(&out, b"").expect("OUT_DIR can be written");
+        return;
+    }
+    compile(&out);
+    let library = fs::read(&out).expect("the library was compiled");
+    let panics = library.windows(PANIC.len()).any(|bytes| bytes == PANIC);
+    assert!(
+        !panics,
+        "the library that is loaded into programs can panic"
+    );
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+fn compile(out: &Path) {
+    // One mapping for everything that is only read: not every linker knows how.
+    if !compiles(out, &["link-arg=-Wl,--no-rosegment"]) {
+        assert!(
+            compiles(out, &[]),
+            "the library that is loaded into programs does not compile"
+        );
+    }
+}
+
+fn compiles(out: &Path, more: &[&str]) -> bool {
+    let mut rustc = Command::new(variable("RUSTC"));
+    rustc.args(["--edition", "2024", "--crate-type", "cdylib"]);
+    rustc.args(["--crate-name", "hugeleaf_run", "--target"]);
+    rustc.arg(variable("TARGET"));
+    for option in [
+        "opt-level=3",
+        "panic=abort",
+        "lto=fat",
+        "codegen-units=1",
+        "strip=symbols",
+        "overflow-checks=off",
+        "debug-assertions=off",
+        "link-arg=-nostdlib",
+        "link-arg=-nostartfiles",
+        "link-arg=-Wl,--hash-style=gnu",
+        // As few segments as possible: each is a mapping that every program would pay for.
+        "link-arg=-Wl,-z,noseparate-code",
+        "link-arg=-Wl,-z,norelro",
+    ]
+    .iter()
+    .chain(more)
+    {
+        rustc.args(["-C", option]);
+    }
+    rustc.arg(format!("-Clink-arg=-Wl,-soname,{FILE}"));
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        rustc.arg(format!("-Clinker={linker}"));
+    }
+    rustc.arg("-o").arg(out);
+    rustc.arg(Path::new(SOURCES).join("loaded.rs"));
+    let output = rustc.output().expect("rustc can be started");
+    if !output.status.success() {
+        eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    output.status.success()
+}

@@ -1,0 +1,372 @@
+//! See `hugeleaf run --help`.
+//!
+//! Judges the policy against the host, puts two variables into the environment, and becomes the
+//! program: its process id, status, signals and terminal are then right by themselves. Only for a
+//! report it stays behind as the parent.
+
+mod environment;
+mod library;
+mod report;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use hugeleaf_host::system::memory_room;
+use hugeleaf_host::{Host, Program, ProgramError, find_program};
+use hugeleaf_report::start::{Start, json, mapping, missing_line, text};
+use hugeleaf_report::table::Look;
+use hugeleaf_sys::{Ended, Pid, Started, TaskPolicy, end_by, own_pid};
+use hugeleaf_units::Bytes;
+use hugeleaf_verdict::findings::shell_word;
+use hugeleaf_verdict::run::ldr_cntrl::{Mapped, translate};
+use hugeleaf_verdict::run::{
+    Numa, Obstacle, Policy, Refusal, RunRole, Settled, Want, obstacle, settle,
+};
+
+use crate::context::{Context, Failure};
+use environment::Variables;
+
+/// The statuses of env(1): its own failure, a program that cannot be run, one that is not there.
+pub const OWN_FAILURE: u8 = 125;
+const NOT_RUNNABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The variables that AIX administrators set.
+const LDR_CNTRL: &str = "LDR_CNTRL";
+const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
+
+/// Flags of `run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A ladder is a list of page sizes to try, in order: 1G,2M. Base pages end it, \
+unless it ends in !. A kind may be forced: hugetlb:2M, thp:2M. auto is the largest that this host can \
+give without leaving others short, base leaves the memory alone.
+
+Examples:
+  hugeleaf run -- redis-server                    larger pages for data, shared memory, large stacks
+  hugeleaf run --dry-run --shm 1G,2M -- postgres  what would be set, and what cannot be had
+  hugeleaf run --data 2M! --reserve 8G -- server  8G of data on 2M pages, or no start
+  hugeleaf run --ldr-cntrl DATAPSIZE=64K@SHMPSIZE=16M -- server   as on AIX
+  hugeleaf run --report pages.json -- sort big    asked and got, by role, at the end
+
+Exit status: the program's own; 125 run could not do its work, 126 the program cannot be run, 127 it \
+is not there."
+)]
+pub struct Args {
+    /// Pages for data, zero data, heap and other private memory: a ladder, auto or base
+    #[arg(long, value_name = "LADDER")]
+    data: Option<Want>,
+    /// Pages for shared memory: SysV, POSIX, memfd, shared anonymous
+    #[arg(long, value_name = "LADDER")]
+    shm: Option<Want>,
+    /// Pages for the initial stack and those of threads
+    #[arg(long, value_name = "LADDER")]
+    stack: Option<Want>,
+    /// Pages for the program's code; it is left alone unless this is given
+    #[arg(long, value_name = "LADDER")]
+    text: Option<Want>,
+    /// Take so much for data before the program runs
+    #[arg(long, value_name = "BYTES")]
+    reserve: Option<Bytes>,
+    /// Where memory comes from: bind=NODES, prefer=NODE, interleave=NODES or local
+    #[arg(long, value_name = "POLICY")]
+    numa: Option<Numa>,
+    /// At the end write what was asked and got, role by role, to this file; - is standard error
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Only for executables of these names, among the program and those it starts
+    #[arg(long, value_name = "EXE", num_args = 1.., value_delimiter = ',')]
+    only: Vec<String>,
+    /// Page sizes as AIX has them in LDR_CNTRL, which is read too: KEY=SIZE joined by @
+    #[arg(long, value_name = "STRING")]
+    ldr_cntrl: Option<String>,
+    /// Print what would be set, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The program and its arguments
+    #[arg(value_name = "CMD", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command. Comes back only where there is something to say: without `--report` the
+/// program takes this one's place.
+pub fn run(args: &Args, context: &Context) -> Result<ExitCode, Failure> {
+    prepare_and_start(args, context).map_err(|failure| match failure.status() {
+        NOT_RUNNABLE | NOT_FOUND => failure,
+        _ => failure.with_status(OWN_FAILURE),
+    })
+}
+
+fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure> {
+    check(args, context)?;
+    let host = hugeleaf_host::read_start_facts(&context.root, &context.kernel)?;
+    let (policy, mapped) = policy(args, &host)?;
+    let room = memory_room(&context.root).get();
+    let settled = settle(&policy, &host, room).map_err(refused)?;
+    let program = program(args, context)?;
+    let obstacle = program.as_ref().and_then(|p| stands_in_the_way(&policy, p));
+    if let (Some(obstacle), Some(role)) = (&obstacle, policy.mandatory()) {
+        return Err(must_be_had(&policy, role, obstacle));
+    }
+    if args.dry_run {
+        return dry_run(args, context, settled, obstacle);
+    }
+    say(&mapping_of(args, &mapped));
+    say(&missing_line(&settled.missing).unwrap_or_default());
+    set_numa(&policy)?;
+    if args.report.is_some() {
+        return start_and_watch(args, context, settled, obstacle.as_ref());
+    }
+    let variables = Variables::for_program(&settled, library_for(obstacle.as_ref())?)?;
+    if let Some(obstacle) = &obstacle {
+        // This process becomes the program, so its id is known already.
+        say(&obstacle_line(obstacle, own_pid()));
+    }
+    let mut command = command(args, &variables);
+    let error = hugeleaf_sys::exec(&mut command);
+    Err(not_started(args, &error))
+}
+
+/// What fits together and what does not.
+fn check(args: &Args, context: &Context) -> Result<(), Failure> {
+    if !args.dry_run {
+        context.need_live("run")?;
+    }
+    if context.json && !args.dry_run {
+        return Err(Failure::usage(
+            "run: --json: what is printed is the program's own",
+            "hugeleaf run --dry-run --json, or --report FILE, which is JSON",
+        ));
+    }
+    // These two separate names and settings in the variable that the library reads.
+    let wrong = |name: &&String| name.is_empty() || name.contains([';', ':', '/', '=']);
+    match args.only.iter().find(wrong) {
+        Some(name) => Err(Failure::usage(
+            format!("run: --only '{name}' is not the name of an executable file"),
+            "write names without their folders, as in --only postgres,initdb",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The policy: what LDR_CNTRL says, and over it what the flags say.
+fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .map(|value| value.to_string_lossy().into_owned())
+            .filter(|value| !value.trim().is_empty())
+    };
+    // The flag takes the place of both variables: they are one setting.
+    let (text, large) = match &args.ldr_cntrl {
+        Some(text) => (text.clone(), None),
+        None => (
+            variable(LDR_CNTRL).unwrap_or_default(),
+            variable(LARGE_PAGE_DATA),
+        ),
+    };
+    let mapped = translate(&text, large.as_deref(), host).map_err(refused)?;
+    let mut policy = Policy {
+        reserve: args.reserve,
+        numa: args.numa.clone(),
+        only: args.only.clone(),
+        ..Policy::default()
+    };
+    for item in &mapped {
+        *policy.want_mut(item.role) = item.here.clone();
+    }
+    for (role, want) in typed(args) {
+        *policy.want_mut(role) = want;
+    }
+    Ok((policy, mapped))
+}
+
+/// The roles that flags speak of.
+fn typed(args: &Args) -> Vec<(RunRole, Want)> {
+    [
+        (RunRole::Data, &args.data),
+        (RunRole::Shm, &args.shm),
+        (RunRole::Stack, &args.stack),
+        (RunRole::Text, &args.text),
+    ]
+    .into_iter()
+    .filter_map(|(role, want)| Some((role, want.clone()?)))
+    .collect()
+}
+
+fn mapping_of(args: &Args, mapped: &[Mapped]) -> String {
+    match mapped {
+        [] => String::new(),
+        mapped => mapping(mapped, &typed(args)),
+    }
+}
+
+/// The file that will run. `None` of a captured host, whose programs are not here.
+fn program(args: &Args, context: &Context) -> Result<Option<Program>, Failure> {
+    let Some(name) = args.command.first().filter(|_| context.root.is_live()) else {
+        return Ok(None);
+    };
+    // What execvp(3) takes where there is no PATH.
+    let search = std::env::var("PATH").unwrap_or_else(|_| "/bin:/usr/bin".to_owned());
+    match find_program(Path::new(name), &search) {
+        Ok(program) => Ok(Some(program)),
+        Err(error) => {
+            let status = match error {
+                ProgramError::NotFound { .. } => NOT_FOUND,
+                ProgramError::NotRunnable { .. } => NOT_RUNNABLE,
+            };
+            let next = "name a program that this user may run, as in: hugeleaf run -- redis-server";
+            Err(Failure::usage(format!("run: {error}"), next).with_status(status))
+        }
+    }
+}
+
+/// Why the library cannot be loaded into the program, where the policy is for it.
+fn stands_in_the_way(policy: &Policy, program: &Program) -> Option<Obstacle> {
+    let name = program.path.file_name()?.to_string_lossy();
+    let is_meant = policy.only.is_empty() || policy.only.iter().any(|only| *only == name);
+    obstacle(program, std::env::consts::ARCH).filter(|o| is_meant || !o.may_pass_on)
+}
+
+fn must_be_had(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
+    let want = policy.want(role);
+    let next = match obstacle.can_promote {
+        true => "leave the ! out, and once the program runs: hugeleaf promote PID",
+        false => "leave the ! out, or build the program without the sanitizer",
+    };
+    let because = &obstacle.because;
+    Failure::usage(
+        format!("run: --{role} {want} must be had and cannot be: {because}"),
+        next,
+    )
+}
+
+/// The one line on a program that runs without the library.
+fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
+    let next = match obstacle.can_promote {
+        true => format!("once it has grown: hugeleaf promote {pid}"),
+        false => "nothing is changed for it".to_owned(),
+    };
+    format!("hugeleaf: run: {}; {next}\n", obstacle.because)
+}
+
+/// The library, where it is to be named to the program's loader.
+fn library_for(obstacle: Option<&Obstacle>) -> Result<Option<PathBuf>, Failure> {
+    match obstacle {
+        Some(obstacle) if !obstacle.may_pass_on => Ok(None),
+        _ => library::place().map(Some),
+    }
+}
+
+fn set_numa(policy: &Policy) -> Result<(), Failure> {
+    let Some(numa) = &policy.numa else {
+        return Ok(());
+    };
+    let task = match numa {
+        Numa::Bind(nodes) => TaskPolicy::Bind(nodes.clone()),
+        Numa::Prefer(node) => TaskPolicy::Prefer(*node),
+        Numa::Interleave(nodes) => TaskPolicy::Interleave(nodes.clone()),
+        Numa::Local => TaskPolicy::Local,
+    };
+    hugeleaf_sys::set_task_policy(&task).map_err(|error| {
+        Failure::missing(
+            format!("run: --numa {numa}: {error}"),
+            "name nodes that this process may use: grep Mems_allowed_list /proc/self/status",
+        )
+    })
+}
+
+fn command(args: &Args, variables: &Variables) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    for (name, value) in variables.all() {
+        command.env(name, value);
+    }
+    command
+}
+
+/// Why the kernel would not run it, with the status of env(1).
+fn not_started(args: &Args, error: &std::io::Error) -> Failure {
+    let name = args.command[0].to_string_lossy();
+    let status = match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_RUNNABLE,
+    };
+    let look = format!("file {}", shell_word(&name));
+    Failure::usage(format!("run: {name}: {error}"), look).with_status(status)
+}
+
+/// Starts the program as a child, watches it, and ends as it did.
+fn start_and_watch(
+    args: &Args,
+    context: &Context,
+    mut settled: Settled,
+    obstacle: Option<&Obstacle>,
+) -> Result<ExitCode, Failure> {
+    let file = args.report.as_deref().unwrap_or(Path::new("-"));
+    let watcher = report::prepare(file, &args.command, context)?;
+    settled.settings.report = Some(watcher.socket().display().to_string());
+    let variables = Variables::for_program(&settled, library_for(obstacle)?)?;
+    let mut command = command(args, &variables);
+    let started = Started::start(&mut command).map_err(|error| not_started(args, &error))?;
+    if let Some(obstacle) = obstacle {
+        say(&obstacle_line(obstacle, started.pid()));
+    }
+    let watch = watcher.begin(started.pid(), &settled.settings.to_string());
+    let ended = started.wait().map_err(|error| {
+        Failure::missing(
+            format!("run: {error}"),
+            "hugeleaf mem    # is it still there?",
+        )
+    })?;
+    if let Err(failure) = watch.finish(ended) {
+        // The program is what was asked for, and its end is told whatever became of the report.
+        failure.report();
+    }
+    match ended {
+        Ended::Status(status) => Ok(ExitCode::from(status)),
+        Ended::Signal(signal) => end_by(signal),
+    }
+}
+
+fn dry_run(
+    args: &Args,
+    context: &Context,
+    settled: Settled,
+    obstacle: Option<Obstacle>,
+) -> Result<ExitCode, Failure> {
+    let library = match &obstacle {
+        Some(obstacle) if !obstacle.may_pass_on => None,
+        _ => Some(library::where_it_would_be()?),
+    };
+    let variables = Variables::for_program(&settled, library)?;
+    let lossy = |text: &OsString| text.to_string_lossy().into_owned();
+    let environment = variables
+        .all()
+        .map(|(name, value)| (name.to_owned(), lossy(value)));
+    let start = Start {
+        command: args.command.iter().map(lossy).collect(),
+        environment: environment.collect(),
+        obstacle: obstacle.map(|o| o.because),
+        settled,
+    };
+    let look = Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    };
+    Context::print(&match context.json {
+        true => json(&start),
+        false => text(&start, look),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    Failure::usage(refusal.what, refusal.next)
+}
+
+/// To standard error: standard output belongs to the program.
+fn say(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,232 @@
+//! What `--report FILE` writes at the end.
+//!
+//! A thread of the launcher looks at the program and all that it starts: first after 10 ms, then
+//! less and less often, at last once a second. A process is looked at closely only where it holds
+//! more than ever before. The library in it says when it ends, and waits for a last look.
+
+mod tree;
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::Host;
+use hugeleaf_host::process::parse_run_settings;
+use hugeleaf_proof::result::write_whole;
+use hugeleaf_proof::{Circumstances, circumstances};
+use hugeleaf_report::run::{Exit, RunReport};
+use hugeleaf_sys::{Ended, Pid, own_pid};
+
+use crate::context::{Context, Failure};
+use tree::{Found, Tree};
+
+/// The first look, and the longest pause between two.
+const FIRST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Ready to watch a program that is not started yet.
+pub struct Watcher {
+    folder: Folder,
+    socket: PathBuf,
+    listener: UnixListener,
+    file: PathBuf,
+    circumstances: Circumstances,
+    host: Host,
+}
+
+/// A folder that only this user can enter; gone with its content when dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Watching.
+pub struct Watch {
+    thread: JoinHandle<Found>,
+    events: Sender<Event>,
+    file: PathBuf,
+    circumstances: Circumstances,
+    started: Instant,
+    _folder: Folder,
+}
+
+/// What the watching thread is told.
+enum Event {
+    /// A process ends, and waits until this is answered.
+    Ends(Pid, UnixStream),
+    /// The program has ended.
+    Over,
+}
+
+/// Makes what must be there before the program starts.
+pub fn prepare(file: &Path, command: &[OsString], context: &Context) -> Result<Watcher, Failure> {
+    let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
+    let command: Vec<String> = command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let folder = private_folder()?;
+    let socket = folder.0.join("socket");
+    let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
+    Ok(Watcher {
+        folder,
+        socket,
+        listener,
+        file: file.to_owned(),
+        circumstances: circumstances(&context.root, &host, &command),
+        host,
+    })
+}
+
+fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::missing(
+        format!("run: --report: {}: {error}", path.display()),
+        "set TMPDIR to a folder that this user may write to and whose name is short",
+    )
+}
+
+/// A new folder below the one for temporary files. Its name separates no settings.
+fn private_folder() -> Result<Folder, Failure> {
+    let above = std::env::temp_dir();
+    let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
+    let above = if below(&above) {
+        above
+    } else {
+        PathBuf::from("/tmp")
+    };
+    let mut taken = None;
+    for n in 0..100 {
+        let path = above.join(format!("hugeleaf-run-{}-{n}", own_pid()));
+        // Made anew or not at all: what somebody else put there is not entered.
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(Folder(path)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                taken = Some((path, error));
+            }
+            Err(error) => return Err(no_socket(&path, &error)),
+        }
+    }
+    Err(match taken {
+        Some((path, error)) => no_socket(&path, &error),
+        None => Failure::missing("run: --report: no folder", "set TMPDIR"),
+    })
+}
+
+impl Watcher {
+    /// Where the library says that a program ends.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Begins to watch the program, which was started with these settings.
+    pub fn begin(self, pid: Pid, settings: &str) -> Watch {
+        let (events, queue) = channel();
+        let to_thread = events.clone();
+        let listener = self.listener;
+        std::thread::spawn(move || listen(&listener, &to_thread));
+        // What the launcher itself wrote reads back.
+        let settings = parse_run_settings(settings).unwrap_or_default();
+        let tree = Tree::new(pid, settings, self.socket.display().to_string(), self.host);
+        let thread = std::thread::spawn(move || watch(tree, &queue));
+        Watch {
+            thread,
+            events,
+            file: self.file,
+            circumstances: self.circumstances,
+            started: Instant::now(),
+            _folder: self.folder,
+        }
+    }
+}
+
+/// Hands on what ending processes say. Ends with this program.
+fn listen(listener: &UnixListener, events: &Sender<Event>) {
+    for stream in listener.incoming().flatten() {
+        // Who connects and says nothing must not keep the others waiting for long.
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+        let mut line = String::new();
+        let told = BufReader::new((&stream).take(32))
+            .read_line(&mut line)
+            .is_ok();
+        let pid = line.trim_end().strip_prefix("exit ");
+        if let Some(pid) = pid.filter(|_| told).and_then(|pid| pid.parse().ok())
+            && events.send(Event::Ends(Pid(pid), stream)).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Looks, until the program is over.
+fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
+    let mut pause = FIRST;
+    let mut next = Instant::now() + pause;
+    loop {
+        match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Event::Ends(pid, mut stream)) => {
+                tree.ends(pid);
+                // It may have waited long enough, and be gone.
+                let _ = stream.write_all(b"\n");
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                tree.survey();
+                pause = (pause * 2).min(LONGEST);
+                next = Instant::now() + pause;
+            }
+            Ok(Event::Over) | Err(RecvTimeoutError::Disconnected) => {
+                tree.survey();
+                return tree.found();
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// Writes the report.
+    pub fn finish(self, ended: Ended) -> Result<(), Failure> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let _ = self.events.send(Event::Over);
+        let found = self.thread.join().map_err(|_| {
+            Failure::missing(
+                "run: --report: looking at the program failed",
+                "hugeleaf mem PID    # while it runs",
+            )
+        })?;
+        let report = RunReport {
+            command: self.circumstances.command,
+            started: self.circumstances.started,
+            seconds,
+            exit: match ended {
+                Ended::Status(status) => Exit::Status(status),
+                Ended::Signal(signal) => Exit::Signal(signal),
+            },
+            host: self.circumstances.host,
+            knobs: self.circumstances.knobs,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            processes: found.processes,
+            left_out: found.left_out,
+            peak: found.peak,
+            roles: found.roles,
+        };
+        if self.file == Path::new("-") {
+            let text = report.text(Context::width());
+            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            return Ok(());
+        }
+        write_whole(&self.file, &report.json()).map_err(|error| {
+            Failure::missing(
+                format!("run: --report {error}"),
+                "name a file in a folder that this user may write to, or - for standard error",
+            )
+        })
+    }
+}

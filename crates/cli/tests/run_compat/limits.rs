@@ -1,0 +1,139 @@
+//! Programs under limits: address space, data, locked memory.
+
+use std::process::{Command, Output};
+
+use crate::cli_support::{NOBODY, is_root, not_run, public_copy, stderr, stdout, works};
+use crate::numbers::{huge, nth_number};
+use crate::under::{Line, UNDER, Way, can_run, clean, program, same};
+
+/// A program under a limit (`prlimit` of util-linux), until memory is at its end.
+fn until_the_end(way: Way, limit: &str, words: &[&str]) -> Output {
+    let mut command = Command::new("prlimit");
+    command
+        .arg(limit)
+        .args(way.words())
+        .arg(program("limited"))
+        .args(words);
+    clean(&mut command);
+    let output = command.output().unwrap();
+    let said = format!(
+        "{way:?} {limit} {words:?}: {}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert!(output.status.success(), "{said}");
+    assert_eq!(stderr(&output), "", "{said}");
+    output
+}
+
+/// Memory ends where it ends bare: at most a few windows earlier, and no later.
+fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
+    if !can_run(test) {
+        return;
+    }
+    if !works("prlimit", &["--version"]) {
+        return not_run(test, "needs prlimit (util-linux)");
+    }
+    let limit = format!("--{limit}={bytes}");
+    for words in [
+        ["1048576", "malloc"],
+        ["1048576", "mmap"],
+        ["20000", "malloc"],
+        ["1000", "malloc"],
+        ["65536", "sbrk"],
+    ] {
+        let bare = until_the_end(Way::Bare, &limit, &words);
+        for way in UNDER {
+            let under = until_the_end(way, &limit, &words);
+            for round in 0..2 {
+                let word = format!("{round}:");
+                let (had, has) = (nth_number(&bare, &word, 0), nth_number(&under, &word, 0));
+                println!("{way:?} {limit} {words:?}: {has}, bare {had}");
+                let window = 8 * huge() + bytes / 20;
+                assert!(has + window >= had, "{way:?} {words:?}: {has}, bare {had}");
+                assert!(has <= had + window, "{way:?} {words:?}: {has}, bare {had}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_on_address_space() {
+    ends_where_bare_does("a_limit_on_address_space", "as", 1 << 30);
+}
+
+#[test]
+fn a_limit_on_data() {
+    ends_where_bare_does("a_limit_on_data", "data", 512 << 20);
+}
+
+/// As somebody whom the limit holds for.
+#[test]
+fn thirty_two_kilobytes_of_locked_memory() {
+    let test = "thirty_two_kilobytes_of_locked_memory";
+    if !is_root() || !works("setpriv", &["--version"]) || !works("prlimit", &["--version"]) {
+        return not_run(test, "needs root, setpriv and prlimit (util-linux)");
+    }
+    if !can_run(test) {
+        return;
+    }
+    let (folder, hugeleaf) = public_copy();
+    for name in ["held", "sharing", "locked"] {
+        let copy = folder.path().join(name);
+        assert!(
+            Command::new("cp")
+                .arg(program(name))
+                .arg(&copy)
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    let run = |way: Way, name: &str, word: &str| {
+        let mut command = Command::new("prlimit");
+        command
+            .args(["--memlock=32768:32768", "setpriv", "--clear-groups"])
+            .args([
+                "--reuid",
+                &NOBODY.to_string(),
+                "--regid",
+                &NOBODY.to_string(),
+            ])
+            .current_dir("/");
+        let mut words = way.words();
+        if let Some(first) = words.first_mut() {
+            *first = hugeleaf.clone().into_os_string();
+        }
+        command.args(words).arg(folder.path().join(name)).arg(word);
+        clean(&mut command);
+        command.env("HOME", folder.path());
+        if way != Way::Bare {
+            command
+                .env("COMPAT_LARGE", "1")
+                .env("HUGELEAF_RUN_LIBRARY", folder.path().join("library.so"));
+        }
+        command.output().unwrap()
+    };
+    crate::processes::public_library(folder.path());
+    for (name, word, status) in [
+        ("held", "200", 7),
+        ("sharing", "24", 0),
+        ("locked", "50", 2),
+    ] {
+        let bare = run(Way::Bare, name, word);
+        assert_eq!(
+            bare.status.code(),
+            Some(status),
+            "{name}: {}",
+            stderr(&bare)
+        );
+        for way in UNDER {
+            same(
+                &bare,
+                &run(way, name, word),
+                Line::Allowed,
+                &format!("{name} {way:?}"),
+            );
+        }
+    }
+}

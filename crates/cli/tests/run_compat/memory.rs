@@ -1,0 +1,189 @@
+//! Calls on memory, held against a model and against what the kernel promises.
+
+use std::process::Output;
+
+use crate::cli_support::{not_run, stderr, stdout};
+use crate::numbers::{no_more, nth_number, number};
+use crate::support::host::HostGuard;
+use crate::under::{Line, UNDER, Way, can_run, compare, program, same};
+
+/// Runs it; it must end well.
+fn good(way: Way, name: &str, words: &[&str]) -> Output {
+    let output = way.command(program(name)).args(words).output().unwrap();
+    let said = format!(
+        "{name} {words:?} {way:?}: {}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert!(output.status.success(), "{said}");
+    assert_eq!(stderr(&output), "", "{said}");
+    output
+}
+
+/// Steps of random calls; a longer run says how many.
+fn steps() -> String {
+    std::env::var("HUGELEAF_STEPS").unwrap_or_else(|_| "100000".to_owned())
+}
+
+/// The seed of the first model; drawn, and said by what fails.
+fn seed() -> u32 {
+    std::env::var("HUGELEAF_SEED")
+        .map_or_else(|_| fastrand::u32(1..1_000_000), |s| s.parse().unwrap())
+}
+
+fn against_the_model(threads: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let seed = seed().to_string();
+    println!("seed {seed}: HUGELEAF_SEED={seed} runs it again");
+    let model = program("model");
+    let run = |way: Way| {
+        let mut command = way.command(&model);
+        command.args([&seed, &steps(), threads]).arg(&file);
+        if way == Way::Defaults {
+            // The model holds too little at times for the defaults to do anything.
+            command.env_remove("COMPAT_LARGE");
+        }
+        command.output().unwrap()
+    };
+    let bare = run(Way::Bare);
+    assert!(bare.status.success(), "{}", stderr(&bare));
+    for way in UNDER {
+        same(
+            &bare,
+            &run(way),
+            Line::None,
+            &format!("seed {seed}, {threads} threads, {way:?}"),
+        );
+    }
+}
+
+#[test]
+fn random_calls_on_parts_are_as_the_model_has_them() {
+    if can_run("random_calls_on_parts_are_as_the_model_has_them") {
+        against_the_model("1");
+    }
+}
+
+#[test]
+fn random_calls_of_four_threads_are_as_the_model_has_them() {
+    if can_run("random_calls_of_four_threads_are_as_the_model_has_them") {
+        against_the_model("4");
+    }
+}
+
+#[test]
+fn the_break_grows_and_shrinks() {
+    if can_run("the_break_grows_and_shrinks") {
+        compare(&program("breaks"), &["10000"], 0, Line::None, |_| ());
+    }
+}
+
+#[test]
+fn shared_memory_of_every_kind() {
+    if can_run("shared_memory_of_every_kind") {
+        compare(&program("sharing"), &["24"], 0, Line::None, |_| ());
+    }
+}
+
+#[test]
+fn all_memory_locked() {
+    let test = "all_memory_locked";
+    if !can_run(test) {
+        return;
+    }
+    let bare = Way::Bare
+        .command(program("locked"))
+        .arg("200")
+        .output()
+        .unwrap();
+    if bare.status.code() == Some(2) {
+        return not_run(test, "needs the right to lock memory");
+    }
+    for way in UNDER {
+        let under = good(way, "locked", &["200"]);
+        assert_eq!(number(&under, "held"), number(&bare, "held"));
+        for word in ["resident", "locked"] {
+            no_more(
+                &format!("{way:?}: {word}"),
+                number(&bare, word),
+                number(&under, word),
+                5,
+                4,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_that_reads_its_own_maps() {
+    if !can_run("a_program_that_reads_its_own_maps") {
+        return;
+    }
+    let bare = good(Way::Bare, "ownmaps", &["200"]);
+    for way in UNDER {
+        let under = good(way, "ownmaps", &["200"]);
+        for word in ["before", "after"] {
+            no_more(
+                &format!("{way:?}: {word}"),
+                number(&bare, word),
+                number(&under, word),
+                5,
+                4,
+            );
+        }
+    }
+}
+
+#[test]
+fn as_many_mappings_as_bare() {
+    if !can_run("as_many_mappings_as_bare") {
+        return;
+    }
+    let bare = good(Way::Bare, "manymaps", &[]);
+    for way in UNDER {
+        let under = good(way, "manymaps", &[]);
+        for round in 0..2 {
+            let (had, has) = (
+                nth_number(&bare, "mappings", round),
+                nth_number(&under, "mappings", round),
+            );
+            println!("{way:?}: {has} mappings, bare {had}");
+            // Its own few.
+            assert!(has + 40 >= had, "{way:?}: {has} mappings, bare {had}");
+        }
+    }
+}
+
+#[test]
+fn a_heap_of_all_sizes_when_thp_is_always() {
+    let test = "a_heap_of_all_sizes_when_thp_is_always";
+    if !can_run(test) || !crate::cli_support::is_root() {
+        return not_run(test, "needs root");
+    }
+    let guard = HostGuard::lock();
+    for mode in ["always", "never"] {
+        guard.choose("enabled", mode);
+        let held = program("held");
+        let run = |way: Way| {
+            let mut command = way.command(&held);
+            // With `never`, what is to be had is not what was asked for, and that is said.
+            command
+                .arg("200")
+                .env_remove("COMPAT_LARGE")
+                .output()
+                .unwrap()
+        };
+        let bare = run(Way::Bare);
+        assert_eq!(bare.status.code(), Some(7), "{}", stderr(&bare));
+        for way in UNDER {
+            same(
+                &bare,
+                &run(way),
+                Line::Allowed,
+                &format!("enabled={mode}, {way:?}"),
+            );
+        }
+    }
+    guard.verify();
+}

@@ -1,0 +1,40 @@
+//! Numbers in what programs say of themselves.
+
+use std::process::Output;
+
+use crate::cli_support::stdout;
+
+/// The number behind the `n`th time that a word stands in the output.
+#[track_caller]
+pub fn nth_number(output: &Output, word: &str, n: usize) -> u64 {
+    let text = stdout(output);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|pair| pair[0] == word)
+        .nth(n)
+        .and_then(|pair| pair[1].parse().ok())
+        .unwrap_or_else(|| panic!("no number {n} behind {word} in:\n{text}"))
+}
+
+/// The number behind a word.
+#[track_caller]
+pub fn number(output: &Output, word: &str) -> u64 {
+    nth_number(output, word, 0)
+}
+
+/// Bytes of the huge page.
+pub fn huge() -> u64 {
+    crate::support::facts::huge_page_kb().unwrap() * 1024
+}
+
+/// At most `percent` above bare's, and `pages` huge pages for what is begun and not yet full.
+#[track_caller]
+pub fn no_more(what: &str, bare: u64, under: u64, percent: u64, pages: u64) {
+    println!("{what}: bare {bare}, under run {under}");
+    let most = bare + bare / 100 * percent + pages * huge();
+    assert!(
+        under <= most,
+        "{what}: {under}, bare {bare}, allowed {most}"
+    );
+}

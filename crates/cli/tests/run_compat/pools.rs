@@ -1,0 +1,202 @@
+//! Reserved pages that do not suffice, and cgroups that limit them: on faults, as Kubernetes does
+//! (mmap succeeds, and a touch past the limit is a SIGBUS), and on reservations.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hugeleaf_sys::{HostLock, lock_host};
+
+use crate::cli_support::{is_root, not_run, stderr};
+use crate::under::{Line, Way, can_run, clean, program, same};
+
+/// The pool of the size that huge pages have; put back when dropped.
+struct Pool {
+    folder: PathBuf,
+    before: String,
+    huge: u64,
+    _lock: HostLock,
+}
+
+impl Pool {
+    fn of(test: &str, pages: u64) -> Option<Pool> {
+        let huge = crate::numbers::huge();
+        let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", huge / 1024);
+        let folder = PathBuf::from(folder);
+        if !is_root() || !folder.is_dir() {
+            not_run(
+                test,
+                "needs root, and reserved pages of the size of huge pages",
+            );
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let before = std::fs::read_to_string(folder.join("nr_hugepages")).unwrap();
+        let pool = Pool {
+            folder,
+            before,
+            huge,
+            _lock: lock,
+        };
+        pool.set(pages);
+        if pool.number("nr_hugepages") != pages {
+            not_run(
+                test,
+                &format!("needs {pages} huge pages of contiguous memory"),
+            );
+            return None;
+        }
+        Some(pool)
+    }
+
+    fn set(&self, pages: u64) {
+        std::fs::write(self.folder.join("nr_hugepages"), pages.to_string()).unwrap();
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(self.folder.join(name)).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    /// Nothing of it was lost to a program that has ended.
+    #[track_caller]
+    fn is_whole(&self, what: &str) {
+        let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
+        assert_eq!((free, self.number("resv_hugepages")), (total, 0), "{what}");
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        std::fs::write(self.folder.join("nr_hugepages"), self.before.trim()).unwrap();
+    }
+}
+
+/// A cgroup of version 1 with a limit on reserved pages; gone when dropped.
+struct Limit {
+    folder: PathBuf,
+    mounted: Option<tempfile::TempDir>,
+}
+
+impl Limit {
+    fn of(test: &str, pool: &Pool, file: &str, pages: u64) -> Option<Limit> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let known = mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let is_it = words[2] == "cgroup" && words[3].split(',').any(|o| o == "hugetlb");
+            is_it.then(|| PathBuf::from(words[1]))
+        });
+        let mut mounted = None;
+        let top = match known {
+            Some(top) => top,
+            None => {
+                let folder = tempfile::tempdir().unwrap();
+                let mut mount = Command::new("mount");
+                mount
+                    .args(["-t", "cgroup", "-o", "hugetlb", "hugeleaf-test"])
+                    .arg(folder.path());
+                if !mount.status().is_ok_and(|status| status.success()) {
+                    not_run(test, "needs the hugetlb controller, version 1");
+                    return None;
+                }
+                mounted.insert(folder).path().to_owned()
+            }
+        };
+        let folder = top.join(format!("hugeleaf-compat-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let limit = Limit { folder, mounted };
+        let name = format!("hugetlb.{}MB.{file}", pool.huge >> 20);
+        std::fs::write(limit.folder.join(name), (pages * pool.huge).to_string()).unwrap();
+        Some(limit)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let mut tries = 0;
+        // The last of its processes may be on its way out still.
+        while std::fs::remove_dir(&self.folder).is_err() && tries < 1000 {
+            tries += 1;
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if let Some(folder) = self.mounted.take() {
+            let _ = Command::new("umount").arg(folder.path()).status();
+        }
+    }
+}
+
+/// What is run with reserved pages: each role, and private memory on them by name.
+const FLAGS: [&[&str]; 3] = [&["--shm"], &["--data", "--shm"], &["--data"]];
+const PROGRAMS: [(&str, &str, i32); 3] = [
+    ("sharing", "24", 0),
+    ("held", "100", 7),
+    ("spawning", "4", 0),
+];
+
+/// Runs all of them, in a cgroup where one is given, and holds them against bare.
+fn all_run(pool: &Pool, limit: Option<&Limit>, what: &str) {
+    let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
+    let ladder = format!("hugetlb:{}K", pool.huge / 1024);
+    for (name, word, status) in PROGRAMS {
+        let path = program(name);
+        let bare = Way::Bare.command(&path).arg(word).output().unwrap();
+        assert_eq!(bare.status.code(), Some(status), "{}", stderr(&bare));
+        for flags in FLAGS {
+            let mut command = Command::new("/bin/sh");
+            let enter = limit.map_or(String::new(), |limit| {
+                format!("echo $$ > {}/cgroup.procs; ", limit.folder.display())
+            });
+            command
+                .arg("-c")
+                .arg(format!("{enter}exec \"$@\""))
+                .args(["sh", hugeleaf, "run"]);
+            for flag in flags {
+                command.args([*flag, &ladder]);
+            }
+            command.arg("--").arg(&path).arg(word);
+            clean(&mut command);
+            let what = format!("{what}: {name} {flags:?}");
+            same(&bare, &command.output().unwrap(), Line::Allowed, &what);
+            pool.is_whole(&what);
+        }
+    }
+}
+
+fn limited(test: &str, file: &str) {
+    if !can_run(test) {
+        return;
+    }
+    let Some(pool) = Pool::of(test, 64) else {
+        return;
+    };
+    for pages in [0, 5, 20] {
+        let Some(limit) = Limit::of(test, &pool, file, pages) else {
+            return;
+        };
+        all_run(&pool, Some(&limit), &format!("{file} {pages} pages"));
+    }
+}
+
+#[test]
+fn a_cgroup_that_limits_faults() {
+    limited("a_cgroup_that_limits_faults", "limit_in_bytes");
+}
+
+#[test]
+fn a_cgroup_that_limits_reservations() {
+    limited("a_cgroup_that_limits_reservations", "rsvd.limit_in_bytes");
+}
+
+#[test]
+fn a_pool_that_is_short() {
+    let test = "a_pool_that_is_short";
+    if !can_run(test) {
+        return;
+    }
+    let Some(pool) = Pool::of(test, 64) else {
+        return;
+    };
+    for pages in [64, 40, 11, 1, 0] {
+        pool.set(pages);
+        all_run(&pool, None, &format!("a pool of {pages}"));
+    }
+}

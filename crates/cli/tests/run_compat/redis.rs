@@ -1,0 +1,170 @@
+//! Redis saves in a forked child while it goes on writing: what is copied is what is written to, page
+//! by page, as without hugeleaf. A collapse or a copy of huge pages would double it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::numbers::no_more;
+use crate::servers::{Public, can_start};
+use crate::support::facts::{pss_kb, tree};
+use crate::support::redis_server;
+use crate::support::server::{Account, Server, folder_for, wait_until};
+use crate::under::{UNDER, Way};
+
+/// Keys at the start, and at the end.
+const KEYS: std::ops::Range<u64> = 0..250_000;
+const ALL_KEYS: std::ops::Range<u64> = 0..300_000;
+
+struct Redis {
+    server: Server,
+    socket: PathBuf,
+}
+
+impl Redis {
+    fn start(public: &Public, way: Way, program: &Path, dump: Option<&Path>) -> Redis {
+        let account = Account::first_of(&["redis", "nobody"]);
+        let folder = folder_for(account);
+        if let Some(dump) = dump {
+            std::fs::copy(dump, folder.path().join("dump.rdb")).unwrap();
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            std::fs::set_permissions(folder.path().join("dump.rdb"), open).unwrap();
+        }
+        let socket = folder.path().join("redis.sock");
+        let mut command = public.command(way, account, program, folder.path());
+        command
+            .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
+            .arg(&socket)
+            .args([
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--daemonize",
+                "no",
+                "--dir",
+            ])
+            .arg(folder.path());
+        let server = Server::start(&mut command, folder, Signal::TERM, || {
+            // Until the file is loaded it answers that it is not ready.
+            connect(&socket).is_ok_and(|mut c| redis::cmd("PING").query::<String>(&mut c).is_ok())
+        });
+        Redis { server, socket }
+    }
+
+    fn ask(&self, words: &[&str]) -> String {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        let mut connection = connect(&self.socket).unwrap();
+        command
+            .query(&mut connection)
+            .unwrap_or_else(|e| panic!("{words:?}: {e}"))
+    }
+
+    fn write(&self, keys: impl Iterator<Item = u64>) {
+        let mut connection = connect(&self.socket).unwrap();
+        let keys: Vec<u64> = keys.collect();
+        for some in keys.chunks(1000) {
+            let mut batch = redis::pipe();
+            for key in some {
+                batch.cmd("SET").arg(key).arg(value(*key)).ignore();
+            }
+            batch.query::<()>(&mut connection).unwrap();
+        }
+    }
+
+    fn is_saving(&self) -> bool {
+        self.ask(&["INFO", "persistence"])
+            .contains("rdb_bgsave_in_progress:1")
+    }
+
+    /// The server with its child: what they hold together, in bytes.
+    fn held(&self) -> u64 {
+        tree(self.server.pid()).into_iter().map(pss_kb).sum::<u64>() * 1024
+    }
+
+    fn holds_all(&self) {
+        let mut connection = connect(&self.socket).unwrap();
+        assert_eq!(self.ask_number(&["DBSIZE"]), ALL_KEYS.end);
+        for first in ALL_KEYS.step_by(1000) {
+            let keys: Vec<u64> = (first..first + 1000).collect();
+            let values: Vec<String> = redis::cmd("MGET")
+                .arg(&keys)
+                .query(&mut connection)
+                .unwrap();
+            let wrong = keys
+                .iter()
+                .zip(&values)
+                .find(|(key, held)| value(**key) != **held);
+            assert_eq!(wrong, None);
+        }
+    }
+
+    fn ask_number(&self, words: &[&str]) -> u64 {
+        redis::cmd(words[0])
+            .query(&mut connect(&self.socket).unwrap())
+            .unwrap()
+    }
+}
+
+fn connect(socket: &Path) -> redis::RedisResult<redis::Connection> {
+    redis::Client::open(format!("redis+unix://{}", socket.display()))?.get_connection()
+}
+
+/// Of different lengths: Redis holds them in chunks of different sizes.
+fn value(key: u64) -> String {
+    let length = 100 + usize::try_from(key * 7919 % 600).unwrap();
+    format!("{key:.<length$}")
+}
+
+/// What the server and its child held at most, saving while it was written to, and the file.
+fn save_while_writing(public: &Public, way: Way, program: &Path) -> (u64, Server, PathBuf) {
+    let redis = Redis::start(public, way, program, None);
+    redis.write(KEYS);
+    // The child takes its time, so that it sees the same writes in every way.
+    redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "40"]);
+    let mut most = 0;
+    for round in 0..2_u64 {
+        redis.ask(&["BGSAVE"]);
+        assert!(redis.is_saving());
+        let new = KEYS.end + 25_000 * round..KEYS.end + 25_000 * (round + 1);
+        redis.write((round..KEYS.end).step_by(10).chain(new));
+        assert!(redis.is_saving(), "the child ended before the writes");
+        most = most.max(redis.held());
+        wait_until("the save ends", Duration::from_secs(120), || {
+            !redis.is_saving()
+        });
+        let told = redis.ask(&["INFO", "persistence"]);
+        assert!(
+            told.contains("rdb_last_bgsave_status:ok"),
+            "{way:?}: {told}"
+        );
+    }
+    redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "0"]);
+    redis.ask(&["SAVE"]);
+    redis.holds_all();
+    let dump = redis.server.folder().join("dump.rdb");
+    (most, redis.server, dump)
+}
+
+#[test]
+fn a_forked_save_copies_no_more_than_bare() {
+    let test = "a_forked_save_copies_no_more_than_bare";
+    let program = redis_server::program();
+    if !can_start(test, "redis-server", program.is_some()) {
+        return;
+    }
+    let (program, public) = (program.unwrap(), Public::copy());
+    let lock = std::path::Path::new("/run/lock/hugeleaf.lock");
+    let _lock = hugeleaf_sys::lock_host(lock, true).unwrap();
+    let (bare, server, _) = save_while_writing(&public, Way::Bare, &program);
+    drop(server);
+    for way in UNDER {
+        let (under, mut server, dump) = save_while_writing(&public, way, &program);
+        no_more(&format!("{way:?}: server and child"), bare, under, 5, 4);
+        server.assert_no_complaint(&redis_server::COMPLAINTS);
+        let reloaded = Redis::start(&public, way, &program, Some(&dump));
+        reloaded.holds_all();
+    }
+}

@@ -1,0 +1,120 @@
+//! Sanitizers, which bring an allocator and a view of memory of their own; and programs that shut
+//! themselves in a filter of system calls.
+
+use std::process::Output;
+
+use crate::cli_support::{not_run, stderr, stdout};
+use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with};
+
+/// Bare, it ends well and finds its bug; under `run` the same, and says so with the same words.
+fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
+    if !can_run(test) {
+        return;
+    }
+    let flags = [flag, "-Wno-error", "-Wno-use-after-free"];
+    let Some(planted) = program_with("planted", &flags, &format!("planted-{bug}")) else {
+        return not_run(test, &format!("needs a compiler with {flag}"));
+    };
+    let run = |way: Way, how: &str| -> Output {
+        let mut command = way.command(&planted);
+        command
+            .arg(how)
+            .env_remove("ASAN_OPTIONS")
+            .env_remove("TSAN_OPTIONS")
+            .output()
+            .unwrap()
+    };
+    let bare = run(Way::Bare, "well");
+    if !bare.status.success() {
+        let why = stderr(&bare).lines().next().unwrap_or("").to_owned();
+        return not_run(test, &format!("it does not run bare: {why}"));
+    }
+    for way in UNDER {
+        let under = run(way, "well");
+        let said = format!("{way:?}: {}", stderr(&under));
+        assert_eq!(under.status.code(), Some(0), "{said}");
+        assert_eq!(stdout(&under), "done\n", "{said}");
+    }
+    let bare = run(Way::Bare, bug);
+    assert!(stderr(&bare).contains(words), "bare: {}", stderr(&bare));
+    for way in UNDER {
+        let under = run(way, bug);
+        assert_eq!(
+            under.status.code(),
+            bare.status.code(),
+            "{way:?}: {}",
+            stderr(&under)
+        );
+        assert_eq!(stdout(&under), stdout(&bare), "{way:?}");
+        assert!(
+            stderr(&under).contains(words),
+            "{way:?}: {}",
+            stderr(&under)
+        );
+        let ours = stderr(&under)
+            .lines()
+            .filter(|l| l.starts_with("hugeleaf: "))
+            .count();
+        assert!(ours <= 1, "{way:?}: {}", stderr(&under));
+    }
+}
+
+const ADDRESS: &str = "-fsanitize=address";
+
+#[test]
+fn the_address_sanitizer_finds_an_overflow() {
+    let test = "the_address_sanitizer_finds_an_overflow";
+    finds_its_bug(test, ADDRESS, "overflow", "heap-buffer-overflow");
+}
+
+#[test]
+fn the_address_sanitizer_finds_a_use_after_free() {
+    let test = "the_address_sanitizer_finds_a_use_after_free";
+    finds_its_bug(test, ADDRESS, "after-free", "heap-use-after-free");
+}
+
+#[test]
+fn the_leak_sanitizer_finds_a_leak() {
+    let test = "the_leak_sanitizer_finds_a_leak";
+    finds_its_bug(test, "-fsanitize=leak", "leak", "12345 byte(s)");
+}
+
+#[test]
+fn the_thread_sanitizer_finds_a_race() {
+    let test = "the_thread_sanitizer_finds_a_race";
+    finds_its_bug(test, "-fsanitize=thread", "race", "data race");
+}
+
+/// What bare malloc needs is allowed, the rest fails, kills, or all but four calls do.
+fn shut_in(test: &str, words: [&str; 2]) {
+    if can_run(test) {
+        let sandbox = program("sandbox");
+        compare(
+            &sandbox,
+            &[words[0], words[1], "150"],
+            4,
+            Line::None,
+            |_| (),
+        );
+    }
+}
+
+#[test]
+fn a_filter_that_refuses() {
+    shut_in("a_filter_that_refuses", ["errno", "prctl"]);
+}
+
+#[test]
+fn a_filter_that_kills() {
+    shut_in("a_filter_that_kills", ["kill", "prctl"]);
+}
+
+#[test]
+fn a_filter_that_kills_set_by_seccomp() {
+    shut_in("a_filter_that_kills_set_by_seccomp", ["kill", "seccomp"]);
+}
+
+#[test]
+fn the_strict_mode() {
+    shut_in("the_strict_mode", ["strict", "prctl"]);
+}

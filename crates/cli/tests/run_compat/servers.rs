@@ -1,0 +1,58 @@
+//! Starting a server of another account under `hugeleaf run`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::cli_support::{is_root, not_run, public_copy};
+use crate::support::find_program;
+use crate::support::server::{Account, as_account};
+use crate::under::{Way, can_run, clean};
+
+/// The program and the library where every account may read them.
+pub struct Public {
+    folder: TempDir,
+    hugeleaf: PathBuf,
+}
+
+impl Public {
+    /// Copies both.
+    pub fn copy() -> Public {
+        let (folder, hugeleaf) = public_copy();
+        crate::processes::public_library(folder.path());
+        Public { folder, hugeleaf }
+    }
+
+    /// A program of an account, started in a way; it dies with the test.
+    pub fn command(&self, way: Way, account: Account, program: &Path, folder: &Path) -> Command {
+        let words = way.words();
+        let mut command = match words.split_first() {
+            None => as_account(account, program, folder),
+            Some((_, rest)) => {
+                let mut command = as_account(account, &self.hugeleaf, folder);
+                command.args(rest).arg(program);
+                command
+            }
+        };
+        clean(&mut command);
+        command.env(
+            "HUGELEAF_RUN_LIBRARY",
+            self.folder.path().join("library.so"),
+        );
+        command
+    }
+}
+
+/// Whether a server can be started here; says why not.
+pub fn can_start(test: &str, server: &str, installed: bool) -> bool {
+    if !is_root() || find_program(&["setpriv"]).is_none() {
+        not_run(test, "needs root and setpriv (util-linux)");
+        return false;
+    }
+    if !installed {
+        not_run(test, &format!("needs {server}"));
+        return false;
+    }
+    can_run(test)
+}

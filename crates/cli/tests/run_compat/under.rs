@@ -1,0 +1,215 @@
+//! Starting a program bare and under `hugeleaf run`, and holding the two against each other.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use crate::cli_support::{not_run, stderr, stdout};
+use crate::support::facts;
+
+/// How a program is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Without hugeleaf.
+    Bare,
+    /// Every role asked for, on the huge page of the host: nothing is too small to be looked at.
+    All,
+    /// `hugeleaf run` without a flag.
+    Defaults,
+}
+
+/// Both ways that hugeleaf takes part in.
+pub const UNDER: [Way; 2] = [Way::All, Way::Defaults];
+
+impl Way {
+    /// The words before the program's own.
+    pub fn words(self) -> Vec<OsString> {
+        let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
+        let huge = format!("{}K", facts::huge_page_kb().unwrap_or(0));
+        let words: Vec<&str> = match self {
+            Way::Bare => Vec::new(),
+            Way::All => vec![
+                hugeleaf, "run", "--data", &huge, "--shm", &huge, "--stack", &huge, "--",
+            ],
+            Way::Defaults => vec![hugeleaf, "run", "--"],
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    /// The program, started this way.
+    pub fn command(self, program: impl AsRef<Path>) -> Command {
+        let mut words = self.words();
+        words.push(program.as_ref().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        clean(&mut command);
+        if self != Way::Bare {
+            command.env("COMPAT_LARGE", "1");
+        }
+        command
+    }
+}
+
+/// Takes away what a surrounding `hugeleaf run`, or a developer's settings, would change.
+pub fn clean(command: &mut Command) {
+    for name in [
+        "LD_PRELOAD",
+        "HUGELEAF_RUN",
+        "LDR_CNTRL",
+        "LARGE_PAGE_DATA",
+        "GLIBC_TUNABLES",
+    ] {
+        command.env_remove(name);
+    }
+    command.env("LC_ALL", "C");
+}
+
+/// What a program may say on stderr beyond its own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// Nothing.
+    None,
+    /// One line of hugeleaf's, because something known is not to be had there.
+    Allowed,
+}
+
+/// What stderr holds without the line of hugeleaf's; fails if there is one that must not be, or two.
+#[track_caller]
+fn own_words(output: &Output, line: Line) -> String {
+    let text = stderr(output);
+    let (ours, own): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .partition(|line| line.starts_with("hugeleaf: "));
+    let allowed = if line == Line::Allowed { 1 } else { 0 };
+    assert!(ours.len() <= allowed, "{text}");
+    own.join("\n")
+}
+
+/// Fails unless the two ended alike and said the same.
+#[track_caller]
+pub fn same(bare: &Output, under: &Output, line: Line, what: &str) {
+    let said = format!(
+        "{what}\nstdout:\n{}stderr:\n{}\nbare, {}:\n{}{}",
+        stdout(under),
+        stderr(under),
+        bare.status,
+        stdout(bare),
+        stderr(bare)
+    );
+    assert_eq!(under.status.code(), bare.status.code(), "{said}");
+    assert_eq!(under.status.signal(), bare.status.signal(), "{said}");
+    assert_eq!(stdout(under), stdout(bare), "{said}");
+    assert_eq!(
+        own_words(under, line),
+        own_words(bare, Line::None),
+        "{said}"
+    );
+}
+
+/// Runs a program in all three ways and fails unless all end alike; `change` sets up each command.
+/// Bare, it must end with `status`: a program that fails in the same way twice shows nothing.
+#[track_caller]
+pub fn compare(
+    program: &Path,
+    words: &[&str],
+    status: i32,
+    line: Line,
+    change: impl Fn(&mut Command),
+) {
+    let run = |way: Way| {
+        let mut command = way.command(program);
+        command.args(words);
+        change(&mut command);
+        command
+            .output()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    };
+    let bare = run(Way::Bare);
+    assert_eq!(
+        bare.status.code(),
+        Some(status),
+        "bare: {}{}",
+        stdout(&bare),
+        stderr(&bare)
+    );
+    for way in UNDER {
+        same(
+            &bare,
+            &run(way),
+            line,
+            &format!("{} {words:?}, {way:?}", program.display()),
+        );
+    }
+}
+
+/// Whether this host has what `run` hands out, and a compiler; says so where not.
+pub fn can_run(test: &str) -> bool {
+    if facts::huge_page_kb().is_none() {
+        not_run(test, "needs transparent huge pages");
+        return false;
+    }
+    let compiler = Command::new("cc").arg("--version").output();
+    if !compiler.is_ok_and(|output| output.status.success()) {
+        not_run(test, "needs a C compiler (cc)");
+        return false;
+    }
+    true
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_compat/c")
+}
+
+/// The folder of compiled programs; every user may run what is there.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run_compat");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    })
+}
+
+/// Compiles `c/NAME.c` to `to`; whether the compiler can do that with these flags.
+fn compile(name: &str, flags: &[&str], to: &Path) -> bool {
+    // First beside its place: tests that run at the same time each see a whole program.
+    let fresh = to.with_extension(format!("{:?}", std::thread::current().id()));
+    let mut command = Command::new("cc");
+    command
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-g",
+            "-pthread",
+        ])
+        .args(flags)
+        .arg(sources().join(format!("{name}.c")))
+        .args(["-ldl", "-o"])
+        .arg(&fresh);
+    let output = command.output().unwrap();
+    if output.status.success() {
+        std::fs::rename(&fresh, to).unwrap();
+    } else {
+        println!("{command:?}\n{}", stderr(&output));
+    }
+    output.status.success()
+}
+
+/// A program of `c/`, compiled.
+#[track_caller]
+pub fn program(name: &str) -> PathBuf {
+    let to = folder().join(name);
+    assert!(compile(name, &[], &to), "{name} was not compiled");
+    to
+}
+
+/// The same with flags, which a compiler may lack.
+pub fn program_with(name: &str, flags: &[&str], called: &str) -> Option<PathBuf> {
+    let to = folder().join(called);
+    compile(name, flags, &to).then_some(to)
+}

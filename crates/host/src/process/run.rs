@@ -1,0 +1,398 @@
+//! What `hugeleaf run` told the library that is loaded into a process: the variable
+//! `HUGELEAF_RUN` of its environment, read back.
+//!
+//! A program may write over its first environment (setproctitle, as Redis and PostgreSQL do).
+//! The library keeps a copy of the variable in its own data; that is looked for then. Nothing here
+//! judges what came of the settings.
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::{RunAsked, RunSettings, RunWay};
+use crate::parse::ParseError;
+use crate::process::maps::MapLine;
+use crate::process::read::{file_of, mappings};
+use crate::root::Root;
+
+/// The version of the format that this program knows.
+const VERSION: &str = "1";
+
+impl RunSettings {
+    /// The variable that holds them.
+    pub const VARIABLE: &'static str = "HUGELEAF_RUN";
+
+    /// How the name of the library's file begins.
+    pub const LIBRARY: &'static str = "libhugeleaf_run";
+}
+
+/// Whether a mapping's name is that of the library.
+pub fn is_run_library(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    name.starts_with('/') && file.starts_with(RunSettings::LIBRARY)
+}
+
+/// The value of a variable in an environment as `/proc/PID/environ` has it: the first that counts
+/// for getenv(3).
+pub fn find_variable<'a>(environment: &'a str, name: &str) -> Option<&'a str> {
+    environment
+        .split('\0')
+        .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Parses the value of `HUGELEAF_RUN`. Keys that are not known are passed over: a later hugeleaf
+/// may add some to the same version.
+///
+/// # Errors
+/// Another version, a pair that is none, or a value that is not what its key takes; the line is
+/// the number of the pair.
+pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
+    let pairs = text.split(';').enumerate();
+    let pairs = pairs.filter(|(_, pair)| !pair.is_empty());
+    let mut version = None;
+    let mut settings = RunSettings::default();
+    for (i, pair) in pairs.clone() {
+        if let Some(value) = pair.strip_prefix("v=") {
+            version = Some((i + 1, value));
+        }
+    }
+    match version {
+        Some((_, VERSION)) => {}
+        Some((line, version)) if version.parse::<u32>().is_ok_and(|v| v > 1) => {
+            let what = "expected v=1, and these settings are of a newer hugeleaf";
+            return Err(ParseError::new(line, what, version));
+        }
+        other => {
+            let (line, version) = other.unwrap_or((1, text));
+            return Err(ParseError::new(line, "expected v=1", version));
+        }
+    }
+    for (i, pair) in pairs {
+        let error = |what| ParseError::new(i + 1, what, pair);
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| error("expected key=value"))?;
+        set(&mut settings, key, value).map_err(error)?;
+    }
+    Ok(settings)
+}
+
+/// Takes one value over; the error is what was expected.
+fn set(settings: &mut RunSettings, key: &str, value: &str) -> Result<(), &'static str> {
+    match key {
+        "base" => settings.base = Some(page_size(value)?),
+        "pmd" => settings.pmd = Some(page_size(value)?),
+        "data_after" => settings.data_after = Some(bytes(value)?),
+        "shm_after" => settings.shm_after = Some(bytes(value)?),
+        "stack_after" => settings.stack_after = Some(bytes(value)?),
+        "reserve" => settings.reserve = Some(bytes(value)?),
+        "touch" => settings.touch = flag(value)?,
+        "shmem_touch" => settings.shmem_touch = flag(value)?,
+        "only" => settings.only = value.split(':').map(str::to_owned).collect(),
+        "report" => settings.report = Some(value.to_owned()),
+        _ => {
+            let (name, is_typed) = match key.strip_prefix("asked_") {
+                Some(name) => (name, true),
+                None => (key, false),
+            };
+            let asked = match name {
+                "data" => &mut settings.data,
+                "shm" => &mut settings.shm,
+                "stack" => &mut settings.stack,
+                "text" => &mut settings.text,
+                _ => return Ok(()),
+            };
+            if is_typed {
+                asked.typed = value.to_owned();
+            } else {
+                (asked.ways, asked.mandatory) = ways(value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn bytes(value: &str) -> Result<Bytes, &'static str> {
+    let digits = value.bytes().all(|b| b.is_ascii_digit());
+    let number = value.parse().ok().filter(|_| digits);
+    number.map(Bytes).ok_or("expected a number of bytes")
+}
+
+fn page_size(value: &str) -> Result<PageSize, &'static str> {
+    PageSize::new(bytes(value)?).map_err(|_| "expected a page size")
+}
+
+fn flag(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err("expected 0 or 1"),
+    }
+}
+
+/// `hugetlb:BYTES`, `thp` and `base`, with commas between them, and `!` last.
+fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
+    let (list, mandatory) = match value.strip_suffix(",!") {
+        Some(list) => (list, true),
+        None => (value, false),
+    };
+    let mut ways = Vec::new();
+    for way in list.split(',') {
+        match way {
+            "thp" => ways.push(RunWay::Thp),
+            // Base pages end every ladder, said or not.
+            "base" => {}
+            _ => {
+                let size = way.strip_prefix("hugetlb:");
+                let size = size.ok_or("expected thp, hugetlb:BYTES or base")?;
+                ways.push(RunWay::Hugetlb(page_size(size)?));
+            }
+        }
+    }
+    Ok((ways, mandatory))
+}
+
+impl fmt::Display for RunAsked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, way) in self.ways.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            match way {
+                RunWay::Thp => f.write_str("thp")?,
+                RunWay::Hugetlb(size) => write!(f, "hugetlb:{:#}", size.bytes())?,
+            }
+        }
+        if self.ways.is_empty() {
+            f.write_str("base")?;
+        }
+        if self.mandatory {
+            f.write_str(",!")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Display for RunSettings {
+    /// The value of the variable; [`parse_run_settings`] reads it back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v={VERSION}")?;
+        let sizes = [
+            ("base", self.base.map(PageSize::bytes)),
+            ("pmd", self.pmd.map(PageSize::bytes)),
+            ("data_after", self.data_after),
+            ("shm_after", self.shm_after),
+            ("stack_after", self.stack_after),
+            ("reserve", self.reserve),
+        ];
+        for (key, bytes) in sizes {
+            if let Some(bytes) = bytes {
+                write!(f, ";{key}={bytes:#}")?;
+            }
+        }
+        let roles = [
+            ("data", &self.data),
+            ("shm", &self.shm),
+            ("stack", &self.stack),
+            ("text", &self.text),
+        ];
+        for (name, asked) in roles {
+            write!(f, ";{name}={asked};asked_{name}={}", asked.typed)?;
+        }
+        let (touch, shmem) = (u8::from(self.touch), u8::from(self.shmem_touch));
+        write!(f, ";touch={touch};shmem_touch={shmem}")?;
+        if !self.only.is_empty() {
+            write!(f, ";only={}", self.only.join(":"))?;
+        }
+        match &self.report {
+            Some(report) => write!(f, ";report={report}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads the settings of a process: from its environment, or where that has none any more from
+/// the library's own copy. Absent of a process that was not started with `run`.
+pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
+    let path = file_of(pid, "environ");
+    let environment = root.read(&path);
+    if let Some(value) = environment
+        .known()
+        .and_then(|text| find_variable(text, RunSettings::VARIABLE))
+    {
+        return parsed(root, &path, value);
+    }
+    let maps = match mappings(root, pid) {
+        Fact::Known(maps) => maps,
+        // What cannot be read belongs to somebody else: whether there were settings is not known.
+        _ => return environment.and_then(|_| Fact::Absent),
+    };
+    if !maps.iter().any(|m| is_run_library(&m.name)) {
+        return environment.and_then(|_| Fact::Absent);
+    }
+    let path = file_of(pid, "mem");
+    match kept_copy(root, &path, &maps) {
+        Some(value) => parsed(root, &path, &value),
+        None => Fact::Unreadable(ReadError::Parse {
+            path: root.path(file_of(pid, "environ")),
+            error: ParseError::new(1, "expected HUGELEAF_RUN, which the program wrote over", ""),
+        }),
+    }
+}
+
+fn parsed(root: &Root, path: &str, value: &str) -> Fact<RunSettings> {
+    match parse_run_settings(value) {
+        Ok(settings) => Fact::Known(settings),
+        Err(error) => Fact::Unreadable(ReadError::Parse {
+            path: root.path(path),
+            error,
+        }),
+    }
+}
+
+/// The variable as the library keeps it, in its writable data and the zero data behind that: two
+/// mappings, and the copy may lie across their border.
+fn kept_copy(root: &Root, mem: &str, maps: &[MapLine]) -> Option<String> {
+    /// The library's data is a few pages; more would not be the library's.
+    const MOST: u64 = 1 << 20;
+    let file = File::open(root.path(mem)).ok()?;
+    let mut data = Vec::new();
+    let mut end = None;
+    for map in maps.iter().filter(|m| m.permissions[1]) {
+        let follows = map.name.is_empty() && end == Some(map.range.start());
+        if !(is_run_library(&map.name) || follows) {
+            continue;
+        }
+        end = Some(map.range.end());
+        let length = usize::try_from(map.range.len().get().min(MOST)).ok()?;
+        let mut part = vec![0; length];
+        if file.read_exact_at(&mut part, map.range.start()).is_ok() {
+            data.extend(part);
+        }
+    }
+    value_in(&data)
+}
+
+/// The variable's value in some bytes of memory, up to the zero that ends it.
+fn value_in(data: &[u8]) -> Option<String> {
+    let mark = format!("{}=v=", RunSettings::VARIABLE);
+    let at = data
+        .windows(mark.len())
+        .position(|w| w == mark.as_bytes())?;
+    let value = data.get(at + RunSettings::VARIABLE.len() + 1..)?;
+    let end = value.iter().position(|b| *b == 0)?;
+    Some(String::from_utf8_lossy(&value[..end]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "v=1;base=4096;pmd=2097152;data_after=33554432;shm_after=2097152;\
+        data=thp;shm=hugetlb:1073741824,hugetlb:2097152,thp,!;stack=thp;text=base;touch=1;\
+        shmem_touch=0;only=postgres:initdb;report=/tmp/x/s;asked_data=auto;asked_shm=1G,2M!;later=7";
+
+    #[test]
+    fn what_the_launcher_wrote_is_read_back() {
+        let settings = parse_run_settings(TEXT).unwrap();
+        assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
+        assert_eq!(settings.data.ways, [RunWay::Thp]);
+        assert_eq!(settings.shm.ways.len(), 3);
+        assert!(settings.shm.mandatory && !settings.data.mandatory);
+        assert!(settings.text.ways.is_empty());
+        assert_eq!(settings.shm.typed, "1G,2M!");
+        assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));
+        assert!(settings.touch && !settings.shmem_touch);
+        assert_eq!(settings.only, ["postgres", "initdb"]);
+        assert_eq!(settings.report.as_deref(), Some("/tmp/x/s"));
+        assert_eq!(parse_run_settings(&settings.to_string()), Ok(settings));
+    }
+
+    #[test]
+    fn damage_and_other_versions_are_told_apart() {
+        for (text, line, what) in [
+            ("", 1, "v=1"),
+            ("base=4096", 1, "v=1"),
+            ("v=0", 1, "v=1"),
+            ("v=2;base=4096", 1, "newer hugeleaf"),
+            ("base=16;v=2;gold", 2, "newer hugeleaf"),
+            ("v=1;base=3", 2, "page size"),
+            ("v=1;pmd=+4096", 2, "number of bytes"),
+            ("v=1;base=4096;data=gold", 3, "expected thp"),
+            ("v=1;touch=yes", 2, "0 or 1"),
+            ("v=1;nonsense", 2, "key=value"),
+        ] {
+            let error = parse_run_settings(text).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.to_string().contains(what), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_first_variable_of_the_name_counts() {
+        let text = "PATH=/bin\0HUGELEAF_RUN_LIBRARY=/x\0HUGELEAF_RUN=v=1\0HUGELEAF_RUN=v=2\0";
+        assert_eq!(find_variable(text, RunSettings::VARIABLE), Some("v=1"));
+        assert_eq!(find_variable("", "A"), None);
+    }
+
+    #[test]
+    fn the_library_is_known_by_its_file() {
+        assert!(is_run_library("/var/cache/hugeleaf/libhugeleaf_run-1f.so"));
+        assert!(!is_run_library("/usr/lib/libc.so.6"));
+        assert!(!is_run_library("[anon:libhugeleaf_run]"));
+    }
+
+    #[test]
+    fn a_kept_copy_is_found_between_other_data() {
+        let data = b"\0\0HUGELEAF_RUN\0HUGELEAF_RUN=v=1;base=4096\0rest";
+        assert_eq!(value_in(data).as_deref(), Some("v=1;base=4096"));
+        assert_eq!(value_in(b"HUGELEAF_RUN=v=1 without an end"), None);
+        assert_eq!(value_in(b""), None);
+    }
+
+    fn size() -> impl Strategy<Value = PageSize> {
+        (0u32..63).prop_map(|shift| PageSize::new(Bytes(1 << shift)).unwrap())
+    }
+
+    fn asked() -> impl Strategy<Value = RunAsked> {
+        let way = prop_oneof![Just(RunWay::Thp), size().prop_map(RunWay::Hugetlb)];
+        let ways = prop::collection::vec(way, 0..4);
+        (ways, any::<bool>(), "[^;\0]*").prop_map(|(ways, mandatory, typed)| RunAsked {
+            ways,
+            mandatory,
+            typed,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(
+            (data, shm, stack, text) in (asked(), asked(), asked(), asked()),
+            (base, pmd) in (size(), prop::option::of(size())),
+            reserve in prop::option::of(any::<u64>().prop_map(Bytes)),
+            only in prop::collection::vec("[^;:\0]+", 0..3),
+            (touch, shmem_touch) in (any::<bool>(), any::<bool>()),
+        ) {
+            let settings = RunSettings {
+                base: Some(base), pmd, data, shm, stack, text, reserve, only, touch, shmem_touch,
+                ..RunSettings::default()
+            };
+            prop_assert_eq!(parse_run_settings(&settings.to_string()), Ok(settings));
+        }
+
+        #[test]
+        fn nothing_panics(text in "(?s).*", data in prop::collection::vec(any::<u8>(), 0..99)) {
+            let _ = parse_run_settings(&text);
+            let _ = parse_run_settings(&format!("v=1;{text}"));
+            let _ = find_variable(&text, RunSettings::VARIABLE);
+            let _ = value_in(&data);
+            let _ = is_run_library(&text);
+        }
+    }
+}

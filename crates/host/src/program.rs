@@ -1,0 +1,370 @@
+//! A program that is about to be started: which file runs in the end, and what that file says
+//! about what can be loaded into it.
+//!
+//! Looks at files of the running host by the path a person typed, so it takes no [`crate::Root`].
+//! It must not judge what follows from the facts, and starts nothing.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{has_file_capabilities, may_run};
+
+mod elf;
+
+pub use elf::{Elf, ElfError, parse_elf};
+
+/// The kernel follows this many `#!` lines (fs/exec.c, exec_binprm).
+const SCRIPTS_FOLLOWED: usize = 4;
+/// The kernel reads this much of a `#!` line (BINPRM_BUF_SIZE).
+const SCRIPT_LINE: usize = 256;
+/// What execvp(3) runs a file with that the kernel knows no format for.
+const SHELL: &str = "/bin/sh";
+
+/// A program as it will run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The file whose code runs: the program itself, or the interpreter of a script.
+    pub path: PathBuf,
+    /// The scripts on the way to it, the one that was typed first.
+    pub scripts: Vec<PathBuf>,
+    /// What the file is.
+    pub format: Format,
+    /// Rights that it runs with and that whoever starts it does not have.
+    pub privilege: Option<Privilege>,
+}
+
+/// What a program's file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    /// An ELF file.
+    Elf(Elf),
+    /// Something else; the kernel may know an interpreter for it (binfmt_misc).
+    Other,
+    /// It may be run and not be read, or its headers make no sense; with the reason.
+    Unknown(String),
+}
+
+/// Rights of a file that whoever runs it gets. The loader then takes no library from the
+/// environment (ld.so(8), secure-execution mode).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Privilege {
+    /// setuid to another user.
+    User(u32),
+    /// setgid to another group.
+    Group(u32),
+    /// Capabilities of the file.
+    Capabilities,
+}
+
+/// Why a program cannot be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    /// There is no such file.
+    #[error("{}: no such program{}", name.display(), if *on_path { " on PATH" } else { "" })]
+    NotFound {
+        /// As typed, or the interpreter that a script names.
+        name: PathBuf,
+        /// Whether PATH was searched for it.
+        on_path: bool,
+    },
+    /// There is one, and it cannot be run.
+    #[error("{}: {reason}", path.display())]
+    NotRunnable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Finds what would run if `name` were started: a path, or a name that `search` (a value of PATH)
+/// is searched for, as execvp(3) does.
+///
+/// # Errors
+/// Where there is no such file, or none that may be run.
+pub fn find_program(name: &Path, search: &str) -> Result<Program, ProgramError> {
+    let mut path = find(name, search)?;
+    let mut scripts = Vec::new();
+    loop {
+        let runnable = |reason: String| ProgramError::NotRunnable {
+            path: path.clone(),
+            reason,
+        };
+        let interpreter = match File::open(&path) {
+            Ok(file) => interpreter_of(&file),
+            Err(e) => return Ok(unreadable(path, scripts, &e)),
+        };
+        let interpreter = match interpreter.map_err(|e| runnable(e.to_string()))? {
+            Start::Script(interpreter) => interpreter,
+            Start::Text => PathBuf::from(SHELL),
+            Start::Program => return Ok(read_program(path, scripts)),
+        };
+        if scripts.len() == SCRIPTS_FOLLOWED {
+            return Err(runnable("scripts that run scripts, too many".to_owned()));
+        }
+        let next = runnable_file(&interpreter).map_err(|e| match e {
+            ProgramError::NotFound { name, .. } => runnable(format!(
+                "its first line names {}, which does not exist",
+                name.display()
+            )),
+            other => other,
+        })?;
+        scripts.push(std::mem::replace(&mut path, next));
+    }
+}
+
+/// How a file begins.
+enum Start {
+    /// With `#!` and this interpreter.
+    Script(PathBuf),
+    /// As text that is no program of the kernel's.
+    Text,
+    /// As a program.
+    Program,
+}
+
+fn interpreter_of(mut file: &File) -> std::io::Result<Start> {
+    let mut head = Vec::with_capacity(SCRIPT_LINE);
+    (&mut file)
+        .take(SCRIPT_LINE as u64)
+        .read_to_end(&mut head)?;
+    Ok(start_of(&head))
+}
+
+/// What the first bytes of a file say. A file that is neither a script nor binary is run by the
+/// shell.
+fn start_of(head: &[u8]) -> Start {
+    if let Some(rest) = head.strip_prefix(b"#!") {
+        let line = rest.split(|b| *b == b'\n').next().unwrap_or_default();
+        let word = line
+            .split(|b| matches!(b, b' ' | b'\t' | b'\r' | 0))
+            .find(|word| !word.is_empty());
+        if let Some(word) = word {
+            use std::os::unix::ffi::OsStrExt;
+            return Start::Script(PathBuf::from(std::ffi::OsStr::from_bytes(word)));
+        }
+    }
+    let first_line = head.split(|b| *b == b'\n').next().unwrap_or_default();
+    if first_line.contains(&0) || head.starts_with(elf::MAGIC) {
+        Start::Program
+    } else {
+        Start::Text
+    }
+}
+
+/// The file that a name means.
+fn find(name: &Path, search: &str) -> Result<PathBuf, ProgramError> {
+    if name.as_os_str().is_empty() || is_path(name) {
+        return runnable_file(name);
+    }
+    let mut refused = None;
+    for folder in std::env::split_paths(search) {
+        // An empty entry is the current folder.
+        let folder = match folder.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => folder,
+        };
+        match runnable_file(&folder.join(name)) {
+            Ok(path) => return Ok(path),
+            // execvp(3) goes on after EACCES, and gives it as the answer where nothing else is found.
+            Err(error @ ProgramError::NotRunnable { .. }) => refused = refused.or(Some(error)),
+            Err(ProgramError::NotFound { .. }) => {}
+        }
+    }
+    Err(refused.unwrap_or(ProgramError::NotFound {
+        name: name.to_owned(),
+        on_path: true,
+    }))
+}
+
+/// Whether a name holds a slash: such a name is not searched for.
+fn is_path(name: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    name.as_os_str().as_bytes().contains(&b'/')
+}
+
+fn runnable_file(path: &Path) -> Result<PathBuf, ProgramError> {
+    let not_runnable = |reason: String| ProgramError::NotRunnable {
+        path: path.to_owned(),
+        reason,
+    };
+    let facts = match std::fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(e) => {
+            use std::io::ErrorKind::{NotADirectory, NotFound};
+            return Err(match e.kind() {
+                NotFound | NotADirectory => ProgramError::NotFound {
+                    name: path.to_owned(),
+                    on_path: false,
+                },
+                _ => not_runnable(e.to_string()),
+            });
+        }
+    };
+    if !facts.is_file() {
+        return Err(not_runnable("is not a file".to_owned()));
+    }
+    if !may_run(path) {
+        return Err(not_runnable("may not be run by this user".to_owned()));
+    }
+    Ok(path.to_owned())
+}
+
+fn unreadable(path: PathBuf, scripts: Vec<PathBuf>, error: &std::io::Error) -> Program {
+    Program {
+        privilege: privilege(&path),
+        format: Format::Unknown(error.to_string()),
+        path,
+        scripts,
+    }
+}
+
+fn read_program(path: PathBuf, scripts: Vec<PathBuf>) -> Program {
+    let format = match File::open(&path) {
+        Err(e) => Format::Unknown(e.to_string()),
+        Ok(file) => {
+            // A part at a time: programs of several hundred megabytes are not rare.
+            let read = |offset: u64, length: usize| {
+                let mut bytes = vec![0; length];
+                let got = file.read_at(&mut bytes, offset).unwrap_or(0);
+                bytes.truncate(got);
+                bytes
+            };
+            match elf::parse(&read) {
+                Ok(elf) => Format::Elf(elf),
+                Err(ElfError::NotElf) => Format::Other,
+                Err(error) => Format::Unknown(error.to_string()),
+            }
+        }
+    };
+    Program {
+        privilege: privilege(&path),
+        format,
+        path,
+        scripts,
+    }
+}
+
+/// Rights of the file that this process does not have. One that is setuid to the very user who
+/// starts it changes nothing; root gains nothing by capabilities.
+fn privilege(path: &Path) -> Option<Privilege> {
+    const SETUID: u32 = 0o4000;
+    const SETGID: u32 = 0o2000;
+    let (uid, gid) = hugeleaf_sys::real_ids();
+    let facts = std::fs::metadata(path).ok()?;
+    // Without the right to execute, setgid on a file means something else (mandatory locking).
+    let group_runs = facts.mode() & 0o010 != 0;
+    if facts.mode() & SETUID != 0 && facts.uid() != uid {
+        Some(Privilege::User(facts.uid()))
+    } else if facts.mode() & SETGID != 0 && group_runs && facts.gid() != gid {
+        Some(Privilege::Group(facts.gid()))
+    } else if uid != 0 && has_file_capabilities(path) {
+        Some(Privilege::Capabilities)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn write(path: &Path, bytes: &[u8], mode: u32) {
+        std::fs::write(path, bytes).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn this_test_is_a_dynamic_program() {
+        let exe = std::env::current_exe().unwrap();
+        let program = find_program(&exe, "").unwrap();
+        assert_eq!(program.path, exe);
+        assert_eq!((program.scripts.len(), program.privilege), (0, None));
+        let Format::Elf(elf) = program.format else {
+            panic!("{:?}", program.format);
+        };
+        assert!(
+            elf.interpreter.is_some() && !elf.needed.is_empty(),
+            "{elf:?}"
+        );
+    }
+
+    #[test]
+    fn scripts_are_followed_to_their_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        write(&second, b"#! /bin/sh -e\necho\n", 0o755);
+        write(
+            &first,
+            format!("#!{}\n", second.display()).as_bytes(),
+            0o755,
+        );
+        let program = find_program(Path::new("first"), dir.path().to_str().unwrap()).unwrap();
+        assert_eq!(program.scripts, [first, second]);
+        assert_eq!(program.path, Path::new("/bin/sh"));
+        // Without a first line that says so, execvp(3) takes the shell.
+        let plain = dir.path().join("plain");
+        write(&plain, b"echo hello\n", 0o755);
+        assert_eq!(find_program(&plain, "").unwrap().path, Path::new("/bin/sh"));
+    }
+
+    #[test]
+    fn scripts_that_lead_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, lost) = (dir.path().join("own"), dir.path().join("lost"));
+        write(&own, format!("#!{}\n", own.display()).as_bytes(), 0o755);
+        write(&lost, b"#!/no/such/interpreter\n", 0o755);
+        let error = |path: &Path| find_program(path, "").unwrap_err().to_string();
+        assert!(error(&own).contains("too many"), "{}", error(&own));
+        assert!(
+            error(&lost).contains("/no/such/interpreter"),
+            "{}",
+            error(&lost)
+        );
+    }
+
+    #[test]
+    fn what_is_missing_and_what_may_not_be_run_differ() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        write(&data, b"x", 0o644);
+        let search = format!("/no/such/folder:{}", dir.path().display());
+        let find = |name: &str| find_program(Path::new(name), &search);
+        assert!(matches!(
+            find("none"),
+            Err(ProgramError::NotFound { on_path: true, .. })
+        ));
+        assert!(matches!(
+            find("data"),
+            Err(ProgramError::NotRunnable { .. })
+        ));
+        assert!(matches!(find("/"), Err(ProgramError::NotRunnable { .. })));
+        assert!(matches!(find(""), Err(ProgramError::NotFound { .. })));
+        assert!(matches!(
+            find("/no/such/x"),
+            Err(ProgramError::NotFound { on_path: false, .. })
+        ));
+    }
+
+    #[test]
+    fn rights_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        write(&path, b"\x7fELF", 0o755);
+        assert_eq!(find_program(&path, "").unwrap().privilege, None);
+        // Its owner runs it as itself, setuid or not.
+        write(&path, b"\x7fELF", 0o4755);
+        assert_eq!(find_program(&path, "").unwrap().privilege, None);
+        if std::os::unix::fs::chown(&path, Some(1), None).is_err() {
+            println!("not run: rights_of_the_file: needs root to give a file away");
+            return;
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let found = find_program(&path, "").unwrap();
+        assert_eq!(found.privilege, Some(Privilege::User(1)));
+        assert!(matches!(found.format, Format::Unknown(_)), "{found:?}");
+    }
+}

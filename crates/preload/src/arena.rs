@@ -1,0 +1,117 @@
+//! The heaps of malloc's threads.
+//!
+//! Glibc reserves 64M for each without rights and makes them usable page by page with
+//! `mprotect`: no huge page ever fits what is usable at the first touch of a block. So when such
+//! a heap enters a new block, the whole block is made usable at once. That is done only for
+//! ranges that were seen to be reserved in that way and only for calls that come from libc:
+//! other programs keep guard pages in what they reserve.
+//!
+//! # Safety
+//!
+//! Gives rights only inside such a reservation, above what malloc uses of it.
+
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::calls::{self, Advice, flag};
+use crate::growth;
+use crate::state::{RESIDENT, down, growing, settings, up};
+
+/// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the
+/// largest dynamic threshold of 32M.
+const HEAP: usize = 64 << 20;
+
+/// As many heaps as are remembered: eight arenas a processor, for 64 processors.
+const MOST: usize = 512;
+
+/// Where the known heaps' bases are, as `MOST` words, mapped when the first is seen; and how many.
+static KNOWN: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Blocks that were made usable ahead of malloc's wish.
+static AHEAD: AtomicUsize = AtomicUsize::new(0);
+
+/// Takes note of memory that was reserved without rights.
+pub fn reserved(start: usize, length: usize) {
+    if length != HEAP && length != 2 * HEAP {
+        return;
+    }
+    let Some(base) = up(start, HEAP) else { return };
+    if KNOWN.load(Relaxed) == 0 {
+        begin();
+    }
+    if base + HEAP > start + length || find(base).is_some() {
+        return;
+    }
+    if let Some(slot) = find(0) {
+        slot.store(base, Relaxed);
+        COUNT.fetch_add(1, Relaxed);
+    }
+}
+
+/// Takes note that a range is unmapped.
+pub fn unmapped(start: usize, length: usize) {
+    if length >= HEAP
+        && COUNT.load(Relaxed) != 0
+        && let Some(slot) = find(start)
+    {
+        slot.store(0, Relaxed);
+        COUNT.fetch_sub(1, Relaxed);
+    }
+}
+
+fn find(base: usize) -> Option<&'static AtomicUsize> {
+    let known = KNOWN.load(Relaxed) as *const [AtomicUsize; MOST];
+    // SAFETY: null, or the words that `begin` mapped, which stay.
+    let known = unsafe { known.as_ref() }?;
+    known.iter().find(|known| known.load(Relaxed) == base)
+}
+
+/// Maps the words. Two threads may do so at once: one of the two mappings is then given back.
+fn begin() {
+    let (rights, flags) = (flag::READ | flag::WRITE, flag::PRIVATE | flag::ANONYMOUS);
+    let length = size_of::<[AtomicUsize; MOST]>();
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, length, rights, flags) };
+    if calls::failed(at) {
+        return;
+    }
+    if KNOWN
+        .compare_exchange(0, at as usize, Relaxed, Relaxed)
+        .is_err()
+    {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(at as usize, length) };
+    }
+}
+
+/// After `[start, start + length)` was made readable and writable by libc.
+pub fn grew(start: usize, length: usize) {
+    let settings = settings();
+    if COUNT.load(Relaxed) == 0 || find(down(start, HEAP)).is_none() {
+        return;
+    }
+    growth::note(length);
+    let (Some(block), end) = (up(start, settings.pmd), start + length) else {
+        return;
+    };
+    if !growing() || end <= block || !settings.touch || !affordable() {
+        return;
+    }
+    let Some(to) = up(end, settings.pmd) else {
+        return;
+    };
+    // SAFETY: inside the reservation, which is a multiple of the huge page.
+    let result = unsafe { calls::mprotect(end, to - end, flag::READ | flag::WRITE) };
+    if !calls::failed(result) {
+        calls::advise(block, to - block, Advice::HugePage);
+        AHEAD.fetch_add(1, Relaxed);
+    }
+}
+
+/// One block a heap is begun and not full: all of them together must stay small beside what the
+/// process holds.
+fn affordable() -> bool {
+    let heaps = COUNT.load(Relaxed).min(AHEAD.load(Relaxed) + 1);
+    heaps * settings().pmd * 16 <= RESIDENT.load(Relaxed)
+}

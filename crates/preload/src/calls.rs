@@ -1,0 +1,662 @@
+//! System calls without libc, whose entries may lead here: numbers, constants, and one function
+//! a call. A result below zero is `-errno`, as the kernel returns it.
+//!
+//! # Safety
+//!
+//! The hazard of each is what the call does to memory: addresses given here must be ones that
+//! the caller owns. The functions are unsafe where a wrong address could pull memory away from
+//! under living values, and safe where the kernel checks everything that is passed.
+
+#![allow(unsafe_code)]
+
+use core::arch::asm;
+
+/// Numbers of system calls on this architecture (`asm/unistd.h`).
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
+    pub const MUNMAP: usize = 11;
+    pub const BRK: usize = 12;
+    pub const IOCTL: usize = 16;
+    pub const PREAD: usize = 17;
+    pub const PWRITE: usize = 18;
+    pub const MREMAP: usize = 25;
+    pub const MINCORE: usize = 27;
+    pub const MADVISE: usize = 28;
+    pub const SHMGET: usize = 29;
+    pub const SHMAT: usize = 30;
+    pub const SHMCTL: usize = 31;
+    pub const GETPID: usize = 39;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
+    pub const SENDTO: usize = 44;
+    pub const CLONE: usize = 56;
+    pub const EXIT_GROUP: usize = 231;
+    pub const WAIT4: usize = 61;
+    pub const SHMDT: usize = 67;
+    pub const FTRUNCATE: usize = 77;
+    pub const SYSINFO: usize = 99;
+    pub const GETUID: usize = 102;
+    pub const GETGID: usize = 104;
+    pub const FSTATFS: usize = 138;
+    pub const MLOCKALL: usize = 151;
+    pub const PRCTL: usize = 157;
+    pub const OPENAT: usize = 257;
+    pub const UNLINKAT: usize = 263;
+    pub const PPOLL: usize = 271;
+    pub const PRLIMIT: usize = 302;
+    pub const FSOPEN: usize = 430;
+    pub const FSCONFIG: usize = 431;
+    pub const FSMOUNT: usize = 432;
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod number {
+    pub const READ: usize = 63;
+    pub const WRITE: usize = 64;
+    pub const CLOSE: usize = 57;
+    pub const MMAP: usize = 222;
+    pub const MPROTECT: usize = 226;
+    pub const MUNMAP: usize = 215;
+    pub const BRK: usize = 214;
+    pub const IOCTL: usize = 29;
+    pub const PREAD: usize = 67;
+    pub const PWRITE: usize = 68;
+    pub const MREMAP: usize = 216;
+    pub const MINCORE: usize = 232;
+    pub const MADVISE: usize = 233;
+    pub const SHMGET: usize = 194;
+    pub const SHMAT: usize = 196;
+    pub const SHMCTL: usize = 195;
+    pub const GETPID: usize = 172;
+    pub const SOCKET: usize = 198;
+    pub const CONNECT: usize = 203;
+    pub const SENDTO: usize = 206;
+    pub const CLONE: usize = 220;
+    pub const EXIT_GROUP: usize = 94;
+    pub const WAIT4: usize = 260;
+    pub const SHMDT: usize = 197;
+    pub const FTRUNCATE: usize = 46;
+    pub const SYSINFO: usize = 179;
+    pub const GETUID: usize = 174;
+    pub const GETGID: usize = 176;
+    pub const FSTATFS: usize = 44;
+    pub const MLOCKALL: usize = 230;
+    pub const PRCTL: usize = 167;
+    pub const OPENAT: usize = 56;
+    pub const UNLINKAT: usize = 35;
+    pub const PPOLL: usize = 73;
+    pub const PRLIMIT: usize = 261;
+    pub const FSOPEN: usize = 430;
+    pub const FSCONFIG: usize = 431;
+    pub const FSMOUNT: usize = 432;
+}
+
+/// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
+/// use the generic headers, and on x86-64.
+pub mod flag {
+    /// `PROT_READ`.
+    pub const READ: usize = 1;
+    /// `PROT_WRITE`.
+    pub const WRITE: usize = 2;
+    /// `PROT_EXEC`.
+    pub const EXEC: usize = 4;
+    /// `MAP_SHARED`.
+    pub const SHARED: usize = 1;
+    /// `MAP_PRIVATE`.
+    pub const PRIVATE: usize = 2;
+    /// The bits of the mapping's type: shared, private, or shared with checks.
+    pub const TYPE: usize = 0x0f;
+    /// `MAP_FIXED`.
+    pub const FIXED: usize = 0x10;
+    /// `MAP_ANONYMOUS`.
+    pub const ANONYMOUS: usize = 0x20;
+    /// `MAP_32BIT` (x86-64).
+    pub const LOW: usize = 0x40;
+    /// `MAP_GROWSDOWN`.
+    pub const GROWSDOWN: usize = 0x100;
+    /// `MAP_LOCKED`.
+    pub const LOCKED: usize = 0x2000;
+    /// `MAP_NORESERVE`.
+    pub const NORESERVE: usize = 0x4000;
+    /// `MAP_POPULATE`.
+    pub const POPULATE: usize = 0x8000;
+    /// `MAP_NONBLOCK`.
+    pub const NONBLOCK: usize = 0x1_0000;
+    /// `MAP_STACK`.
+    pub const STACK: usize = 0x2_0000;
+    /// `MAP_HUGETLB`, with the logarithm of the page size in bits 26 and up.
+    pub const HUGETLB: usize = 0x4_0000;
+    /// `MAP_FIXED_NOREPLACE`.
+    pub const FIXED_NOREPLACE: usize = 0x10_0000;
+    /// `MREMAP_MAYMOVE`.
+    pub const MAYMOVE: usize = 1;
+    /// `MREMAP_FIXED`.
+    pub const MREMAP_FIXED: usize = 2;
+    /// `MADV_DONTNEED`.
+    pub const DONTNEED: usize = 4;
+    /// `MADV_HUGEPAGE`.
+    pub const HUGEPAGE: usize = 14;
+    /// `MADV_POPULATE_WRITE`.
+    pub const POPULATE_WRITE: usize = 23;
+    /// `MADV_COLLAPSE`.
+    pub const COLLAPSE: usize = 25;
+}
+
+/// The number of `seccomp(2)`.
+#[cfg(target_arch = "x86_64")]
+pub const SECCOMP: usize = 317;
+/// The number of `seccomp(2)`.
+#[cfg(not(target_arch = "x86_64"))]
+pub const SECCOMP: usize = 277;
+
+/// `ENOENT`.
+pub const ENOENT: isize = -2;
+/// `ENOMEM`.
+pub const ENOMEM: isize = -12;
+/// `EACCES`.
+pub const EACCES: isize = -13;
+/// `EEXIST`.
+pub const EEXIST: isize = -17;
+/// `EINVAL`.
+pub const EINVAL: isize = -22;
+
+/// Whether a result is an error (`-errno`, at most 4095, by the kernel's convention).
+pub const fn failed(result: isize) -> bool {
+    result < 0 && result >= -4095
+}
+
+/// One system call.
+///
+/// # Safety
+///
+/// What the call does to memory must be what the caller wants of memory that it owns.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the kernel's convention: arguments in these registers, rcx and r11 lost.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    result
+}
+
+/// One system call.
+///
+/// # Safety
+///
+/// What the call does to memory must be what the caller wants of memory that it owns.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: usize;
+    // SAFETY: the kernel's convention: number in x8, arguments in x0 to x5, result in x0.
+    unsafe {
+        asm!("svc 0", in("x8") number, inlateout("x0") a => result, in("x1") b, in("x2") c,
+            in("x3") d, in("x4") e, in("x5") f, options(nostack));
+    }
+    result as isize
+}
+
+/// On other architectures nothing is called, and the library stands aside.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe fn call(_number: usize, _arguments: [usize; 6]) -> isize {
+    -38
+}
+
+/// `mmap(2)`.
+///
+/// # Safety
+///
+/// With `MAP_FIXED`, what was mapped there is lost: it must be the caller's.
+pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { mmap_file(address, length, protection, flags, usize::MAX, 0) }
+}
+
+/// `mmap(2)` of a file.
+///
+/// # Safety
+///
+/// With `MAP_FIXED`, what was mapped there is lost: it must be the caller's.
+pub unsafe fn mmap_file(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: usize,
+    offset: usize,
+) -> isize {
+    let arguments = [address, length, protection, flags, file, offset];
+    // SAFETY: by the caller.
+    unsafe { call(number::MMAP, arguments) }
+}
+
+/// `munmap(2)`.
+///
+/// # Safety
+///
+/// Nothing may use the range any more.
+pub unsafe fn munmap(address: usize, length: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::MUNMAP, [address, length, 0, 0, 0, 0]) }
+}
+
+/// `mprotect(2)`.
+///
+/// # Safety
+///
+/// Nothing may rely on rights that are taken away.
+pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::MPROTECT, [address, length, protection, 0, 0, 0]) }
+}
+
+/// `mremap(2)`.
+///
+/// # Safety
+///
+/// Nothing may use the old range, nor what was at the new one, after it was moved.
+pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::MREMAP, [old, length, new, flags, to, 0]) }
+}
+
+/// `madvise(2)`.
+///
+/// # Safety
+///
+/// `MADV_DONTNEED` and its like lose what is there: it must be the caller's to lose.
+pub unsafe fn madvise(address: usize, length: usize, advice: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::MADVISE, [address, length, advice, 0, 0, 0]) }
+}
+
+/// `brk(2)`: the new break, or the old one where it could not be moved.
+///
+/// # Safety
+///
+/// Nothing may use memory above the new break.
+pub unsafe fn brk(to: usize) -> usize {
+    // SAFETY: by the caller.
+    unsafe { call(number::BRK, [to, 0, 0, 0, 0, 0]) as usize }
+}
+
+/// Advises and populates and collapses: changes which pages lie under a range, never its content.
+pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
+    // SAFETY: none of the three changes what a program reads there.
+    unsafe { madvise(address, length, advice as usize) }
+}
+
+/// Advises huge pages for a range of a program's own length: the kernel rounds it up to whole
+/// pages, as it did for the mapping.
+pub fn advise_pages(address: usize, length: usize) -> isize {
+    advise(address, length, Advice::HugePage)
+}
+
+/// `prctl(2)`.
+///
+/// # Safety
+///
+/// The option's terms must hold.
+pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::PRCTL, arguments) }
+}
+
+/// `mlockall(2)`.
+pub fn mlockall(flags: usize) -> isize {
+    // SAFETY: changes no content.
+    unsafe { call(number::MLOCKALL, [flags, 0, 0, 0, 0, 0]) }
+}
+
+/// The advice that does not change content (`madvise(2)`).
+#[derive(Clone, Copy)]
+pub enum Advice {
+    /// Huge pages on the next fault.
+    HugePage = flag::HUGEPAGE as isize,
+    /// Faults everything in, for writing.
+    PopulateWrite = flag::POPULATE_WRITE as isize,
+    /// Onto huge pages now.
+    Collapse = flag::COLLAPSE as isize,
+}
+
+/// `read(2)`.
+pub fn read(file: usize, buffer: &mut [u8]) -> isize {
+    let arguments = [file, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0];
+    // SAFETY: the buffer is ours for the length that is passed.
+    unsafe { call(number::READ, arguments) }
+}
+
+/// `pread(2)`.
+pub fn pread(file: usize, buffer: &mut [u8], offset: usize) -> isize {
+    let arguments = [
+        file,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        offset,
+        0,
+        0,
+    ];
+    // SAFETY: the buffer is ours for the length that is passed.
+    unsafe { call(number::PREAD, arguments) }
+}
+
+/// `write(2)`.
+pub fn write(file: usize, text: &[u8]) -> isize {
+    let arguments = [file, text.as_ptr() as usize, text.len(), 0, 0, 0];
+    // SAFETY: the text is only read.
+    unsafe { call(number::WRITE, arguments) }
+}
+
+/// `pwrite(2)`.
+///
+/// # Safety
+///
+/// On `/proc/self/mem` it changes memory, code included: that must be what is wanted there.
+pub unsafe fn pwrite(file: usize, bytes: &[u8], offset: usize) -> isize {
+    let arguments = [file, bytes.as_ptr() as usize, bytes.len(), offset, 0, 0];
+    // SAFETY: by the caller.
+    unsafe { call(number::PWRITE, arguments) }
+}
+
+/// `O_RDWR`.
+pub const READ_WRITE: usize = 2;
+/// `O_WRONLY`.
+pub const WRITE_ONLY: usize = 1;
+const CLOSE_ON_EXEC: usize = 0o2_000_000;
+const AT_FDCWD: usize = -100_isize as usize;
+
+/// `openat(2)` of a path that ends in a zero byte, closed on exec.
+pub fn open(path: &[u8], how: usize) -> isize {
+    debug_assert!(path.ends_with(&[0]));
+    let arguments = [
+        AT_FDCWD,
+        path.as_ptr() as usize,
+        how | CLOSE_ON_EXEC,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the path ends in zero and is only read.
+    unsafe { call(number::OPENAT, arguments) }
+}
+
+/// A new file in the folder that is open at `folder`, whose name is taken away again at once:
+/// what is left of the name is what `/proc/PID/maps` shows.
+pub fn unlinked_file(folder: usize, name: &core::ffi::CStr) -> isize {
+    const CREATE: usize = 0o100;
+    const EXCLUSIVE: usize = 0o200;
+    let how = CREATE | EXCLUSIVE | READ_WRITE | CLOSE_ON_EXEC;
+    let name = name.as_ptr() as usize;
+    // SAFETY: the path ends in zero and is only read.
+    unsafe {
+        let file = call(number::OPENAT, [folder, name, how, 0o600, 0, 0]);
+        call(number::UNLINKAT, [folder, name, 0, 0, 0, 0]);
+        file
+    }
+}
+
+/// `close(2)`, of a descriptor that this library opened.
+pub fn close(file: usize) {
+    // SAFETY: touches no memory.
+    unsafe { call(number::CLOSE, [file, 0, 0, 0, 0, 0]) };
+}
+
+/// `ftruncate(2)`.
+pub fn ftruncate(file: usize, length: usize) -> isize {
+    // SAFETY: touches no memory; only files that this library made are passed.
+    unsafe { call(number::FTRUNCATE, [file, length, 0, 0, 0, 0]) }
+}
+
+/// Whether a descriptor is a file on tmpfs, which is what memfds and `/dev/shm` are
+/// (`statfs(2)`: `TMPFS_MAGIC`).
+pub fn is_tmpfs(file: usize) -> bool {
+    const TMPFS_MAGIC: usize = 0x0102_1994;
+    let mut status = [0_usize; 32];
+    let arguments = [file, status.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: struct statfs is 120 bytes; the buffer has 256.
+    let result = unsafe { call(number::FSTATFS, arguments) };
+    result == 0 && status[0] == TMPFS_MAGIC
+}
+
+/// Which base pages of a range are in memory: one byte a page, bit 0 (`mincore(2)`).
+pub fn mincore(address: usize, length: usize, pages: &mut [u8]) -> isize {
+    let arguments = [address, length, pages.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: callers pass one byte a page of the range.
+    unsafe { call(number::MINCORE, arguments) }
+}
+
+/// `shmget(2)`.
+pub fn shmget(key: usize, size: usize, flags: usize) -> isize {
+    // SAFETY: touches no memory.
+    unsafe { call(number::SHMGET, [key, size, flags, 0, 0, 0]) }
+}
+
+/// `shmat(2)`.
+///
+/// # Safety
+///
+/// With `SHM_REMAP`, what was mapped there is lost: it must be the caller's.
+pub unsafe fn shmat(id: usize, address: usize, flags: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::SHMAT, [id, address, flags, 0, 0, 0]) }
+}
+
+/// `shmdt(2)`.
+///
+/// # Safety
+///
+/// Nothing may use the attached range any more.
+pub unsafe fn shmdt(address: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::SHMDT, [address, 0, 0, 0, 0, 0]) }
+}
+
+/// Removes a segment that was just made (`shmctl(2)`, `IPC_RMID`).
+pub fn shm_remove(id: usize) {
+    // SAFETY: touches no memory.
+    unsafe { call(number::SHMCTL, [id, 0, 0, 0, 0, 0]) };
+}
+
+/// The size of a segment in bytes (`shmctl(2)`, `IPC_STAT`: the field after `struct ipc64_perm`,
+/// 48 bytes on all architectures of 64 bits).
+pub fn shm_size(id: usize) -> Option<usize> {
+    const STAT: usize = 2;
+    let mut status = [0_usize; 32];
+    let arguments = [id, STAT, status.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: struct shmid64_ds is 112 bytes; the buffer has 256.
+    let result = unsafe { call(number::SHMCTL, arguments) };
+    (result == 0).then_some(status[6])
+}
+
+/// `getpid(2)`.
+pub fn getpid() -> usize {
+    // SAFETY: touches no memory.
+    unsafe { call(number::GETPID, [0; 6]) as usize }
+}
+
+/// `getuid(2)` and `getgid(2)`.
+pub fn user_and_group() -> (usize, usize) {
+    // SAFETY: touches no memory.
+    unsafe {
+        (
+            call(number::GETUID, [0; 6]) as usize,
+            call(number::GETGID, [0; 6]) as usize,
+        )
+    }
+}
+
+/// Names a range in `/proc/PID/maps` (`PR_SET_VMA_ANON_NAME`); kernels without it refuse.
+pub fn name_range(address: usize, length: usize, name: &core::ffi::CStr) {
+    const SET_VMA: usize = 0x5356_4d41;
+    let arguments = [SET_VMA, 0, address, length, name.as_ptr() as usize, 0];
+    // SAFETY: changes a name, no content.
+    unsafe { call(number::PRCTL, arguments) };
+}
+
+/// The soft limit of a resource (`getrlimit(2)`), `usize::MAX` where there is none.
+pub fn soft_limit(resource: usize) -> Option<usize> {
+    let mut limits = [0_usize; 2];
+    let arguments = [0, resource, 0, limits.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel writes two words.
+    let result = unsafe { call(number::PRLIMIT, arguments) };
+    (result == 0).then_some(limits[0])
+}
+
+/// `fsopen(2)`: a file system to be made, closed on exec.
+pub fn fsopen(name: &core::ffi::CStr) -> isize {
+    // SAFETY: the name ends in zero and is only read.
+    unsafe { call(number::FSOPEN, [name.as_ptr() as usize, 1, 0, 0, 0, 0]) }
+}
+
+/// `fsconfig(2)`: one option as text, or with `None` the command to make the file system.
+pub fn fsconfig(file: usize, option: Option<(&core::ffi::CStr, &core::ffi::CStr)>) -> isize {
+    const SET_STRING: usize = 1;
+    const CREATE: usize = 6;
+    let arguments = match option {
+        Some((key, value)) => {
+            let (key, value) = (key.as_ptr() as usize, value.as_ptr() as usize);
+            [file, SET_STRING, key, value, 0, 0]
+        }
+        None => [file, CREATE, 0, 0, 0, 0],
+    };
+    // SAFETY: texts end in zero and are only read.
+    unsafe { call(number::FSCONFIG, arguments) }
+}
+
+/// `fsmount(2)`: the file system as a mount that is attached nowhere, closed on exec.
+pub fn fsmount(file: usize) -> isize {
+    // SAFETY: touches no memory.
+    unsafe { call(number::FSMOUNT, [file, 1, 0, 0, 0, 0]) }
+}
+
+/// `clone(2)` with the child on a copy of this stack, as `fork` does it, with more flags.
+///
+/// # Safety
+///
+/// The child is a copy of one thread: it may make system calls and must end in `exit`.
+pub unsafe fn clone(flags: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::CLONE, [flags, 0, 0, 0, 0, 0]) }
+}
+
+/// `wait4(2)` for one child: its exit status, or `None` where it did not exit by itself.
+pub fn wait(child: usize) -> Option<usize> {
+    // __WALL: the child was made without a signal on its end.
+    const ALL: usize = 0x4000_0000;
+    let mut status = 0_usize;
+    let arguments = [child, &raw mut status as usize, ALL, 0, 0, 0];
+    // SAFETY: the kernel writes an int.
+    let result = unsafe { call(number::WAIT4, arguments) };
+    (result as usize == child && status & 0x7f == 0).then_some((status >> 8) & 0xff)
+}
+
+/// Ends the process at once.
+pub fn exit(status: usize) -> ! {
+    loop {
+        // SAFETY: does not return.
+        unsafe { call(number::EXIT_GROUP, [status, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// A stream socket that is connected to a path, or `-errno`.
+pub fn connect(path: &[u8]) -> isize {
+    const UNIX: usize = 1;
+    const STREAM: usize = 1 | CLOSE_ON_EXEC;
+    let mut address = [0_u8; 110];
+    address[0] = UNIX as u8;
+    for (to, from) in address[2..109].iter_mut().zip(path) {
+        *to = *from;
+    }
+    // SAFETY: the address is read only, for its own length.
+    unsafe {
+        let socket = call(number::SOCKET, [UNIX, STREAM, 0, 0, 0, 0]);
+        if failed(socket) {
+            return socket;
+        }
+        let file = socket as usize;
+        let arguments = [file, address.as_ptr() as usize, address.len(), 0, 0, 0];
+        let result = call(number::CONNECT, arguments);
+        if failed(result) {
+            close(file);
+            return result;
+        }
+        socket
+    }
+}
+
+/// Whether something can be read within that many seconds.
+pub fn readable_within(file: usize, seconds: usize) -> bool {
+    const IN: u64 = 1 << 32;
+    let mut poll = [file as u64 | IN];
+    let mut time = [seconds, 0];
+    let (poll, time) = (poll.as_mut_ptr() as usize, time.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes the events it saw into `poll`, and may write the time left.
+    unsafe { call(number::PPOLL, [poll, 1, time, 0, 0, 0]) > 0 }
+}
+
+/// `send(2)` on a stream socket, without the signal of a broken one.
+pub fn send(socket: usize, text: &[u8]) -> isize {
+    const NO_SIGNAL: usize = 0x4000;
+    let arguments = [socket, text.as_ptr() as usize, text.len(), NO_SIGNAL, 0, 0];
+    // SAFETY: the text is only read.
+    unsafe { call(number::SENDTO, arguments) }
+}
+
+/// The host's memory in bytes (`sysinfo(2)`: the fifth word, times the unit).
+pub fn memory() -> Option<usize> {
+    let mut words = [0_usize; 32];
+    // SAFETY: struct sysinfo is 112 bytes; the buffer has 256.
+    let result = unsafe {
+        call(
+            number::SYSINFO,
+            [words.as_mut_ptr() as usize, 0, 0, 0, 0, 0],
+        )
+    };
+    // The unit, an int, is in the upper half of the last word but one or in its lower one.
+    let unit = words[13] & 0xffff_ffff;
+    (result == 0).then(|| words[4].saturating_mul(unit.max(1)))
+}
+
+/// The first page in `[start, end)` that is present and not part of a huge page mapping
+/// (`PAGEMAP_SCAN` of `pagemap.rst`, since Linux 6.7); `None`: there is none, or the kernel
+/// cannot say.
+pub fn next_small_page(pagemap: usize, start: usize, end: usize) -> Option<usize> {
+    const PRESENT: u64 = 1 << 3;
+    const HUGE: u64 = 1 << 6;
+    let mut found = [0_u64; 3];
+    let vector = found.as_mut_ptr() as u64;
+    let (start, end) = (start as u64, end as u64);
+    // struct pm_scan_arg: size, flags, start, end, walk end, vector, its length, most pages,
+    // inverted, mask, any of, wanted in the answer.
+    let wanted = PRESENT | HUGE;
+    let mut scan = [96, 0, start, end, 0, vector, 1, 1, HUGE, wanted, 0, PRESENT];
+    let arguments = [pagemap, PAGEMAP_SCAN, scan.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the structure has the size that it says, and the vector one entry.
+    let result = unsafe { call(number::IOCTL, arguments) };
+    (result == 1).then_some(found[0] as usize)
+}
+
+/// Whether this kernel has `PAGEMAP_SCAN`: an empty scan succeeds.
+pub fn can_scan(pagemap: usize) -> bool {
+    let mut scan = [96_u64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let arguments = [pagemap, PAGEMAP_SCAN, scan.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the structure has the size that it says.
+    !failed(unsafe { call(number::IOCTL, arguments) })
+}
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: usize = 0xc060_6610;

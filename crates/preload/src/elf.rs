@@ -1,0 +1,239 @@
+//! Where libc is in this process, and where its functions begin: program headers from
+//! `dl_iterate_phdr(3)`, symbols by libc's own hash table (`DT_GNU_HASH`).
+//!
+//! # Safety
+//!
+//! Reads tables of libraries that the dynamic loader has mapped and relocated. It believes
+//! their addresses, as the loader does; lengths are bounded where the format has a bound.
+
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+unsafe extern "C" {
+    fn dl_iterate_phdr(
+        each: extern "C" fn(*const Information, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+#[repr(C)]
+struct Information {
+    base: usize,
+    name: *const c_char,
+    headers: *const Header,
+    count: u16,
+}
+
+/// A program header of a 64-bit object (`elf(5)`).
+#[repr(C)]
+struct Header {
+    kind: u32,
+    flags: u32,
+    offset: usize,
+    address: usize,
+    physical: usize,
+    file_size: usize,
+    memory_size: usize,
+    alignment: usize,
+}
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    information: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: usize,
+}
+
+const LOAD: u32 = 1;
+const DYNAMIC: u32 = 2;
+
+/// What the constructor must know about the process.
+#[derive(Default)]
+pub struct Process {
+    /// Glibc, where the program uses it.
+    pub libc: Option<Object>,
+    /// The libc that is loaded, whichever it is.
+    pub any_libc: Option<Object>,
+    /// Whether a sanitizer's library is loaded, or the program contains one.
+    pub sanitized: bool,
+    /// The program's text, as ranges of addresses (zero: none).
+    pub text: [(usize, usize); 4],
+    /// The program's own variables, as ranges of addresses (zero: none).
+    pub data: [(usize, usize); 4],
+    objects: usize,
+}
+
+/// A loaded object.
+#[derive(Clone, Copy)]
+pub struct Object {
+    base: usize,
+    dynamic: usize,
+    /// Its text: from, to.
+    pub text: (usize, usize),
+}
+
+/// Looks at all objects of the process.
+pub fn process() -> Process {
+    let mut process = Process::default();
+    let data = &raw mut process;
+    // SAFETY: the callback is given the process above, for as long as the call takes.
+    unsafe { dl_iterate_phdr(each, data.cast()) };
+    process
+}
+
+extern "C" fn each(information: *const Information, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
+    let (information, process) = unsafe { (&*information, &mut *data.cast::<Process>()) };
+    // SAFETY: the loader passes as many headers as it says.
+    let headers =
+        unsafe { core::slice::from_raw_parts(information.headers, usize::from(information.count)) };
+    let name = if information.name.is_null() {
+        &b""[..]
+    } else {
+        // SAFETY: a text that ends in zero.
+        unsafe { CStr::from_ptr(information.name) }.to_bytes()
+    };
+    let object = object(information.base, headers);
+    let first = process.objects == 0;
+    process.objects += 1;
+    if first {
+        ranges(information.base, headers, process);
+    }
+    let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
+    if file == b"libc.so.6" {
+        process.libc = Some(object);
+    }
+    if file.starts_with(b"libc.so") || file.starts_with(b"ld-musl") {
+        process.any_libc = Some(object);
+    }
+    let sanitizers: [&[u8]; 4] = [b"libasan.", b"libtsan.", b"libmsan.", b"libclang_rt."];
+    let named = sanitizers.iter().any(|known| file.starts_with(known));
+    let inside: [&[u8]; 3] = [b"__asan_init", b"__tsan_init", b"__msan_init"];
+    let contains = first && inside.iter().any(|name| object.symbol(name).is_some());
+    process.sanitized |= named || contains;
+    0
+}
+
+fn object(base: usize, headers: &[Header]) -> Object {
+    let mut object = Object {
+        base,
+        dynamic: 0,
+        text: (0, 0),
+    };
+    for header in headers {
+        let start = base.wrapping_add(header.address);
+        if header.kind == DYNAMIC {
+            object.dynamic = start;
+        }
+        if header.kind == LOAD && header.flags & 1 != 0 {
+            object.text = (start, start.wrapping_add(header.memory_size));
+        }
+    }
+    object
+}
+
+/// The program's own text and variables.
+fn ranges(base: usize, headers: &[Header], process: &mut Process) {
+    let (mut texts, mut variables) = (process.text.iter_mut(), process.data.iter_mut());
+    for header in headers.iter().filter(|header| header.kind == LOAD) {
+        let start = base.wrapping_add(header.address);
+        let range = (start, start.wrapping_add(header.memory_size));
+        let to = match header.flags & 7 {
+            5 => texts.next(),
+            6 => variables.next(),
+            _ => None,
+        };
+        if let Some(to) = to {
+            *to = range;
+        }
+    }
+}
+
+impl Object {
+    /// The address and length of a function or variable that the object exports.
+    pub fn symbol(&self, name: &[u8]) -> Option<(usize, usize)> {
+        const STRINGS: usize = 5;
+        const SYMBOLS: usize = 6;
+        const GNU_HASH: usize = 0x6fff_fef5;
+        let (mut strings, mut symbols, mut hash) = (0, 0, 0);
+        if self.dynamic == 0 {
+            return None;
+        }
+        for index in 0..256 {
+            let entry = self.dynamic + index * 16;
+            // SAFETY: the table ends in an entry of kind zero, where this ends as well.
+            let (kind, value) = unsafe { (word(entry), word(entry + 8)) };
+            match kind {
+                0 => break,
+                STRINGS => strings = value,
+                SYMBOLS => symbols = value,
+                GNU_HASH => hash = value,
+                _ => {}
+            }
+        }
+        // The loader of glibc has put the base into these; others have not.
+        let at = |value: usize| {
+            if value < self.base {
+                value + self.base
+            } else {
+                value
+            }
+        };
+        if strings == 0 || symbols == 0 || hash == 0 {
+            return None;
+        }
+        // SAFETY: tables of an object that is loaded and relocated.
+        unsafe { self.look_up(name, at(strings), at(symbols), at(hash)) }
+    }
+
+    /// The look-up of the GNU hash table: header of four words of 32 bits, a filter of words of
+    /// 64, buckets, and one word a symbol whose last bit ends a chain.
+    unsafe fn look_up(
+        &self,
+        name: &[u8],
+        strings: usize,
+        symbols: usize,
+        hash: usize,
+    ) -> Option<(usize, usize)> {
+        let wanted = name.iter().fold(5381_u32, |hash, byte| {
+            hash.wrapping_mul(33).wrapping_add(u32::from(*byte))
+        });
+        // SAFETY: by the caller these are the object's tables.
+        unsafe {
+            let (count, offset, filter) = (half(hash), half(hash + 4), half(hash + 8));
+            let buckets = hash + 16 + filter as usize * 8;
+            let chains = buckets + count as usize * 4;
+            let bucket = wanted.checked_rem(count)?;
+            let mut index = half(buckets + bucket as usize * 4);
+            while index >= offset {
+                let chain = half(chains + (index - offset) as usize * 4);
+                let symbol = &*((symbols + index as usize * 24) as *const Symbol);
+                if chain | 1 == wanted | 1 && symbol.section != 0 {
+                    let text = CStr::from_ptr((strings + symbol.name as usize) as *const c_char);
+                    if text.to_bytes() == name {
+                        return Some((self.base.wrapping_add(symbol.value), symbol.size));
+                    }
+                }
+                if chain & 1 == 1 {
+                    break;
+                }
+                index = index.checked_add(1)?;
+            }
+        }
+        None
+    }
+}
+
+unsafe fn word(at: usize) -> usize {
+    // SAFETY: by the caller a word of a loaded table.
+    unsafe { (at as *const usize).read_unaligned() }
+}
+
+unsafe fn half(at: usize) -> u32 {
+    // SAFETY: by the caller a word of a loaded table.
+    unsafe { (at as *const u32).read_unaligned() }
+}

@@ -1,0 +1,105 @@
+//! When private memory goes onto larger pages.
+//!
+//! A process that holds little is left alone: a huge page that is partly used would be much of
+//! its memory, and starting it must cost nothing. So what the program asks for is added up, and
+//! only after every few megabytes of it the truth is looked up (`/proc/self/statm`). Once the
+//! process holds `data_after`, larger pages are handed out for what comes, and what is there is
+//! moved (`sweep`), a few blocks a look; again each time it has grown by half. Nothing is looked at while nothing is
+//! asked for: there is no thread, no timer and no signal.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::calls;
+use crate::settings::number;
+use crate::state::{GROWING, RESIDENT, growing, settings, stood_aside};
+use crate::sweep;
+
+/// Bytes asked for since the last look.
+static SINCE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes to be asked for until the next one.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Resident bytes at the last sweep; zero while one is under way.
+static SWEPT: AtomicUsize = AtomicUsize::new(0);
+/// Whether memory that was handed out was also used: not so in a program that maps and unmaps
+/// without growing, for which windows would be waste.
+static USED: AtomicBool = AtomicBool::new(true);
+
+/// However rarely memory is used, a look is taken after this much of it.
+const RAREST: usize = 1 << 30;
+
+/// Before the program runs.
+pub fn start() {
+    let settings = settings();
+    NEXT.store(first_look(settings.data_after, 0), Relaxed);
+    let at_once = settings.data_after <= settings.pmd || settings.data.mandatory;
+    if settings.data.wanted() && at_once {
+        GROWING.store(true, Relaxed);
+        NEXT.store(8 * settings.pmd, Relaxed);
+    }
+}
+
+/// Whether mappings are cut from windows now.
+pub fn windows() -> bool {
+    growing() && (USED.load(Relaxed) || settings().data.mandatory)
+}
+
+/// Takes note that the program asked for memory.
+#[inline(always)]
+pub fn note(bytes: usize) {
+    let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
+        look(since);
+    }
+}
+
+#[cold]
+fn look(asked: usize) {
+    SINCE.store(0, Relaxed);
+    let Some(resident) = resident() else {
+        NEXT.store(RAREST, Relaxed);
+        return;
+    };
+    let before = RESIDENT.swap(resident, Relaxed);
+    let gained = resident.saturating_sub(before);
+    let later = NEXT.load(Relaxed).saturating_mul(2).min(RAREST);
+    let settings = settings();
+    if growing() {
+        let used = gained >= asked / 4;
+        USED.store(used, Relaxed);
+        let soon = (resident / 32).max(8 * settings.pmd);
+        NEXT.store(if used { soon } else { later }, Relaxed);
+        let swept = SWEPT.load(Relaxed);
+        if swept == 0 || resident > swept.saturating_add(swept / 2) {
+            SWEPT.store(if sweep::step() { resident } else { 0 }, Relaxed);
+        }
+    } else if resident >= settings.data_after {
+        GROWING.store(true, Relaxed);
+        SWEPT.store(if sweep::step() { resident } else { 0 }, Relaxed);
+        NEXT.store(8 * settings.pmd, Relaxed);
+    } else {
+        let soon = first_look(settings.data_after, resident);
+        NEXT.store(if gained >= asked / 8 { soon } else { later }, Relaxed);
+    }
+}
+
+/// Half of what is missing, but no more often than every fourth huge page.
+fn first_look(after: usize, resident: usize) -> usize {
+    let missing = after.saturating_sub(resident);
+    (missing / 2).max(4 * settings().pmd)
+}
+
+/// Resident bytes of this process that belong to no file, from `/proc/self/statm`: resident
+/// pages less shared ones.
+fn resident() -> Option<usize> {
+    let mut text = [0_u8; 128];
+    let file = calls::open(b"/proc/self/statm\0", 0);
+    if calls::failed(file) {
+        return None;
+    }
+    let length = calls::read(file as usize, &mut text);
+    calls::close(file as usize);
+    let text = text.get(..usize::try_from(length).ok()?)?;
+    let mut fields = text.split(|byte| *byte == b' ').skip(1).map(number);
+    let (resident, shared) = (fields.next()??, fields.next()??);
+    resident.saturating_sub(shared).checked_mul(settings().base)
+}

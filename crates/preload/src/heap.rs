@@ -1,0 +1,329 @@
+//! The heap that grows by `brk`: malloc's first arena, and programs that call `sbrk`.
+//!
+//! Malloc grows it by 132K. Here the kernel's break goes ahead of libc's to the end of a huge
+//! page, advised before it is touched. What libc gives back stays until a whole huge page can go,
+//! and is zeroed before it is handed out again, as `brk(2)` promises.
+//!
+//! With a pool for private memory the heap does not grow from the program's own break but in a
+//! range of its own, which reserved pages can be mapped into.
+//!
+//! # Safety
+//!
+//! Moves the break only where libc asked or above it, and writes zeros only to what libc does
+//! not use. Libc does not lock its break either: callers of `sbrk` must not race (malloc locks).
+
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::calls::{self, Advice, flag};
+use crate::growth;
+use crate::state::{down, growing, settings, up};
+use crate::window::on_huge_pages;
+
+/// The address of libc's variable `__curbrk`.
+static LIBC: AtomicUsize = AtomicUsize::new(0);
+/// The kernel's break, or the end of what is mapped of a range of our own.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+/// Up to here there may be old content above libc's break.
+static STALE: AtomicUsize = AtomicUsize::new(0);
+/// Up to here nothing is given back: it was asked for with `--reserve`.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// A range of our own, from and to; zero: the heap is the kernel's.
+static OWN_START: AtomicUsize = AtomicUsize::new(0);
+static OWN_END: AtomicUsize = AtomicUsize::new(0);
+
+/// From here on the heap lies, or what was there before it.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+/// Whether the program changed mappings inside its heap: then nothing of it is kept back.
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// Tells where libc keeps its break.
+pub fn start(curbrk: usize) {
+    LIBC.store(curbrk, Relaxed);
+}
+
+/// Takes note that the program changes rights or mappings of a range. In its heap that means that
+/// what it gives back must go back: rights come fresh with memory that is fresh (`brk(2)`).
+pub fn changed(start: usize, length: usize) {
+    /// Heap that may have been there before this library.
+    const BEFORE: usize = 64 << 20;
+    let (first, mapped) = (FIRST.load(Relaxed), MAPPED.load(Relaxed));
+    if start < mapped && start.saturating_add(length) > first.saturating_sub(BEFORE) {
+        STRICT.store(true, Relaxed);
+    }
+}
+
+fn libc_break() -> usize {
+    // SAFETY: libc's variable, found by its symbol before anything calls here.
+    unsafe { (LIBC.load(Relaxed) as *const usize).read_volatile() }
+}
+
+fn set_libc_break(to: usize) {
+    // SAFETY: as above.
+    unsafe { (LIBC.load(Relaxed) as *mut usize).write_volatile(to) };
+}
+
+/// `brk(3)`: 0, or `-ENOMEM`.
+pub fn set(to: usize) -> isize {
+    let now = libc_break();
+    if now == 0 || to == 0 {
+        if now == 0 {
+            begin();
+        }
+        return if to == 0 {
+            0
+        } else {
+            set_from(libc_break(), to)
+        };
+    }
+    set_from(now, to)
+}
+
+/// Where libc has no break yet.
+fn begin() {
+    // SAFETY: asks, moves nothing.
+    let now = unsafe { calls::brk(0) };
+    MAPPED.store(now, Relaxed);
+    STALE.store(0, Relaxed);
+    set_libc_break(now);
+}
+
+fn set_from(now: usize, to: usize) -> isize {
+    if MAPPED.load(Relaxed) < now {
+        // Somebody moved the break before this library came.
+        MAPPED.store(now, Relaxed);
+    }
+    if FIRST.load(Relaxed) == 0 {
+        FIRST.store(now, Relaxed);
+    }
+    if to < now {
+        return shrink(now, to);
+    }
+    let mapped = MAPPED.load(Relaxed);
+    if to > mapped {
+        if !extend(mapped, to) {
+            return calls::ENOMEM;
+        }
+        growth::note(to - mapped);
+    }
+    clear(now, to);
+    set_libc_break(to);
+    0
+}
+
+/// Zeroes what was used before, in the part of `[from, to)` that may be stale.
+fn clear(from: usize, to: usize) {
+    let stale = STALE.load(Relaxed);
+    if stale <= from {
+        return;
+    }
+    let to = to.min(stale);
+    // SAFETY: mapped, above libc's break and below the new one: nobody's yet.
+    unsafe { core::ptr::write_bytes(from as *mut u8, 0, to - from) };
+}
+
+fn shrink(now: usize, to: usize) -> isize {
+    let own = OWN_START.load(Relaxed);
+    if own != 0 && to < own {
+        return calls::ENOMEM;
+    }
+    let step = if own != 0 {
+        pool_step()
+    } else {
+        settings().pmd
+    };
+    let kept = growing() && step != 0 || KEPT.load(Relaxed) != 0;
+    if own == 0 && (!kept || STRICT.load(Relaxed)) {
+        // SAFETY: libc gives it back.
+        let result = unsafe { calls::brk(to) };
+        MAPPED.store(result, Relaxed);
+        STALE.store(0, Relaxed);
+        set_libc_break(result);
+        return 0;
+    }
+    STALE.store(now.max(STALE.load(Relaxed)), Relaxed);
+    let Some(keep) = up(to, step) else {
+        return calls::ENOMEM;
+    };
+    let keep = keep.max(KEPT.load(Relaxed));
+    let mapped = MAPPED.load(Relaxed);
+    if keep < mapped {
+        release(keep, mapped);
+        MAPPED.store(keep, Relaxed);
+        STALE.store(keep.min(STALE.load(Relaxed)), Relaxed);
+    }
+    set_libc_break(to);
+    0
+}
+
+/// Gives `[from, to)` back to the kernel.
+fn release(from: usize, to: usize) {
+    if OWN_START.load(Relaxed) == 0 {
+        // SAFETY: above libc's break.
+        unsafe { calls::brk(from) };
+        return;
+    }
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED;
+    // SAFETY: inside our own range, above libc's break.
+    unsafe { calls::mmap(from, to - from, 0, flags) };
+}
+
+/// Maps from `mapped` on, at least to `to`.
+fn extend(mapped: usize, to: usize) -> bool {
+    if OWN_START.load(Relaxed) != 0 {
+        return extend_own(mapped, to);
+    }
+    let settings = settings();
+    if !growing() || settings.pmd == 0 {
+        return move_break(to);
+    }
+    let Some(ahead) = up(to, settings.pmd) else {
+        return false;
+    };
+    if !move_break(ahead) {
+        return !settings.data.mandatory && move_break(to);
+    }
+    let from = down(mapped, settings.base);
+    if settings.touch {
+        calls::advise(from, ahead - from, Advice::HugePage);
+    }
+    let blocks = up(mapped, settings.pmd).unwrap_or(ahead);
+    if settings.data.mandatory && !on_huge_pages(blocks, ahead - blocks) {
+        move_break(mapped);
+        return false;
+    }
+    true
+}
+
+fn move_break(to: usize) -> bool {
+    // SAFETY: at or above libc's break.
+    let result = unsafe { calls::brk(to) };
+    let moved = result >= to;
+    if moved {
+        MAPPED.store(result, Relaxed);
+    }
+    moved
+}
+
+/// Reserves a range of `size` bytes for a heap on reserved pages and lets libc begin there.
+/// Whether that was possible.
+pub fn begin_own(size: usize) -> bool {
+    let step = pool_step();
+    let Some(whole) = size.checked_add(step) else {
+        return false;
+    };
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, whole, 0, flags) };
+    if calls::failed(at) {
+        return false;
+    }
+    let Some(start) = up(at as usize, step) else {
+        return false;
+    };
+    OWN_START.store(start, Relaxed);
+    OWN_END.store(start + down(size, step), Relaxed);
+    MAPPED.store(start, Relaxed);
+    set_libc_break(start);
+    true
+}
+
+/// The whole of our own range that is mapped, if there is one.
+pub fn own() -> Option<(usize, usize)> {
+    let start = OWN_START.load(Relaxed);
+    (start != 0).then(|| (start, MAPPED.load(Relaxed)))
+}
+
+fn pool_step() -> usize {
+    settings()
+        .data
+        .pools
+        .iter()
+        .copied()
+        .fold(settings().pmd, usize::max)
+        .max(settings().base)
+}
+
+fn extend_own(mapped: usize, to: usize) -> bool {
+    let Some(ahead) = up(to, pool_step()) else {
+        return false;
+    };
+    if ahead > OWN_END.load(Relaxed) {
+        return false;
+    }
+    let done = !crate::fork::left_pools()
+        && settings()
+            .data
+            .pools
+            .iter()
+            .any(|size| *size != 0 && map_pool(mapped, ahead, *size));
+    if done || (!mandatory_pool() && map_transparent(mapped, ahead)) {
+        MAPPED.store(ahead, Relaxed);
+        return true;
+    }
+    false
+}
+
+fn mandatory_pool() -> bool {
+    settings().data.mandatory && !settings().data.thp
+}
+
+/// Reserved pages of one size, populated: `[from, to)` or nothing.
+fn map_pool(from: usize, to: usize, size: usize) -> bool {
+    let shift = size.trailing_zeros() as usize;
+    let fixed = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
+    let flags = fixed | flag::HUGETLB | shift << 26;
+    let rights = flag::READ | flag::WRITE;
+    // SAFETY: inside our own range, above what is used of it.
+    let at = unsafe { calls::mmap(from, to - from, rights, flags) };
+    if !calls::failed(at) && !calls::failed(calls::advise(from, to - from, Advice::PopulateWrite)) {
+        return true;
+    }
+    release(from, to);
+    false
+}
+
+fn map_transparent(from: usize, to: usize) -> bool {
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: inside our own range, above what is used of it.
+    let at = unsafe { calls::mmap(from, to - from, flag::READ | flag::WRITE, flags) };
+    if calls::failed(at) {
+        return false;
+    }
+    calls::advise(from, to - from, Advice::HugePage);
+    true
+}
+
+/// Takes heap ahead of the program, populated. Whether all of it was had, on large pages where
+/// those are mandatory; otherwise nothing was taken.
+pub fn reserve(bytes: usize) -> bool {
+    if libc_break() == 0 {
+        begin();
+    }
+    let mapped = MAPPED.load(Relaxed).max(libc_break());
+    let Some(to) = mapped
+        .checked_add(bytes)
+        .and_then(|to| up(to, settings().pmd.max(1)))
+    else {
+        return false;
+    };
+    MAPPED.store(mapped, Relaxed);
+    if !extend(mapped, to) {
+        return false;
+    }
+    let from = down(mapped, settings().base);
+    let step = 64 << 20;
+    let mut at = from;
+    while at < to {
+        let length = step.min(to - at);
+        if calls::failed(calls::advise(at, length, Advice::PopulateWrite)) {
+            release(mapped, to);
+            MAPPED.store(mapped, Relaxed);
+            return false;
+        }
+        at += length;
+    }
+    KEPT.store(to, Relaxed);
+    true
+}

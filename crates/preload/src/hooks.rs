@@ -1,0 +1,325 @@
+//! The functions of libc that lead here, as the program calls them: they do what the manual
+//! says, and set `errno`.
+//!
+//! # Safety
+//!
+//! Called by the program under the terms of the manual page of each; what they do beyond the
+//! program's own call they do to memory that is not handed out yet.
+
+#![allow(unsafe_code)]
+
+use crate::calls::{self, failed, flag};
+use crate::shared::{self, Answer};
+use crate::state::{growing, settings, stood_aside, up};
+use crate::{arena, fork, growth, heap, pieces, stack, window};
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut i32;
+}
+
+const ALL: usize = usize::MAX;
+const MEMORY: usize = flag::READ | flag::WRITE;
+const PRIVATE: usize = flag::PRIVATE | flag::ANONYMOUS;
+const SHARED: usize = flag::SHARED | flag::ANONYMOUS;
+
+/// The result as C wants it: -1 and `errno`, or the value.
+#[inline(always)]
+fn finish(result: isize) -> usize {
+    if failed(result) {
+        // SAFETY: libc's own place for the error of this thread.
+        unsafe { *__errno_location() = -result as i32 };
+        return ALL;
+    }
+    result as usize
+}
+
+/// `mmap(2)`.
+pub extern "C" fn mmap(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: usize,
+    offset: usize,
+) -> usize {
+    let (protection, flags) = (protection & 0xffff_ffff, flags & 0xffff_ffff);
+    let file = file as i32 as isize as usize;
+    finish(map(address, length, protection, flags, file, offset))
+}
+
+#[inline(always)]
+fn map(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    file: usize,
+    offset: usize,
+) -> isize {
+    let own = || {
+        // SAFETY: the program's own call.
+        unsafe { calls::mmap_file(address, length, protection, flags, file, offset) }
+    };
+    if address == 0 && protection == MEMORY && flags & !flag::NORESERVE == PRIVATE {
+        return private(length, own);
+    }
+    if flags & flag::FIXED != 0 {
+        heap::changed(address, length);
+    }
+    if stood_aside() {
+        return own();
+    }
+    let settings = settings();
+    if flags & flag::ANONYMOUS != 0 {
+        if flags & (flag::HUGETLB | flag::GROWSDOWN | flag::LOW) != 0 {
+            return own();
+        }
+        return match flags & flag::TYPE {
+            flag::PRIVATE => other_private(address, length, protection, flags, own),
+            flag::SHARED if address == 0 && flags & !flag::NORESERVE == SHARED => {
+                shared_memory(length, protection, own)
+            }
+            _ => own(),
+        };
+    }
+    let large = length >= settings.pmd.max(settings.shm_after) && settings.pmd != 0;
+    if flags == flag::SHARED && address == 0 && large && settings.shm.thp {
+        return shared::file(length, protection, flags, file, offset);
+    }
+    own()
+}
+
+/// Private memory as allocators ask for it.
+#[inline(always)]
+fn private(length: usize, own: impl Fn() -> isize) -> isize {
+    growth::note(length);
+    let settings = settings();
+    if !growing() {
+        let large = length >= settings.data_after && !stood_aside();
+        return if large { advised(own(), length) } else { own() };
+    }
+    let Some(length) = up(length, settings.base).filter(|length| *length != 0) else {
+        return own();
+    };
+    if growth::windows() && settings.data.thp {
+        if let Some(at) = window::cut(length) {
+            return at as isize;
+        }
+        if settings.data.mandatory && length >= settings.pmd {
+            return calls::ENOMEM;
+        }
+    }
+    // Only reserved pages will do, and those are the heap's. Malloc's way round a heap that
+    // cannot grow are mappings of 1M.
+    if settings.data.mandatory && !settings.data.thp && length >= settings.data.pools[0] / 2 {
+        return calls::ENOMEM;
+    }
+    advised(own(), length)
+}
+
+/// Advises what was mapped, where it is long enough for a huge page.
+fn advised(at: isize, length: usize) -> isize {
+    let settings = settings();
+    if !failed(at) && settings.touch && length >= settings.pmd {
+        calls::advise_pages(at as usize, length);
+    }
+    at
+}
+
+/// Private memory in another way: reserved without rights, at an address, as a stack.
+fn other_private(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    own: impl Fn() -> isize,
+) -> isize {
+    let settings = settings();
+    let at_address = flags & (flag::FIXED | flag::FIXED_NOREPLACE) != 0;
+    if flags & flag::STACK != 0 {
+        let large = settings.stack.thp && length >= settings.stack_after;
+        if large && address == 0 && !at_address {
+            return stack::of_thread(length, protection, flags).unwrap_or_else(own);
+        }
+        return own();
+    }
+    let at = own();
+    if failed(at) || !settings.data.wanted() {
+        return at;
+    }
+    if protection == 0 {
+        arena::reserved(at as usize, length);
+        return at;
+    }
+    if protection != MEMORY {
+        return at;
+    }
+    growth::note(length);
+    if growing() || length >= settings.data_after {
+        advised(at, length)
+    } else {
+        at
+    }
+}
+
+fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> isize {
+    let settings = settings();
+    if protection != MEMORY || length < settings.shm_after || !settings.shm.wanted() {
+        return own();
+    }
+    match shared::anonymous(length) {
+        Answer::At(at) => at as isize,
+        Answer::Pass => own(),
+        Answer::Fail(error) => error,
+    }
+}
+
+/// `munmap(2)`.
+pub extern "C" fn munmap(address: usize, length: usize) -> usize {
+    arena::unmapped(address, length);
+    heap::changed(address, length);
+    let length = pieces::unmap_length(address, length);
+    // SAFETY: the program's own call; reserved pages are unmapped whole.
+    finish(unsafe { calls::munmap(address, length) })
+}
+
+/// `mprotect(2)`, with the address that it returns to.
+pub extern "C" fn mprotect(
+    address: usize,
+    length: usize,
+    protection: usize,
+    caller: usize,
+) -> usize {
+    let protection = protection & 0xffff_ffff;
+    // SAFETY: the program's own call.
+    let result = unsafe { calls::mprotect(address, length, protection) };
+    if protection != MEMORY {
+        heap::changed(address, length);
+    } else if result == 0 {
+        let settings = settings();
+        if length >= settings.pmd {
+            if growing() && settings.touch {
+                calls::advise_pages(address, length);
+            }
+        } else if in_libc(caller) {
+            arena::grew(address, length);
+        }
+    }
+    finish(result)
+}
+
+fn in_libc(address: usize) -> bool {
+    let (start, end) = crate::start::libc_text();
+    (start..end).contains(&address)
+}
+
+/// `mremap(2)`: where private or shared memory has to move to grow, to an address where its huge
+/// pages stay whole.
+pub extern "C" fn mremap(
+    old: usize,
+    old_length: usize,
+    length: usize,
+    flags: usize,
+    to: usize,
+) -> usize {
+    let flags = flags & 0xffff_ffff;
+    let settings = settings();
+    heap::changed(old, old_length);
+    let may_grow = flags == flag::MAYMOVE && length > old_length && length >= 2 * settings.pmd;
+    if may_grow && growing() {
+        if let Some(at) = grow_elsewhere(old, old_length, length) {
+            return at;
+        }
+    } else if length > old_length && settings.data.wanted() {
+        growth::note(length - old_length);
+    }
+    // SAFETY: the program's own call.
+    finish(unsafe { calls::mremap(old, old_length, length, flags, to) })
+}
+
+fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize> {
+    growth::note(length - old_length);
+    // SAFETY: grows in place or not at all.
+    let at = unsafe { calls::mremap(old, old_length, length, 0, 0) };
+    if !failed(at) {
+        return Some(at as usize);
+    }
+    let room = window::reserve(length, old)?;
+    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+    // SAFETY: into the room; the program gives its old range up.
+    let at = unsafe { calls::mremap(old, old_length, length, how, room.at) };
+    if failed(at) {
+        room.drop_all();
+        return None;
+    }
+    room.trim(length);
+    Some(at as usize)
+}
+
+/// `brk(2)`.
+pub extern "C" fn brk(to: usize) -> i32 {
+    let result = heap::set(to);
+    if finish(result) == ALL { -1 } else { 0 }
+}
+
+/// `shmget(2)`.
+pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
+    finish(shared::segment(
+        key as u32 as usize,
+        size,
+        flags as u32 as usize,
+    )) as i32
+}
+
+/// `shmat(2)`.
+pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
+    let (id, flags) = (id as u32 as usize, flags as u32 as usize);
+    if address == 0 && settings().shm.wanted() && !stood_aside() {
+        return finish(shared::attach(id, flags));
+    }
+    // SAFETY: the program's own call.
+    finish(unsafe { calls::shmat(id, address, flags) })
+}
+
+/// Whether `fork` must fail, with `errno` set.
+pub fn fork_refused() -> bool {
+    let refused = fork::must_refuse();
+    if refused {
+        finish(calls::ENOMEM);
+    }
+    refused
+}
+
+/// The result of a function that this libc does not have: -1, with `errno` set.
+pub fn not_there() -> i32 {
+    const ENOSYS: isize = -38;
+    finish(ENOSYS);
+    -1
+}
+
+/// `prctl(2)`: a filter of system calls means that no others may be made from now on.
+pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
+    const SET_SECCOMP: i32 = 22;
+    if option == SET_SECCOMP {
+        crate::state::stand_aside();
+    }
+    let [b, c, d, e] = arguments;
+    // SAFETY: the program's own call.
+    finish(unsafe { calls::prctl([option as u32 as usize, b, c, d, e, 0]) }) as i32
+}
+
+/// `syscall(2)`: the same for `seccomp(2)`, which libc has no function for.
+pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
+    if number == calls::SECCOMP {
+        crate::state::stand_aside();
+    }
+    // SAFETY: the program's own call.
+    finish(unsafe { calls::call(number, arguments) })
+}
+
+/// `mlockall(2)`: memory that is locked as it is mapped is not mapped ahead.
+pub fn mlockall(flags: i32) -> i32 {
+    const FUTURE: i32 = 2;
+    window::LOCKED.store(flags & FUTURE != 0, core::sync::atomic::Ordering::Relaxed);
+    finish(calls::mlockall(flags as u32 as usize)) as i32
+}

@@ -1,0 +1,47 @@
+//! The library that `hugeleaf run` loads into programs that nobody rebuilds.
+//!
+//! It answers what a program's allocator asks of the kernel on larger pages: calls of `mmap`,
+//! `munmap`, `mprotect`, `mremap` and `brk` come here first, also those that libc makes for
+//! itself (`patch`). Private memory stays on base pages until the process has grown
+//! (`growth`); then it is cut from aligned windows whose first touch is a huge page
+//! (`window`, `heap`, `arena`), and what lies behind is moved there, block by block (`sweep`).
+//! Shared memory comes from a pool or from a file on a private tmpfs (`shared`).
+//!
+//! It must not: allocate, take a lock that it could wait on for ever, print to the program's
+//! output, start a thread, install a signal handler, keep a descriptor open, or panic. On any
+//! doubt it makes the call that the program asked for. Nothing here links to libc but
+//! `__errno_location` and `dl_iterate_phdr`, which every libc has.
+//!
+//! `loaded.rs` is the root of the library itself: these modules and the entry points.
+#![no_std]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "arguments and results of C functions are narrower than registers"
+)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod arena;
+pub mod calls;
+pub mod elf;
+pub mod fork;
+pub mod growth;
+pub mod heap;
+pub mod hooks;
+pub mod maps;
+pub mod patch;
+pub mod pieces;
+pub mod report;
+pub mod reserve;
+pub mod say;
+pub mod settings;
+pub mod shared;
+pub mod stack;
+pub mod start;
+pub mod state;
+pub mod sweep;
+pub mod text;
+pub mod tmpfs;
+pub mod window;

@@ -1,0 +1,132 @@
+//! The root of the library that is loaded into programs: the modules of `lib.rs`, and the entry
+//! points. Compiled by `crates/cli/build.rs`, without the standard library and without libc.
+//!
+//! # Safety
+//!
+//! Entry points are called by the dynamic loader and by the program, under their manuals' terms.
+#![no_std]
+#![allow(unsafe_code, dead_code, missing_docs)]
+
+mod arena;
+mod calls;
+mod elf;
+mod fork;
+mod growth;
+mod heap;
+mod hooks;
+mod maps;
+mod patch;
+mod pieces;
+mod report;
+mod reserve;
+mod say;
+mod settings;
+mod shared;
+mod stack;
+mod start;
+mod state;
+mod sweep;
+mod text;
+mod tmpfs;
+mod window;
+
+use core::arch::naked_asm;
+use core::ffi::{c_char, c_int};
+
+unsafe extern "C" {
+    /// Exists nowhere. The build looks for its name in the finished library: where a panic could
+    /// happen, the name is there, and the build fails.
+    fn hugeleaf_run_must_not_panic() -> !;
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: never linked in, see above.
+    unsafe { hugeleaf_run_must_not_panic() }
+}
+
+type Constructor = unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char);
+type Destructor = extern "C" fn();
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: Constructor = start_up;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: Destructor = end;
+
+unsafe extern "C" fn start_up(
+    _count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: called by the loader, once.
+    unsafe { start::start(environment, mprotect as *const () as usize) };
+}
+
+extern "C" fn end() {
+    report::ending();
+}
+
+/// `mprotect(2)`: passes on where it was called from.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn mprotect(_address: usize, _length: usize, _protection: usize) -> usize {
+    naked_asm!("mov rcx, [rsp]", "jmp {to}", to = sym hooks::mprotect)
+}
+
+/// `mprotect(2)`: passes on where it was called from.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+extern "C" fn mprotect(_address: usize, _length: usize, _protection: usize) -> usize {
+    naked_asm!("mov x3, x30", "b {to}", to = sym hooks::mprotect)
+}
+
+/// `shmget(2)`, instead of libc's.
+#[unsafe(no_mangle)]
+pub extern "C" fn shmget(key: c_int, size: usize, flags: c_int) -> c_int {
+    hooks::shmget(key, size, flags)
+}
+
+/// `shmat(2)`, instead of libc's.
+#[unsafe(no_mangle)]
+pub extern "C" fn shmat(id: c_int, address: usize, flags: c_int) -> usize {
+    hooks::shmat(id, address, flags)
+}
+
+/// `fork(2)`, instead of libc's: refused where a child could lose memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn fork() -> c_int {
+    if hooks::fork_refused() {
+        return -1;
+    }
+    fork::fork().unwrap_or_else(hooks::not_there)
+}
+
+/// `prctl(2)`, instead of libc's. C declares it with variable arguments; these are as many as the
+/// call has.
+#[unsafe(no_mangle)]
+pub extern "C" fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {
+    hooks::prctl(option, [b, c, d, e])
+}
+
+/// `syscall(2)`, instead of libc's.
+#[unsafe(no_mangle)]
+pub extern "C" fn syscall(
+    number: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> usize {
+    hooks::syscall(number, [a, b, c, d, e, f])
+}
+
+/// `mlockall(2)`, instead of libc's.
+#[unsafe(no_mangle)]
+pub extern "C" fn mlockall(flags: c_int) -> c_int {
+    hooks::mlockall(flags)
+}

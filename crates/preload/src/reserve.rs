@@ -1,0 +1,33 @@
+//! `--reserve`: heap that is there before the program runs.
+
+use crate::calls;
+use crate::heap;
+use crate::state::settings;
+use crate::tmpfs::decimal;
+
+/// Takes it. Where larger pages are mandatory and it cannot be had, the program does not run:
+/// two lines and status 125, as for every failure of `run` itself.
+pub fn take() {
+    let settings = settings();
+    if settings.reserve == 0 || heap::reserve(settings.reserve) {
+        return;
+    }
+    let bytes = decimal(settings.reserve >> 20);
+    if !settings.data.mandatory {
+        crate::say::once(&[
+            b"--reserve: ",
+            bytes.text(),
+            b"M of heap could not be had ahead",
+        ]);
+        return;
+    }
+    for text in [
+        &b"hugeleaf: run: --reserve: "[..],
+        bytes.text(),
+        b"M of heap on larger pages cannot be had\n  next: hugeleaf status shows what is free; ",
+        b"ask for less, or leave out the '!' of --data\n",
+    ] {
+        calls::write(2, text);
+    }
+    calls::exit(125);
+}

@@ -1,0 +1,372 @@
+//! Shared memory: anonymous, of System V, and mapped files of tmpfs (memfd, `/dev/shm`).
+//!
+//! Rungs in order, all of a segment on one of them where that is possible: a pool's reserved
+//! pages, populated before they are handed out, because a limit on faults kills at the touch;
+//! then transparent pages, at an address that fits them. Where neither can hold all, a mosaic:
+//! as many reserved pages as there are, base pages behind them.
+//!
+//! # Safety
+//!
+//! Maps only over room that it reserved.
+
+#![allow(unsafe_code)]
+
+use crate::calls::{self, Advice, flag};
+use crate::pieces;
+use crate::say;
+use crate::settings::number;
+use crate::state::{down, settings, up};
+use crate::tmpfs::{self, decimal};
+use crate::window::reserve;
+
+const MEMORY: usize = flag::READ | flag::WRITE;
+
+/// What to do with a request for shared memory.
+pub enum Answer {
+    /// It is there.
+    At(usize),
+    /// The program's own call is to be made.
+    Pass,
+    /// It fails, with this `-errno`: larger pages are mandatory.
+    Fail(isize),
+}
+
+/// Shared anonymous memory.
+pub fn anonymous(length: usize) -> Answer {
+    let settings = settings();
+    for size in settings.shm.pools.iter().filter(|size| **size != 0) {
+        if let Some(at) = from_pool(length, *size) {
+            return Answer::At(at);
+        }
+    }
+    if settings.shm.thp
+        && settings.pmd != 0
+        && let Some(at) = transparent(length)
+    {
+        return Answer::At(at);
+    }
+    if settings.shm.mandatory {
+        return Answer::Fail(calls::ENOMEM);
+    }
+    mosaic(length).map_or(Answer::Pass, Answer::At)
+}
+
+fn hugetlb(size: usize) -> usize {
+    flag::HUGETLB | (size.trailing_zeros() as usize) << 26
+}
+
+fn from_pool(length: usize, size: usize) -> Option<usize> {
+    let whole = up(length, size)?;
+    // A page that is mostly beyond the segment is not for it: the next size, or a mosaic.
+    if size > settings().pmd && whole - length > length / 16 {
+        return None;
+    }
+    let flags = flag::SHARED | flag::ANONYMOUS | hugetlb(size);
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, whole, MEMORY, flags) };
+    if calls::failed(at) {
+        return None;
+    }
+    let at = at as usize;
+    if populate(at, whole, size) && pieces::remember(at, length, whole) {
+        return Some(at);
+    }
+    // SAFETY: mapped above.
+    unsafe { calls::munmap(at, whole) };
+    None
+}
+
+/// Populates in steps: one call holds the address space's lock throughout.
+fn populate(start: usize, length: usize, page: usize) -> bool {
+    let step = page.max(64 << 20);
+    let mut at = start;
+    while at < start + length {
+        let part = step.min(start + length - at);
+        if calls::failed(calls::advise(at, part, Advice::PopulateWrite)) {
+            return false;
+        }
+        at += part;
+    }
+    true
+}
+
+fn transparent(length: usize) -> Option<usize> {
+    let room = reserve(length, 0)?;
+    let at = if settings().shmem_touch {
+        let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
+        // SAFETY: into the room.
+        unsafe { calls::mmap(room.at, length, MEMORY, flags) }
+    } else {
+        let Some(file) = tmpfs::file(up(length, settings().base)?) else {
+            room.drop_all();
+            return None;
+        };
+        // SAFETY: into the room.
+        let at = unsafe {
+            calls::mmap_file(room.at, length, MEMORY, flag::SHARED | flag::FIXED, file, 0)
+        };
+        calls::close(file);
+        at
+    };
+    if calls::failed(at) {
+        room.drop_all();
+        return None;
+    }
+    room.trim(length);
+    calls::advise(room.at, length, Advice::HugePage);
+    if settings().shm.mandatory && !wholly_huge(room.at, length) {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(room.at, length) };
+        return None;
+    }
+    Some(room.at)
+}
+
+/// Whether all whole blocks are huge pages, after they were populated.
+fn wholly_huge(start: usize, length: usize) -> bool {
+    crate::window::on_huge_pages(start, down(length, settings().pmd))
+}
+
+/// As many reserved pages as there are, of each size in turn, and base pages behind them.
+fn mosaic(length: usize) -> Option<usize> {
+    let largest = settings().shm.pools[0];
+    if largest == 0 {
+        return None;
+    }
+    let room = reserve_for(length, largest.max(settings().base))?;
+    let mut done = 0;
+    for size in settings().shm.pools.iter().filter(|size| **size != 0) {
+        let pages = free_pages(*size)
+            .unwrap_or(0)
+            .min((length - done) >> size.trailing_zeros());
+        done += lay(room.0 + done, pages * size, *size);
+    }
+    let rest = length - done;
+    let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: into the room.
+    let behind =
+        rest == 0 || !calls::failed(unsafe { calls::mmap(room.0 + done, rest, MEMORY, flags) });
+    say_short(length, done);
+    let used = if behind && done != 0 {
+        up(length, settings().base)?
+    } else {
+        0
+    };
+    // SAFETY: the part of the room that nothing was put into, or all of it.
+    unsafe { calls::munmap(room.0 + used, room.1 - used) };
+    (used != 0).then_some(room.0)
+}
+
+/// Puts reserved pages at an address of the room, populated. How many bytes: all or none.
+fn lay(at: usize, length: usize, size: usize) -> usize {
+    if length == 0 {
+        return 0;
+    }
+    let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: into the room.
+    let mapped = unsafe { calls::mmap(at, length, MEMORY, flags | hugetlb(size)) };
+    if !calls::failed(mapped) && populate(at, length, size) {
+        return length;
+    }
+    let room = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED;
+    // SAFETY: our own room again.
+    unsafe { calls::mmap(at, length, 0, room) };
+    0
+}
+
+/// Room at a multiple of a page size that may be larger than the huge page: address and length.
+fn reserve_for(length: usize, size: usize) -> Option<(usize, usize)> {
+    let whole = up(length, size)?.checked_add(size)?;
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
+    // SAFETY: a new mapping.
+    let start = unsafe { calls::mmap(0, whole, 0, flags) };
+    if calls::failed(start) {
+        return None;
+    }
+    let start = start as usize;
+    let at = up(start, size)?;
+    if at > start {
+        // SAFETY: reserved above.
+        unsafe { calls::munmap(start, at - start) };
+    }
+    Some((at, whole - (at - start)))
+}
+
+fn say_short(length: usize, got: usize) {
+    let (asked, got) = (decimal(length >> 20), decimal(got >> 20));
+    say::once(&[
+        b"shared memory of ",
+        asked.text(),
+        b"M got ",
+        got.text(),
+        b"M of reserved pages, base pages for the rest; hugeleaf mem shows it",
+    ]);
+}
+
+/// Pages of a pool that nobody has and nobody was promised.
+fn free_pages(size: usize) -> Option<usize> {
+    let free = pool_file(size, b"free_hugepages\0")?;
+    let promised = pool_file(size, b"resv_hugepages\0")?;
+    Some(free.saturating_sub(promised))
+}
+
+fn pool_file(size: usize, name: &[u8]) -> Option<usize> {
+    let mut path = [0_u8; 96];
+    let kilobytes = decimal(size >> 10);
+    let parts: [&[u8]; 4] = [
+        b"/sys/kernel/mm/hugepages/hugepages-",
+        kilobytes.text(),
+        b"kB/",
+        name,
+    ];
+    for (to, byte) in path
+        .iter_mut()
+        .zip(parts.iter().flat_map(|part| part.iter()))
+    {
+        *to = *byte;
+    }
+    let file = calls::open(&path, 0);
+    if calls::failed(file) {
+        return None;
+    }
+    let mut text = [0_u8; 24];
+    let length = calls::read(file as usize, &mut text);
+    calls::close(file as usize);
+    let text = text.get(..usize::try_from(length).ok()?)?;
+    number(text.strip_suffix(b"\n").unwrap_or(text))
+}
+
+/// A file on tmpfs, mapped where huge pages of it can be mapped: address and offset in the file
+/// are equal modulo the huge page.
+pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset: usize) -> isize {
+    let pass = || {
+        // SAFETY: the program's own call.
+        unsafe { calls::mmap_file(0, length, protection, flags, file, offset) }
+    };
+    if !calls::is_tmpfs(file) {
+        return pass();
+    }
+    let Some(room) = reserve(length, offset) else {
+        return pass();
+    };
+    // SAFETY: into the room.
+    let at = unsafe {
+        calls::mmap_file(
+            room.at,
+            length,
+            protection,
+            flags | flag::FIXED,
+            file,
+            offset,
+        )
+    };
+    if calls::failed(at) {
+        room.drop_all();
+        return at;
+    }
+    room.trim(length);
+    if settings().shmem_touch {
+        calls::advise(room.at, length, Advice::HugePage);
+    }
+    at
+}
+
+const SHM_REMAP: usize = 0o40000;
+
+/// `shmget(2)` with larger pages for a new segment.
+pub fn segment(key: usize, size: usize, flags: usize) -> isize {
+    const CREATE: usize = 0o1000;
+    const SHM_HUGETLB: usize = 0o4000;
+    let settings = settings();
+    let new = key == 0 || flags & CREATE != 0;
+    if new && flags & SHM_HUGETLB == 0 && size >= settings.shm_after && settings.shm.wanted() {
+        for page in settings.shm.pools.iter().filter(|page| **page != 0) {
+            let beyond = up(size, *page).map_or(size, |whole| whole - size);
+            if *page > settings.pmd && beyond > size / 16 {
+                continue;
+            }
+            let shift = (page.trailing_zeros() as usize) << 26;
+            let id = calls::shmget(key, size, flags | SHM_HUGETLB | shift);
+            match id {
+                calls::EEXIST | calls::ENOENT | calls::EACCES => return id,
+                id if calls::failed(id) => {}
+                // A segment of that name may be there already, with processes in it: it is
+                // what it is, and filling it does no harm.
+                id if fill(id as usize, size, *page) => return id,
+                id => calls::shm_remove(id as usize),
+            }
+        }
+        if settings.shm.mandatory && !settings.shm.thp {
+            return calls::ENOMEM;
+        }
+    }
+    let id = calls::shmget(key, size, flags);
+    if settings.shm.mandatory && new && size >= settings.pmd && id >= 0 && !fill_thp(id as usize) {
+        calls::shm_remove(id as usize);
+        return calls::ENOMEM;
+    }
+    id
+}
+
+/// Populates a segment of reserved pages; whether all of it could be.
+fn fill(id: usize, size: usize, page: usize) -> bool {
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::shmat(id, 0, 0) };
+    if calls::failed(at) {
+        return false;
+    }
+    let filled = up(size, page).is_some_and(|whole| populate(at as usize, whole, page));
+    // SAFETY: attached above.
+    unsafe { calls::shmdt(at as usize) };
+    filled
+}
+
+/// Populates a segment and moves all of it to transparent pages; whether that could be.
+fn fill_thp(id: usize) -> bool {
+    let at = attach(id, 0);
+    if calls::failed(at) {
+        return false;
+    }
+    let size = calls::shm_size(id).unwrap_or(0);
+    let huge = wholly_huge(at as usize, size);
+    // SAFETY: attached above.
+    unsafe { calls::shmdt(at as usize) };
+    huge
+}
+
+/// `shmat(2)` without an address: at one that huge pages fit.
+pub fn attach(id: usize, flags: usize) -> isize {
+    let settings = settings();
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::shmat(id, 0, flags) };
+    let size = calls::shm_size(id).unwrap_or(0);
+    if calls::failed(at) || settings.pmd == 0 || size < settings.pmd.max(settings.shm_after) {
+        return at;
+    }
+    if at as usize & (settings.pmd - 1) == 0 {
+        advise_shared(at as usize, size);
+        return at;
+    }
+    let Some(room) = reserve(size, 0) else {
+        return at;
+    };
+    // SAFETY: over the room.
+    let better = unsafe { calls::shmat(id, room.at, flags | SHM_REMAP) };
+    if calls::failed(better) {
+        room.drop_all();
+        return at;
+    }
+    room.trim(size);
+    // SAFETY: attached above, not handed out.
+    unsafe { calls::shmdt(at as usize) };
+    advise_shared(room.at, size);
+    better
+}
+
+fn advise_shared(start: usize, size: usize) {
+    if settings().shmem_touch
+        && let Some(length) = up(size, settings().base)
+    {
+        calls::advise(start, length, Advice::HugePage);
+    }
+}

@@ -1,0 +1,241 @@
+//! The constructor: before the program's `main`, while there is one thread.
+//!
+//! # Safety
+//!
+//! Reads the arguments and the environment as the loader of glibc passes them to constructors:
+//! only after glibc was found in the process.
+
+#![allow(unsafe_code)]
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::elf::{self, Object};
+use crate::patch::{Refusal, Replacement, replace};
+use crate::settings::Settings;
+use crate::{calls, fork, growth, heap, hooks, reserve, say, stack, state, text};
+
+static LIBC_TEXT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+
+/// From where to where libc's code lies.
+pub fn libc_text() -> (usize, usize) {
+    (LIBC_TEXT.0.load(Relaxed), LIBC_TEXT.1.load(Relaxed))
+}
+
+/// The constructor's work.
+///
+/// # Safety
+///
+/// To be called once by the dynamic loader, with what it passes to constructors.
+/// `mprotect_entry` must pass its return address on to `hooks::mprotect`.
+pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
+    let process = elf::process();
+    let Some(libc) = process.libc.filter(|_| !process.sanitized) else {
+        return;
+    };
+    // SAFETY: glibc passes the environment to constructors.
+    let Some(settings) = (unsafe { from_environment(environment) }) else {
+        return;
+    };
+    // SAFETY: the only thread; glibc's environment is followed by the auxiliary vector.
+    unsafe {
+        if !settings.only.is_empty() && !settings.are_for(executable(environment)) {
+            return;
+        }
+        state::set(settings);
+    }
+    // SAFETY: the only thread.
+    if unsafe { attach(&libc, mprotect_entry) }.is_some() {
+        heaps(&libc, &process, environment);
+    } else {
+        // SAFETY: the only thread.
+        unsafe { state::set(state::IDLE) };
+    }
+}
+
+const NAME: &[u8] = b"HUGELEAF_RUN=";
+
+/// What `run` was asked for, from the environment.
+unsafe fn from_environment(environment: *const *const c_char) -> Option<Settings<'static>> {
+    let mut at = environment;
+    // SAFETY: a list of texts that ends in a null pointer.
+    unsafe {
+        while !(*at).is_null() {
+            let text: &'static CStr = CStr::from_ptr(*at);
+            if text.to_bytes().starts_with(NAME) {
+                let settings = state::keep(text.to_bytes(), NAME.len()).and_then(Settings::parse);
+                if settings.is_none() {
+                    say::once(&[b"stands aside: HUGELEAF_RUN is damaged or of another version"]);
+                }
+                return settings;
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+/// The base name of the file that was executed (`getauxval(3)`, `AT_EXECFN`).
+unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
+    const FILE_NAME: usize = 31;
+    let mut at = environment;
+    // SAFETY: the auxiliary vector comes behind the environment, and ends in an entry of kind 0.
+    unsafe {
+        while !(*at).is_null() {
+            at = at.add(1);
+        }
+        let mut entry = at.add(1).cast::<[usize; 2]>();
+        while (*entry)[0] != 0 {
+            if (*entry)[0] == FILE_NAME {
+                let name: &'static CStr = CStr::from_ptr((*entry)[1] as *const c_char);
+                return name
+                    .to_bytes()
+                    .rsplit(|byte| *byte == b'/')
+                    .next()
+                    .unwrap_or(b"");
+            }
+            entry = entry.add(1);
+        }
+    }
+    b""
+}
+
+/// Has libc's calls come here.
+unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
+    let unknown = || say::once(&[b"stands aside: this libc is not one it knows"]);
+    let Some((curbrk, _)) = libc.symbol(b"__curbrk") else {
+        unknown();
+        return None;
+    };
+    heap::start(curbrk);
+    LIBC_TEXT.0.store(libc.text.0, Relaxed);
+    LIBC_TEXT.1.store(libc.text.1, Relaxed);
+    if let Some((register, _)) = libc.symbol(b"__register_atfork") {
+        fork::start(register);
+    }
+    if let Some((function, _)) = libc.symbol(b"fork") {
+        fork::libc_fork(function);
+    }
+    let replacements = [
+        Replacement {
+            name: b"mmap",
+            to: hooks::mmap as *const () as usize,
+        },
+        Replacement {
+            name: b"munmap",
+            to: hooks::munmap as *const () as usize,
+        },
+        Replacement {
+            name: b"mprotect",
+            to: mprotect_entry,
+        },
+        Replacement {
+            name: b"mremap",
+            to: hooks::mremap as *const () as usize,
+        },
+        Replacement {
+            name: b"brk",
+            to: hooks::brk as *const () as usize,
+        },
+    ];
+    // SAFETY: the constructor; each does what libc's function does.
+    match unsafe { replace(libc, &replacements) } {
+        Ok(()) => Some(()),
+        Err(Refusal::Already) => None,
+        Err(Refusal::Unknown) => {
+            unknown();
+            None
+        }
+        Err(Refusal::Denied) => {
+            say::once(&[b"stands aside: /proc/self/mem cannot be written"]);
+            None
+        }
+    }
+}
+
+/// The roles that are there before the program runs.
+fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_char) {
+    let settings = state::settings();
+    if settings.data.pools[0] != 0 {
+        begin_pool_heap(libc);
+    }
+    growth::start();
+    if settings.data.wanted() {
+        fork::watch();
+    }
+    if settings.reserve != 0 {
+        large_chunks_from_the_heap(libc);
+        reserve::take();
+        // SAFETY: the only thread; the environment that was passed.
+        unsafe { forget_reserve(environment) };
+    }
+    if settings.stack.thp {
+        stack::of_first_thread();
+    }
+    if settings.touch && settings.data.wanted() {
+        own_variables(&process.data);
+    }
+    if settings.text.thp && settings.pmd != 0 && !text::move_all(&process.text) {
+        say::once(&[b"--text: the program's text stays where it is"]);
+    }
+}
+
+/// The reserve is for this program, not for those that it starts: the digits of `reserve=` in its
+/// environment become zeros.
+unsafe fn forget_reserve(environment: *const *const c_char) {
+    let mut at = environment;
+    // SAFETY: a list of texts that ends in a null pointer; they can be written.
+    unsafe {
+        while !(*at).is_null() {
+            let text = CStr::from_ptr(*at).to_bytes();
+            let key = b";reserve=";
+            let found = text.windows(key.len()).position(|part| part == key);
+            if text.starts_with(NAME)
+                && let Some(found) = found
+            {
+                let mut digit = (*at).cast_mut().cast::<u8>().add(found + key.len());
+                while (*digit).is_ascii_digit() {
+                    *digit = b'0';
+                    digit = digit.add(1);
+                }
+            }
+            at = at.add(1);
+        }
+    }
+}
+
+/// Large arrays of the program itself: advised before they are touched.
+fn own_variables(ranges: &[(usize, usize); 4]) {
+    let settings = state::settings();
+    for (start, end) in ranges {
+        if end - start >= settings.data_after && settings.pmd != 0 {
+            let start = state::down(*start, settings.base);
+            calls::advise(
+                start,
+                state::down(*end - start, settings.base),
+                calls::Advice::HugePage,
+            );
+        }
+    }
+}
+
+fn begin_pool_heap(libc: &Object) {
+    let Some(memory) = calls::memory() else {
+        return;
+    };
+    if heap::begin_own(memory) {
+        large_chunks_from_the_heap(libc);
+    }
+}
+
+/// Malloc takes chunks of up to 32M from the heap, where they would have been mappings of their
+/// own (`mallopt(3)`, the largest threshold that it accepts).
+fn large_chunks_from_the_heap(libc: &Object) {
+    const MMAP_THRESHOLD: i32 = -3;
+    const LARGEST: i32 = 32 << 20;
+    if let Some((mallopt, _)) = libc.symbol(b"mallopt") {
+        // SAFETY: the function of glibc with that name has these arguments.
+        let mallopt: extern "C" fn(i32, i32) -> i32 = unsafe { core::mem::transmute(mallopt) };
+        mallopt(MMAP_THRESHOLD, LARGEST);
+    }
+}

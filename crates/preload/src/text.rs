@@ -1,0 +1,60 @@
+//! The program's own text on huge pages: only where it was asked for, because it costs. The text
+//! becomes memory of this process alone, and tools that map addresses to files lose it.
+//!
+//! # Safety
+//!
+//! Replaces code by a copy of itself in one step, in the constructor: the program's text does
+//! not run yet, and this library's does not lie in it.
+
+#![allow(unsafe_code)]
+
+use crate::calls::{self, Advice, flag};
+use crate::state::{down, settings, up};
+use crate::window::reserve;
+
+/// Moves the whole blocks inside the ranges. Whether each of them is on huge pages now.
+pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
+    let pmd = settings().pmd;
+    let mut moved = true;
+    for (start, end) in ranges {
+        let Some(start) = up(*start, pmd) else {
+            continue;
+        };
+        let end = down(*end, pmd);
+        if start != 0 && start < end {
+            moved &= move_blocks(start, end - start);
+        }
+    }
+    moved
+}
+
+fn move_blocks(start: usize, length: usize) -> bool {
+    let Some(room) = reserve(length, 0) else {
+        return false;
+    };
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: into the room.
+    let at = unsafe { calls::mmap(room.at, length, flag::READ | flag::WRITE, flags) };
+    room.trim(length);
+    if calls::failed(at) {
+        return false;
+    }
+    calls::advise(room.at, length, Advice::HugePage);
+    // SAFETY: text can be read; the copy is our own memory.
+    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
+    let huge = crate::window::on_huge_pages(room.at, length);
+    // SAFETY: our own memory.
+    let runs = unsafe { calls::mprotect(room.at, length, flag::READ | flag::EXEC) };
+    if huge && !calls::failed(runs) {
+        calls::name_range(room.at, length, c"hugeleaf-text");
+        let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+        // SAFETY: the same bytes take the place of the text, in one step.
+        let moved = unsafe { calls::mremap(room.at, length, length, how, start) };
+        if !calls::failed(moved) {
+            return true;
+        }
+    }
+    // SAFETY: our own memory.
+    unsafe { calls::munmap(room.at, length) };
+    false
+}

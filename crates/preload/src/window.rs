@@ -1,0 +1,194 @@
+//! Private mappings, cut from aligned windows.
+//!
+//! A mapping of its own begins and ends anywhere, and only the aligned blocks wholly inside it
+//! can be huge pages: a program that maps 1M at a time gets none. Cut one below the other from a
+//! window that is mapped and advised ahead, neighbours share a block, and the first touch of a
+//! block is a huge page, whatever the sizes. The kernel sees one mapping that the program later
+//! unmaps in pieces, as it may.
+//!
+//! # Safety
+//!
+//! Maps only what is free, and unmaps only what it mapped and never handed out.
+
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::calls::{self, Advice, flag};
+use crate::state::{LOCK, RESIDENT, down, settings, up};
+
+/// The window: from here,
+static START: AtomicUsize = AtomicUsize::new(0);
+/// to here is mapped and not handed out.
+static END: AtomicUsize = AtomicUsize::new(0);
+
+const MEMORY: usize = flag::READ | flag::WRITE;
+const ANONYMOUS: usize = flag::PRIVATE | flag::ANONYMOUS;
+
+/// A new private mapping of that many bytes (a multiple of the base page), or `None`: then the
+/// program's own call is made, or, where large pages are mandatory, it fails.
+pub fn cut(length: usize) -> Option<usize> {
+    let _held = LOCK.take()?;
+    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    if end - start < length {
+        extend(length)?;
+    }
+    let at = END.load(Relaxed).checked_sub(length)?;
+    END.store(at, Relaxed);
+    Some(at)
+}
+
+/// Leaves the window, in a forked child: what is mapped below it would not become one mapping
+/// with it, because its pages are shared with the parent's, and then a piece across both
+/// could not be moved in one `mremap`.
+pub fn leave() {
+    START.store(0, Relaxed);
+    END.store(0, Relaxed);
+}
+
+/// With memory that is locked as soon as it is mapped (`mlockall(2)`), nothing is mapped ahead.
+pub static LOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Maps more window: below the old one, so that what is left of that stays in use, or elsewhere.
+fn extend(length: usize) -> Option<()> {
+    let settings = settings();
+    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    let ahead = match LOCKED.load(Relaxed) {
+        true => settings.pmd,
+        false => (RESIDENT.load(Relaxed) / 32)
+            .max(2 * settings.pmd)
+            .min(16 * settings.pmd),
+    };
+    let size = up(length.checked_sub(end - start)?.max(ahead), settings.pmd)?;
+    let below = start.checked_sub(size).filter(|_| start != 0);
+    if let Some(below) = below.and_then(|below| map_at(below, size)) {
+        START.store(below, Relaxed);
+        return prepare(below, size);
+    }
+    let size = up(length.max(ahead), settings.pmd)?;
+    let fresh = map_aligned(size)?;
+    if end > start {
+        // SAFETY: the rest of the old window, never handed out.
+        unsafe { calls::munmap(start, end - start) };
+    }
+    START.store(fresh, Relaxed);
+    END.store(fresh + size, Relaxed);
+    prepare(fresh, size)
+}
+
+/// Advises a new part of the window; where large pages are mandatory it is populated and must be
+/// on them, or it is taken back.
+fn prepare(start: usize, size: usize) -> Option<()> {
+    if settings().touch {
+        calls::advise(start, size, Advice::HugePage);
+    }
+    if settings().data.mandatory && !on_huge_pages(start, size) {
+        // SAFETY: mapped above, not handed out.
+        unsafe { calls::munmap(start, size) };
+        START.store((start + size).min(END.load(Relaxed)), Relaxed);
+        return None;
+    }
+    Some(())
+}
+
+/// Populates whole blocks and moves them to huge pages; whether all of them are.
+pub fn on_huge_pages(start: usize, size: usize) -> bool {
+    let pmd = settings().pmd;
+    let mut at = start;
+    while at < start + size {
+        if calls::failed(calls::advise(at, pmd, Advice::PopulateWrite)) {
+            return false;
+        }
+        let collapsed = (0..3).any(|_| !calls::failed(calls::advise(at, pmd, Advice::Collapse)));
+        if !collapsed {
+            return false;
+        }
+        at += pmd;
+    }
+    true
+}
+
+fn map_at(start: usize, size: usize) -> Option<usize> {
+    let flags = ANONYMOUS | flag::FIXED_NOREPLACE;
+    // SAFETY: takes nothing that is mapped; old kernels take the address as a hint.
+    let at = unsafe { calls::mmap(start, size, MEMORY, flags) };
+    if calls::failed(at) {
+        return None;
+    }
+    if at as usize != start {
+        // SAFETY: mapped just now.
+        unsafe { calls::munmap(at as usize, size) };
+        return None;
+    }
+    Some(start)
+}
+
+fn map_aligned(size: usize) -> Option<usize> {
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, size, MEMORY, ANONYMOUS) };
+    if calls::failed(at) {
+        return None;
+    }
+    let at = at as usize;
+    if at == down(at, settings().pmd) {
+        return Some(at);
+    }
+    // SAFETY: mapped just now.
+    unsafe { calls::munmap(at, size) };
+    let room = reserve(size, 0)?;
+    // SAFETY: inside the room, which is ours.
+    let at = unsafe { calls::mmap(room.at, size, MEMORY, ANONYMOUS | flag::FIXED) };
+    room.trim(size);
+    (!calls::failed(at)).then_some(room.at)
+}
+
+/// Addresses without memory: something can be put at `at` that is congruent to what was asked.
+pub struct Room {
+    /// Where to put it.
+    pub at: usize,
+    start: usize,
+    end: usize,
+}
+
+/// Room for `size` bytes at an address that leaves the rest `offset` when divided by the huge
+/// page.
+pub fn reserve(size: usize, offset: usize) -> Option<Room> {
+    let pmd = settings().pmd;
+    let whole = up(size, settings().base)?.checked_add(pmd)?;
+    let flags = ANONYMOUS | flag::NORESERVE;
+    // SAFETY: a new mapping.
+    let start = unsafe { calls::mmap(0, whole, 0, flags) };
+    if calls::failed(start) {
+        return None;
+    }
+    let start = start as usize;
+    let rest = down(offset, settings().base).wrapping_sub(start) & (pmd - 1);
+    Some(Room {
+        at: start + rest,
+        start,
+        end: start + whole,
+    })
+}
+
+impl Room {
+    /// Gives back what is left of the room around the `size` bytes that were put there.
+    pub fn trim(&self, size: usize) {
+        let Some(used) = up(self.at + size, settings().base) else {
+            return;
+        };
+        if self.at > self.start {
+            // SAFETY: reserved above, nothing was put there.
+            unsafe { calls::munmap(self.start, self.at - self.start) };
+        }
+        if self.end > used {
+            // SAFETY: as above.
+            unsafe { calls::munmap(used, self.end - used) };
+        }
+    }
+
+    /// Gives all of it back.
+    pub fn drop_all(&self) {
+        // SAFETY: reserved above, nothing was put there.
+        unsafe { calls::munmap(self.start, self.end - self.start) };
+    }
+}

@@ -1,0 +1,200 @@
+//! What `hugeleaf run` says before a program starts: on standard error what is known not to be
+//! had and what LDR_CNTRL means here, and with `--dry-run` all that would be set.
+
+use hugeleaf_units::Bytes;
+use hugeleaf_verdict::run::ldr_cntrl::Mapped;
+use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want, Way};
+use serde_json::Value;
+
+use crate::json::Object;
+use crate::table::{Align, Look, Table};
+
+/// What would be started, and with what.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The command as it was typed.
+    pub command: Vec<String>,
+    /// Variables and their values, in the order to show them.
+    pub environment: Vec<(String, String)>,
+    /// What the policy comes to.
+    pub settled: Settled,
+    /// Why nothing can be loaded into the program; `None` where it can.
+    pub obstacle: Option<String>,
+}
+
+impl Start {
+    /// The ways of a role in words: `pool 2M`, `THP 2M`.
+    fn ways(&self, role: RunRole) -> Vec<String> {
+        let in_words = |way: &Way| match (way, self.settled.settings.pmd) {
+            (Way::Hugetlb(size), _) => format!("pool {size}"),
+            (Way::Thp, Some(pmd)) => format!("THP {pmd}"),
+            (Way::Thp, None) => "THP".to_owned(),
+        };
+        let rungs = self.settled.settings.rungs(role);
+        rungs.ways.iter().map(in_words).collect()
+    }
+
+    fn asked(&self, role: RunRole) -> String {
+        self.settled.settings.asked[role as usize].clone()
+    }
+
+    /// From which size on a role is looked at.
+    fn after(&self, role: RunRole) -> Option<Bytes> {
+        let settings = &self.settled.settings;
+        match role {
+            RunRole::Data => settings.data_after,
+            RunRole::Shm => settings.shm_after,
+            RunRole::Stack => settings.stack_after,
+            RunRole::Text => None,
+        }
+    }
+}
+
+/// One line on what was asked for by name and is not had; `None` where all of it is.
+pub fn missing_line(missing: &[Missing]) -> Option<String> {
+    if missing.is_empty() {
+        return None;
+    }
+    let in_words = |m: &Missing| {
+        format!(
+            "{} is not had, because {}; next: {}",
+            m.asked, m.because, m.command
+        )
+    };
+    let items: Vec<String> = missing.iter().map(in_words).collect();
+    Some(format!("hugeleaf: run: {}\n", items.join(" | ")))
+}
+
+/// What each item of LDR_CNTRL is on this host; `beaten` are the flags that were typed beside it.
+pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> String {
+    let mut table = Table::new(&[
+        ("LDR_CNTRL", Align::Left),
+        ("VALUE", Align::Right),
+        ("HERE", Align::Left),
+    ]);
+    for item in mapped {
+        let flag = beaten.iter().find(|(role, _)| *role == item.role);
+        let here = match flag {
+            Some((role, want)) => format!("--{role} {want} (the flag)"),
+            None => format!("--{} {}", item.role, item.here),
+        };
+        table.row([item.key.to_owned(), item.value.clone(), here]);
+    }
+    table.render(100)
+}
+
+/// All that would be set, for a person.
+pub fn text(start: &Start, look: Look) -> String {
+    let mut out = String::new();
+    for (name, value) in &start.environment {
+        out.push_str(&format!("{name}={value}\n"));
+    }
+    out.push('\n');
+    let mut table = Table::new(&[
+        ("ROLE", Align::Left),
+        ("ASKED", Align::Left),
+        ("FROM", Align::Right),
+        ("TRIES", Align::Left),
+    ]);
+    for role in RunRole::ALL {
+        let ways = start.ways(role);
+        let mandatory = start.settled.settings.rungs(role).mandatory;
+        let tries = match (ways.is_empty(), mandatory) {
+            (true, _) => "left alone".to_owned(),
+            (false, true) => format!("{}, or nothing", ways.join(", then ")),
+            (false, false) => ways.join(", then "),
+        };
+        let from = start.after(role).map_or("-".to_owned(), |b| b.to_string());
+        table.row([role.name().to_owned(), start.asked(role), from, tries]);
+    }
+    out.push_str(&table.render_as(look));
+    for missing in &start.settled.missing {
+        let line = format!("{} is not had, because {}", missing.asked, missing.because);
+        out.push_str(&format!("\n{line}\n  next: {}\n", missing.command));
+    }
+    if let Some(obstacle) = &start.obstacle {
+        out.push_str(&format!("\n{}", look.wrap("", obstacle)));
+    }
+    out
+}
+
+/// The same as JSON.
+pub fn json(start: &Start) -> String {
+    let mut environment = Object::new();
+    for (name, value) in &start.environment {
+        environment.put(name, value.clone());
+    }
+    let role = |role: &RunRole| -> Value {
+        let mut object = Object::new();
+        object.put("role", role.name());
+        object.put("asked", start.asked(*role));
+        object.put("tries", start.ways(*role));
+        object.put("mandatory", start.settled.settings.rungs(*role).mandatory);
+        if let Some(bytes) = start.after(*role) {
+            object.put("after_bytes", bytes.get());
+        }
+        object.build()
+    };
+    let missing = |missing: &Missing| -> Value {
+        let mut object = Object::new();
+        object.put("asked", missing.asked.clone());
+        object.put("reason", missing.because.clone());
+        object.put("command", missing.command.clone());
+        object.build()
+    };
+    let roles: Vec<Value> = RunRole::ALL.iter().map(role).collect();
+    let not_had: Vec<Value> = start.settled.missing.iter().map(missing).collect();
+    let mut answer = Object::answer();
+    answer.put("command", start.command.clone());
+    answer.put("environment", environment.build());
+    answer.put("roles", roles);
+    answer.put("missing", not_had);
+    if let Some(obstacle) = &start.obstacle {
+        answer.put("obstacle", obstacle.clone());
+    }
+    answer.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(asked: &str) -> Missing {
+        Missing {
+            asked: asked.to_owned(),
+            because: "the pool is empty".to_owned(),
+            command: "fill it".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_one_line() {
+        assert_eq!(missing_line(&[]), None);
+        assert_eq!(
+            missing_line(&[missing("--shm 1G")]).unwrap(),
+            "hugeleaf: run: --shm 1G is not had, because the pool is empty; next: fill it\n"
+        );
+        let two = missing_line(&[missing("--shm 1G"), missing("--data 1G")]).unwrap();
+        assert_eq!(two.lines().count(), 1, "{two}");
+    }
+
+    #[test]
+    fn the_mapping_is_a_table_and_flags_beat_it() {
+        let mapped = |key, role: RunRole, here: &str| Mapped {
+            key,
+            value: "16M".to_owned(),
+            role,
+            here: here.parse().unwrap(),
+        };
+        let items = [
+            mapped("DATAPSIZE", RunRole::Data, "2M"),
+            mapped("SHMPSIZE", RunRole::Shm, "2M"),
+        ];
+        assert_eq!(
+            mapping(&items, &[(RunRole::Shm, Want::Base)]),
+            "LDR_CNTRL  VALUE  HERE\n\
+             DATAPSIZE    16M  --data 2M\n\
+             SHMPSIZE     16M  --shm base (the flag)\n"
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! Starting another program: in place of this one, or as its only child with signals handed on.
+//!
+//! What is started finds itself as if this program had not been there: the same signals ignored,
+//! the same signals blocked. It must not choose what is started.
+#![allow(unsafe_code)]
+//! # Safety
+//! What runs between fork and exec makes async-signal-safe calls only (signal-safety(7)): it
+//! allocates nothing and takes no lock. [`remember_sigpipe`] runs before Rust's runtime is set up
+//! and touches one atomic. Signal sets are plain values that sigemptyset(3) initialises.
+
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, StatVfsMountFlags};
+
+use crate::kernel::last_errno;
+use crate::space::node_mask;
+use crate::{Errno, Pid, PidFd, SysError};
+
+/// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it for what it starts.
+/// A service manager that had it ignored would see its service killed by a closed connection.
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = remember_sigpipe;
+
+extern "C" fn remember_sigpipe() {
+    let mut found = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: sigaction(2) with no new action only writes the old one, which there is room for.
+    let ignored = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), found.as_mut_ptr()) == 0
+            && found.assume_init().sa_sigaction == libc::SIG_IGN
+    };
+    SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+}
+
+/// Becomes the program of `command`, in this very process: its id, its terminal, its parent. Comes
+/// back only with the reason why not (execvp(3)).
+pub fn exec(command: &mut Command) -> std::io::Error {
+    give_back(command, None);
+    command.exec()
+}
+
+/// What the program is to find: SIGPIPE as this program found it, and `mask` blocked.
+fn give_back(command: &mut Command, mask: Option<libc::sigset_t>) {
+    let ignored = SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed);
+    let before_exec = move || {
+        // SAFETY: both calls are async-signal-safe and are given values of this closure.
+        unsafe {
+            if ignored {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+            }
+            if let Some(mask) = &mask {
+                libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing, takes no lock and panics never.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+/// Where this process, and what it starts, takes memory from (set_mempolicy(2)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskPolicy {
+    /// From these nodes only.
+    Bind(Vec<u32>),
+    /// From this node first.
+    Prefer(u32),
+    /// From these nodes in turn.
+    Interleave(Vec<u32>),
+    /// From the node of the processor that touches it.
+    Local,
+}
+
+/// Sets the memory policy of this thread; what it starts inherits it.
+///
+/// # Errors
+/// EINVAL for a node that is not there, has no memory, or that a cpuset forbids; ENOSYS on a
+/// kernel without NUMA.
+pub fn set_task_policy(policy: &TaskPolicy) -> Result<(), SysError> {
+    // linux/mempolicy.h; libc has MPOL_LOCAL for some targets only.
+    const MPOL_LOCAL: i32 = 4;
+    let (mode, nodes): (i32, &[u32]) = match policy {
+        TaskPolicy::Bind(nodes) => (libc::MPOL_BIND, nodes),
+        TaskPolicy::Prefer(node) => (libc::MPOL_PREFERRED, std::slice::from_ref(node)),
+        TaskPolicy::Interleave(nodes) => (libc::MPOL_INTERLEAVE, nodes),
+        TaskPolicy::Local => (MPOL_LOCAL, &[]),
+    };
+    let fail = |errno| SysError::new("set_mempolicy", format!("to nodes {nodes:?}"), errno);
+    let mask = node_mask(nodes).ok_or_else(|| fail(Errno::INVAL))?;
+    let (mask, bits) = match nodes {
+        [] => (std::ptr::null(), 0),
+        _ => (mask.as_ptr(), mask.len() * libc::c_ulong::BITS as usize + 1),
+    };
+    // SAFETY: the mask outlives the call and its length in bits goes with it; the kernel reads one
+    // bit less than it is told (mm/mempolicy.c, get_nodes).
+    let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) };
+    match done {
+        0 => Ok(()),
+        _ => Err(fail(last_errno())),
+    }
+}
+
+/// The real user and group of this process (getuid(2), getgid(2)).
+pub fn real_ids() -> (u32, u32) {
+    (
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    )
+}
+
+/// Whether a file gives capabilities to whoever runs it (capabilities(7)). Where that cannot be
+/// told, it gives none that this user could know of.
+pub fn has_file_capabilities(path: &Path) -> bool {
+    let mut none: [u8; 0] = [];
+    rustix::fs::getxattr(path, "security.capability", &mut none).is_ok_and(|length| length > 0)
+}
+
+/// Whether the file system that holds `path` lets nothing in it be run or mapped as code.
+///
+/// # Errors
+/// Those of statvfs(3).
+pub fn is_mounted_noexec(path: &Path) -> Result<bool, SysError> {
+    let stat = rustix::fs::statvfs(path)
+        .map_err(|errno| SysError::new("statvfs", path.display().to_string(), errno))?;
+    Ok(stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// Whether this process may run a file, by its effective user (faccessat(2)).
+pub fn may_run(path: &Path) -> bool {
+    let access = rustix::fs::Access::EXEC_OK;
+    rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS).is_ok()
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With an exit status.
+    Status(u8),
+    /// By a signal.
+    Signal(i32),
+}
+
+/// Signals that a launcher hands on to its program. The others are its own affair, or nobody can
+/// catch them.
+const HANDED_ON: [i32; 9] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
+
+/// A program that runs as a child of this one.
+#[derive(Debug)]
+pub struct Started {
+    pid: Pid,
+    handle: PidFd,
+}
+
+/// The signals to hand on, blocked, and what was blocked before.
+fn hold_signals() -> Result<(libc::sigset_t, libc::sigset_t), SysError> {
+    let (mut ours, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sigemptyset(3) initialises the set that sigaddset(3) adds to; sigprocmask(2) writes
+    // the old mask, and is called while this program has one thread.
+    unsafe {
+        libc::sigemptyset(ours.as_mut_ptr());
+        for signal in HANDED_ON {
+            libc::sigaddset(ours.as_mut_ptr(), signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, ours.as_ptr(), before.as_mut_ptr()) != 0 {
+            return Err(SysError::new("sigprocmask", "", last_errno()));
+        }
+        Ok((ours.assume_init(), before.assume_init()))
+    }
+}
+
+impl Started {
+    /// Starts `command` as a child, and from then on hands the signals that reach this process on
+    /// to it. A thread does that; start it before any other, so that all inherit the blocked
+    /// signals.
+    ///
+    /// # Errors
+    /// Those of fork(2) and execvp(3), as [`std::io::Error`] has them.
+    pub fn start(command: &mut Command) -> std::io::Result<Started> {
+        let (ours, before) = hold_signals().map_err(|e| std::io::Error::from(e.errno))?;
+        give_back(command, Some(before));
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                // SAFETY: gives back the mask that was found.
+                unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+                return Err(error);
+            }
+        };
+        let pid = Pid(child.id());
+        // Nobody but this process waits for the child, so its id is its own until then.
+        let open = || PidFd::open(pid);
+        let (handle, other) = match (open(), open()) {
+            (Ok(handle), Ok(other)) => (handle, other),
+            (Err(e), _) | (_, Err(e)) => return Err(std::io::Error::from(e.errno)),
+        };
+        std::thread::spawn(move || hand_on(ours, &other));
+        Ok(Started { pid, handle })
+    }
+
+    /// Its id.
+    pub const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits for its end (waitpid(2)). Where it is stopped, as by Ctrl-Z, this process stops too,
+    /// so that a shell sees its job stopped; where this one goes on, so does the program.
+    ///
+    /// # Errors
+    /// ECHILD where somebody else waited for it.
+    pub fn wait(&self) -> Result<Ended, SysError> {
+        let fail = |errno| SysError::new("waitpid", self.pid.to_string(), errno);
+        let pid = libc::pid_t::try_from(self.pid.0).map_err(|_| fail(Errno::SRCH))?;
+        loop {
+            let mut status = 0;
+            // SAFETY: the kernel writes the status into an int of ours.
+            let got = unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) };
+            if got < 0 {
+                match last_errno() {
+                    Errno::INTR => continue,
+                    errno => return Err(fail(errno)),
+                }
+            }
+            if libc::WIFSTOPPED(status) {
+                // SAFETY: raise(3) takes a number.
+                unsafe { libc::raise(libc::SIGSTOP) };
+                send(&self.handle, libc::SIGCONT);
+            } else if libc::WIFSIGNALED(status) {
+                return Ok(Ended::Signal(libc::WTERMSIG(status)));
+            } else if libc::WIFEXITED(status) {
+                let status = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);
+                return Ok(Ended::Status(status));
+            }
+        }
+    }
+}
+
+/// Hands signals on until this process ends. A signal from the terminal is not: the kernel has
+/// given it to the program already, as a member of the same process group.
+fn hand_on(set: libc::sigset_t, to: &PidFd) {
+    loop {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the set is initialised, and the kernel writes into a siginfo_t of ours.
+        let signal = unsafe { libc::sigwaitinfo(&set, info.as_mut_ptr()) };
+        if signal < 0 {
+            continue;
+        }
+        // SAFETY: a zeroed siginfo_t is one, and sigwaitinfo(2) has filled it.
+        let info = unsafe { info.assume_init() };
+        if info.si_code != libc::SI_KERNEL {
+            send(to, signal);
+        }
+    }
+}
+
+/// Sends a signal; a program that has ended needs none.
+fn send(to: &PidFd, signal: i32) {
+    // SAFETY: pidfd_send_signal(2) takes numbers and no siginfo.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            to.raw(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0u32,
+        )
+    };
+}
+
+/// Ends this process by the signal that ended its program, so that whoever waits sees the same. It
+/// writes no core: the program's own is the one that is wanted.
+pub fn end_by(signal: i32) -> ! {
+    // SAFETY: numbers only, and a set that sigemptyset(3) initialises.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = MaybeUninit::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    // A signal that does not end a process by default: what a shell would say.
+    std::process::exit(128 + signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_there_is_refused() {
+        let nowhere = TaskPolicy::Bind(vec![1000]);
+        let error = set_task_policy(&nowhere).unwrap_err();
+        assert!(
+            matches!(error.errno, Errno::INVAL | Errno::NOSYS),
+            "{error}"
+        );
+        assert!(error.to_string().contains("1000"), "{error}");
+    }
+
+    #[test]
+    fn exec_says_why_not() {
+        let error = exec(&mut Command::new("/no/such/program"));
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn plain_files_have_no_capabilities() {
+        let exe = std::env::current_exe().unwrap();
+        assert!(!has_file_capabilities(&exe));
+        assert!(may_run(&exe));
+        assert!(!may_run(Path::new("/no/such/file")));
+    }
+}

@@ -1,0 +1,406 @@
+//! A process under `hugeleaf run`, role by role: what was asked for, what was got, what is missing
+//! and why.
+//!
+//! Missing is what is resident on none of the pages that were asked for, and could be: a stretch
+//! that holds no whole page of the smallest of them is a piece, and counted apart. Why it is
+//! missing is first sought in the settings (too little has grown yet, the library is not there),
+//! then in the verdicts on the ranges, of which the one with most bytes speaks for the role.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_host::process::is_run_library;
+use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunSettings, RunWay, Segment};
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
+
+use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
+use crate::run::{RunRole, Want};
+use crate::why::{Account, Obstacle, Verdict, Way, part_of_object, restart};
+
+/// One role of a process, or of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleState {
+    /// Which.
+    pub role: RunRole,
+    /// What was asked for, as it was typed.
+    pub asked: String,
+    /// What is resident, by page size.
+    pub got: Vec<Held>,
+    /// Resident on none of the pages that were asked for, and could be.
+    pub missing: Bytes,
+    /// Resident on base pages where no page that was asked for would fit.
+    pub small: Bytes,
+    /// Why something is missing, or why nothing is tried; `None` where all was got.
+    pub reason: Option<String>,
+    /// What to do about it: a command, or a comment that begins with `#`.
+    pub command: Option<String>,
+}
+
+/// A process judged role by role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roles {
+    /// One entry a role, in the order of [`RunRole::ALL`].
+    pub states: Vec<RoleState>,
+    pieces: Vec<Piece>,
+}
+
+/// What one segment adds to its role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Piece {
+    role: RunRole,
+    /// The object of shared memory, and the place in it; `None` of memory of the process's own.
+    object: Option<((u32, u32, u64), u64)>,
+    held: Vec<Held>,
+    missing: Bytes,
+    small: Bytes,
+}
+
+/// What was asked for a role.
+pub fn asked(settings: &RunSettings, role: RunRole) -> &RunAsked {
+    match role {
+        RunRole::Data => &settings.data,
+        RunRole::Shm => &settings.shm,
+        RunRole::Stack => &settings.stack,
+        RunRole::Text => &settings.text,
+    }
+}
+
+/// What was asked for a role, in words: as typed, or by the ways where that was not passed on.
+pub fn asked_text(settings: &RunSettings, role: RunRole) -> String {
+    let asked = asked(settings, role);
+    match asked.typed.as_str() {
+        "" => asked.to_string(),
+        typed => typed.to_owned(),
+    }
+}
+
+/// The role that a policy has for a segment; `None` for what it does not speak of. Of code, only
+/// the program's own counts: libraries stay as they are.
+pub fn role_of(process: &Process, segment: &Segment) -> Option<RunRole> {
+    match segment.role {
+        Role::Data | Role::Heap | Role::Anon => Some(RunRole::Data),
+        Role::Stack | Role::ThreadStack => Some(RunRole::Stack),
+        Role::Shm => Some(RunRole::Shm),
+        Role::Text => {
+            let own = program(process) == Some(segment.name.as_str());
+            (own || !segment.name.starts_with('/')).then_some(RunRole::Text)
+        }
+        Role::File | Role::Vdso => None,
+    }
+}
+
+/// The file of the program: its mappings lie below those of all libraries.
+fn program(process: &Process) -> Option<&str> {
+    let mut names = process.segments.iter().map(|s| s.name.as_str());
+    names.find(|name| name.starts_with('/'))
+}
+
+/// Judges a process that was looked at segment by segment; `accounts` are those of
+/// [`crate::why::account`], one a segment.
+pub fn judge_roles(
+    host: &Host,
+    process: &Process,
+    settings: &RunSettings,
+    accounts: &[Account],
+) -> Roles {
+    let case = Case {
+        host,
+        process,
+        settings,
+        accounts,
+    };
+    let segments = process.segments.iter().zip(accounts);
+    let pieces: Vec<Piece> = segments.filter_map(|(s, a)| case.piece(s, a)).collect();
+    let states = RunRole::ALL
+        .into_iter()
+        .map(|role| case.state(role, &pieces))
+        .collect();
+    Roles { states, pieces }
+}
+
+/// Several processes together: an object that several of them map counts once, as the one that
+/// holds most of it has it. The reason is that of the process with most missing.
+pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
+    let mut largest: BTreeMap<_, &Piece> = BTreeMap::new();
+    let mut counted: Vec<&Piece> = Vec::new();
+    for piece in processes.iter().flat_map(|roles| &roles.pieces) {
+        let Some(object) = piece.object else {
+            counted.push(piece);
+            continue;
+        };
+        let best = largest.entry(object).or_insert(piece);
+        if sum(&piece.held) > sum(&best.held) {
+            *best = piece;
+        }
+    }
+    counted.extend(largest.into_values());
+    RunRole::ALL
+        .into_iter()
+        .filter_map(|role| {
+            let of_role = processes.iter().flat_map(|roles| &roles.states);
+            let of_role = of_role.filter(|state| state.role == role);
+            let mut state = of_role.max_by_key(|state| state.missing)?.clone();
+            let own = counted.iter().copied().filter(|piece| piece.role == role);
+            total(&mut state, own);
+            Some(state)
+        })
+        .collect()
+}
+
+/// Puts what some pieces come to into a state.
+fn total<'a>(state: &mut RoleState, pieces: impl Iterator<Item = &'a Piece>) {
+    (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
+    for piece in pieces {
+        for held in &piece.held {
+            Held::add(&mut state.got, held.size, held.kind, held.bytes);
+        }
+        state.missing += piece.missing;
+        state.small += piece.small;
+    }
+}
+
+fn sum(table: &[Held]) -> Bytes {
+    table.iter().map(|h| h.bytes).sum()
+}
+
+/// The pages that satisfy what was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Sizes, and the kind where one was named. Larger pages are as good.
+    pages: Vec<(PageSize, Option<PageKind>)>,
+}
+
+impl Wanted {
+    /// `None` where the role is to be left alone.
+    fn of(host: &Host, asked: &RunAsked) -> Option<Wanted> {
+        let pmd = host.pmd_page.get();
+        let pages = match asked.typed.parse::<Want>() {
+            Ok(Want::Ladder(ladder)) => ladder.rungs().iter().map(|r| (r.size, r.kind)).collect(),
+            Ok(Want::Base) => Vec::new(),
+            Ok(Want::Auto) | Err(_) => {
+                // Whatever the way was: any larger page will do.
+                let size = |way: &RunWay| match way {
+                    RunWay::Thp => pmd,
+                    RunWay::Hugetlb(size) => Some(*size),
+                };
+                let sizes = asked.ways.iter().filter_map(size);
+                sizes.map(|size| (size, None)).collect::<Vec<_>>()
+            }
+        };
+        (!pages.is_empty()).then_some(Wanted { pages })
+    }
+
+    /// The smallest page that was asked for.
+    fn smallest(&self) -> Option<PageSize> {
+        self.pages.iter().map(|(size, _)| *size).min()
+    }
+
+    /// What the program put into a pool by itself is never missing: it is as large as can be.
+    fn has(&self, held: &Held) -> bool {
+        let kind_fits = |kind: Option<PageKind>| {
+            kind.is_none_or(|k| k == held.kind || held.kind == PageKind::Hugetlb)
+        };
+        let mut pages = self.pages.iter();
+        pages.any(|(size, kind)| held.size >= *size && kind_fits(*kind))
+    }
+}
+
+struct Case<'a> {
+    host: &'a Host,
+    process: &'a Process,
+    settings: &'a RunSettings,
+    accounts: &'a [Account],
+}
+
+/// Why, and what to do.
+type Reason = (String, Option<String>);
+
+impl Case<'_> {
+    fn piece(&self, segment: &Segment, account: &Account) -> Option<Piece> {
+        let role = role_of(self.process, segment)?;
+        let held = segment.by_page_size.clone();
+        let (mut missing, mut small) = (Bytes::ZERO, Bytes::ZERO);
+        if let Some(wanted) = Wanted::of(self.host, asked(self.settings, role)) {
+            let off = held
+                .iter()
+                .filter(|h| !wanted.has(h))
+                .map(|h| h.bytes)
+                .sum();
+            small = self.without_room(&wanted, segment, account).min(off);
+            missing = off - small;
+        }
+        Some(Piece {
+            role,
+            object: part_of_object(segment).filter(|_| segment.shared),
+            held,
+            missing,
+            small,
+        })
+    }
+
+    /// What of a segment lies where no page that was asked for would fit.
+    fn without_room(&self, wanted: &Wanted, segment: &Segment, account: &Account) -> Bytes {
+        let Some(smallest) = wanted.smallest() else {
+            return Bytes::ZERO;
+        };
+        if Some(smallest) == self.host.pmd_page.get() {
+            let small = account.verdicts.iter().filter(|v| is_small(v.id));
+            return account.small + small.map(|v| v.bytes).sum();
+        }
+        let inside = segment.range.aligned_inside(smallest);
+        segment.range.len() - inside.map_or(Bytes::ZERO, |range| range.len())
+    }
+
+    fn state(&self, role: RunRole, pieces: &[Piece]) -> RoleState {
+        let mut state = RoleState {
+            role,
+            asked: asked_text(self.settings, role),
+            got: Vec::new(),
+            missing: Bytes::ZERO,
+            small: Bytes::ZERO,
+            reason: None,
+            command: None,
+        };
+        total(&mut state, pieces.iter().filter(|p| p.role == role));
+        if state.missing.is_zero() {
+            state.reason = self.left_alone(role);
+            return state;
+        }
+        let (reason, command) = self.reason(&state);
+        state.reason = Some(reason);
+        state.command = command;
+        state
+    }
+
+    /// What to say of a role for which nothing is tried.
+    fn left_alone(&self, role: RunRole) -> Option<String> {
+        let asked = asked(self.settings, role);
+        let wanted = Wanted::of(self.host, asked);
+        let text = match asked.typed.as_str() {
+            _ if wanted.is_some() => return None,
+            "auto" if role != RunRole::Text => "this host has nothing larger for it",
+            "base" => "left alone, as asked",
+            _ => "left alone unless asked for",
+        };
+        Some(text.to_owned())
+    }
+
+    fn reason(&self, state: &RoleState) -> Reason {
+        self.not_at_work()
+            .map(|reason| (reason, self.promotion(state.role)))
+            .or_else(|| self.below(state).map(|reason| (reason, None)))
+            .or_else(|| self.not_had(state))
+            .or_else(|| self.by_verdict(state.role))
+            .unwrap_or_else(|| ("nothing is known to stand in the way".to_owned(), None))
+    }
+
+    /// Why the library does nothing in this process at all.
+    fn not_at_work(&self) -> Option<String> {
+        let segments = &self.process.segments;
+        if !segments.iter().any(|s| is_run_library(&s.name)) {
+            return Some(
+                "the library is not loaded: the program is static, setuid or of another libc, or \
+                 it was started without it"
+                    .to_owned(),
+            );
+        }
+        let only = &self.settings.only;
+        let own = program(self.process).and_then(|path| path.rsplit('/').next());
+        if only.is_empty() || own.is_none_or(|own| only.iter().any(|name| name == own)) {
+            return None;
+        }
+        Some(format!("--only names other programs: {}", only.join(", ")))
+    }
+
+    /// Too little has grown for the library to act.
+    fn below(&self, state: &RoleState) -> Option<String> {
+        match state.role {
+            RunRole::Data => {
+                let after = self.settings.data_after?;
+                let below = sum(&state.got) < after;
+                below.then(|| format!("below the {after} of data from which run acts"))
+            }
+            RunRole::Stack => {
+                let after = self.settings.stack_after?;
+                let worst = self.largest(RunRole::Stack)?;
+                let below = worst.role == Role::ThreadStack && worst.range.len() < after;
+                below.then(|| format!("run leaves stacks of threads below {after} alone"))
+            }
+            RunRole::Shm | RunRole::Text => None,
+        }
+    }
+
+    /// Pages that were asked for by name and that the host has not got, or not enough of. The last
+    /// of a ladder is the nearest: what would have done is named first.
+    fn not_had(&self, state: &RoleState) -> Option<Reason> {
+        let ladder: Ladder = asked(self.settings, state.role).typed.parse().ok()?;
+        let mut rungs = ladder.rungs().iter().rev();
+        rungs.find_map(|rung| {
+            let from_pool = rung.kind == Some(PageKind::Hugetlb)
+                || (state.role == RunRole::Shm && Some(rung.size) != self.host.pmd_page.get());
+            if from_pool && pool(self.host, rung.size).is_some() {
+                return Some(self.pool_failed(rung.size, state.missing));
+            }
+            let (because, command) = match judge(self.host, state.role, *rung) {
+                Rung::Not(lack) => (lack.because, lack.command),
+                Rung::ByItself => (
+                    "the kernel gives them by itself, and the counters of a process do not tell \
+                     them apart"
+                        .to_owned(),
+                    format!("hugeleaf mem --orders {}", self.process.pid),
+                ),
+                Rung::Ways(_) | Rung::Base => return None,
+            };
+            Some((format!("{} pages: {because}", rung.size), Some(command)))
+        })
+    }
+
+    /// A pool that there is, and that `missing` is not on.
+    fn pool_failed(&self, size: PageSize, missing: Bytes) -> Reason {
+        let left = left_in_pool(self.host, size);
+        if left.is_some_and(|left| left.bytes >= missing) {
+            return (
+                format!("the pool has enough free pages of {size} now, and had not then"),
+                Some(restart(None, self.process)),
+            );
+        }
+        let lack = pool_short(self.host, size, Some(missing));
+        let command = restart(Some(lack.command), self.process);
+        (lack.because, Some(command))
+    }
+
+    /// The verdict on the range that holds most of what is missing.
+    fn by_verdict(&self, role: RunRole) -> Option<Reason> {
+        let worst = self.largest(role)?;
+        Some((worst.text.clone(), Some(worst.command.clone())))
+    }
+
+    /// What moves most of a role onto large pages from outside, where promotion does.
+    fn promotion(&self, role: RunRole) -> Option<String> {
+        let ways = [Way::Promote, Way::PromoteAndGrow];
+        let worst = self.verdicts(role).filter(|v| ways.contains(&v.id.way()));
+        worst.max_by_key(|v| v.bytes).map(|v| v.command.clone())
+    }
+
+    fn largest(&self, role: RunRole) -> Option<&Verdict> {
+        let worst = self.verdicts(role).filter(|v| !is_small(v.id));
+        worst.max_by_key(|v| v.bytes)
+    }
+
+    fn verdicts(&self, role: RunRole) -> impl Iterator<Item = &Verdict> {
+        let segments = self.process.segments.iter().zip(self.accounts);
+        segments
+            .filter(move |(segment, _)| role_of(self.process, segment) == Some(role))
+            .flat_map(|(_, account)| &account.verdicts)
+    }
+}
+
+/// Obstacles of stretches that hold no page of the PMD's size.
+fn is_small(id: Obstacle) -> bool {
+    matches!(
+        id,
+        Obstacle::TooSmall | Obstacle::OrdersOff | Obstacle::OrderAtFault
+    )
+}
+
+#[cfg(test)]
+mod tests;

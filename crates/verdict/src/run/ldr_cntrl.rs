@@ -1,0 +1,198 @@
+//! LDR_CNTRL and LARGE_PAGE_DATA, as AIX has them, in the words of `hugeleaf run`.
+//!
+//! The keys and their meaning are those that IBM publishes: `DATAPSIZE`, `TEXTPSIZE`, `STACKPSIZE`
+//! and `SHMPSIZE` name a page size, `LARGE_PAGE_DATA` asks for 16M pages for data (`Y`), demands
+//! them (`M`) or declines them (`N`). A size that a machine has not becomes the next smaller one.
+
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
+
+use super::{Refusal, RunRole, Want};
+
+/// The keys that name a size, and the role that each is for.
+const SIZES: [(&str, RunRole); 4] = [
+    ("DATAPSIZE", RunRole::Data),
+    ("TEXTPSIZE", RunRole::Text),
+    ("STACKPSIZE", RunRole::Stack),
+    ("SHMPSIZE", RunRole::Shm),
+];
+const LARGE_PAGE_DATA: &str = "LARGE_PAGE_DATA";
+/// The page sizes of AIX on POWER.
+const AIX_SIZES: [&str; 4] = ["4K", "64K", "16M", "16G"];
+/// What LARGE_PAGE_DATA calls a large page.
+const AIX_LARGE: &str = "16M";
+
+/// One item in the words of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapped {
+    /// The key, as in `DATAPSIZE`.
+    pub key: &'static str,
+    /// The value as it was written.
+    pub value: String,
+    /// What it is for.
+    pub role: RunRole,
+    /// What that is here.
+    pub here: Want,
+}
+
+/// Translates a value of LDR_CNTRL, and that of a variable LARGE_PAGE_DATA where one is set.
+///
+/// # Errors
+/// For a key or a value that is not known, one that stands twice, and DATAPSIZE together with
+/// LARGE_PAGE_DATA, which IBM's documents forbid.
+pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Mapped>, Refusal> {
+    let mut mapped: Vec<Mapped> = Vec::new();
+    let items = text.split('@').filter(|item| !item.is_empty());
+    let items = items.map(|item| match item.split_once('=') {
+        Some((key, value)) => Ok((key.trim(), value.trim())),
+        None => Err(unknown(item)),
+    });
+    let large = large.map(|value| Ok((LARGE_PAGE_DATA, value.trim())));
+    for item in items.chain(large) {
+        let (key, value) = item?;
+        let item = map(key, value, host)?;
+        if mapped.iter().any(|other| other.key == item.key) {
+            return Err(Refusal::new(
+                format!("run: {key} stands twice in LDR_CNTRL"),
+                format!("leave one of them out: '{text}'"),
+            ));
+        }
+        mapped.push(item);
+    }
+    let has = |key: &str| mapped.iter().any(|item| item.key == key);
+    if has("DATAPSIZE") && has(LARGE_PAGE_DATA) {
+        return Err(Refusal::new(
+            "run: DATAPSIZE and LARGE_PAGE_DATA both speak of data, and are not to be given together",
+            "leave one of them out: DATAPSIZE names the size, LARGE_PAGE_DATA=M makes it mandatory",
+        ));
+    }
+    Ok(mapped)
+}
+
+fn unknown(key: &str) -> Refusal {
+    let known: Vec<&str> = SIZES.iter().map(|(key, _)| *key).collect();
+    Refusal::new(
+        format!("run: LDR_CNTRL: '{key}' is not known here"),
+        format!(
+            "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
+            known.join(", ")
+        ),
+    )
+}
+
+fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
+    if key == LARGE_PAGE_DATA {
+        let here = match value {
+            "Y" | "y" => size_here(AIX_LARGE, RunRole::Data, host, false),
+            "M" | "m" => size_here(AIX_LARGE, RunRole::Data, host, true),
+            "N" | "n" => Some(Want::Base),
+            _ => None,
+        };
+        let wrong = || {
+            Refusal::new(
+                format!("run: {LARGE_PAGE_DATA}={value} means nothing"),
+                format!("write {LARGE_PAGE_DATA}=Y (if there are any), M (mandatory) or N (none)"),
+            )
+        };
+        return Ok(Mapped {
+            key: LARGE_PAGE_DATA,
+            value: value.to_owned(),
+            role: RunRole::Data,
+            here: here.ok_or_else(wrong)?,
+        });
+    }
+    let (key, role) = SIZES
+        .into_iter()
+        .find(|(known, _)| *known == key)
+        .ok_or_else(|| unknown(key))?;
+    let here = AIX_SIZES
+        .iter()
+        .find(|size| same_size(size, value))
+        .and_then(|size| size_here(size, role, host, false))
+        .ok_or_else(|| {
+            Refusal::new(
+                format!("run: {key}={value} is no page size of AIX"),
+                format!("write one of {}", AIX_SIZES.join(", ")),
+            )
+        })?;
+    Ok(Mapped {
+        key,
+        value: value.to_owned(),
+        role,
+        here,
+    })
+}
+
+fn same_size(size: &str, value: &str) -> bool {
+    match (size.parse::<Bytes>(), value.parse::<Bytes>()) {
+        (Ok(size), Ok(value)) => size == value,
+        _ => false,
+    }
+}
+
+/// A size of AIX as this host has it: for shared memory all pools up to it, the largest first, and
+/// then THP; for the others the largest THP up to it. `None` where `size` is none.
+fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<Want> {
+    let asked: PageSize = size.parse().ok()?;
+    let serves = |kind: PageKind| match kind {
+        PageKind::Base => false,
+        PageKind::Thp => true,
+        PageKind::Hugetlb => role == RunRole::Shm,
+    };
+    let mut sizes: Vec<PageSize> = host
+        .page_sizes
+        .iter()
+        .filter(|info| serves(info.kind) && info.size <= asked && info.size > host.base_page)
+        .filter(|info| info.kind != PageKind::Thp || is_for(host, role, info.size))
+        .map(|info| info.size)
+        .collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.dedup();
+    let is_pool = |size: &PageSize| host.pools.iter().any(|pool| pool.size == *size);
+    let rungs: Vec<PageSize> = match role {
+        // Every pool is a way; of the sizes of THP the largest.
+        RunRole::Shm => {
+            let largest_thp = sizes.iter().copied().find(|size| is_thp(host, *size));
+            let keep = |size: &PageSize| is_pool(size) || Some(*size) == largest_thp;
+            sizes.iter().copied().filter(keep).collect()
+        }
+        _ => sizes.into_iter().take(1).collect(),
+    };
+    let words: Vec<String> = rungs.iter().map(PageSize::to_string).collect();
+    if words.is_empty() && !mandatory {
+        return Some(Want::Base);
+    }
+    if words.is_empty() {
+        // Nothing of the sort here: ask for it all the same, so that it is refused by name.
+        let rung = Rung {
+            size: asked,
+            kind: None,
+        };
+        return Some(Want::Ladder(Ladder::of(rung, true)));
+    }
+    let mark = if mandatory { "!" } else { "" };
+    let text = format!("{}{mark}", words.join(","));
+    text.parse().ok().map(Want::Ladder)
+}
+
+fn is_thp(host: &Host, size: PageSize) -> bool {
+    host.page_sizes
+        .iter()
+        .any(|info| info.kind == PageKind::Thp && info.size == size)
+}
+
+/// Whether a size of THP exists for the memory of a role: some are for shared memory alone, and
+/// code can be moved to the PMD's size only.
+fn is_for(host: &Host, role: RunRole, size: PageSize) -> bool {
+    let Some(thp) = host.thp.known() else {
+        return false;
+    };
+    if role == RunRole::Text {
+        return host.pmd_page.get() == Some(size);
+    }
+    let order = thp.orders.iter().find(|order| order.size == size);
+    order.is_none_or(|order| match role {
+        RunRole::Shm => !order.shmem.is_absent(),
+        _ => !order.anon.is_absent(),
+    })
+}

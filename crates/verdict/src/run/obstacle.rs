@@ -1,0 +1,132 @@
+//! Why the library of `hugeleaf run` cannot be loaded into a program, told from its file.
+
+use hugeleaf_host::{Elf, Format, Privilege, Program};
+
+/// Makes the address sanitizer accept a library that is loaded before its own. Programs without it
+/// do not look.
+pub const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
+
+/// What stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// In words, with the file.
+    pub because: String,
+    /// Whether its memory can be moved once it runs.
+    pub can_promote: bool,
+    /// Whether naming the library to its loader does no harm: then it is named all the same, for
+    /// the programs that this one starts.
+    pub may_pass_on: bool,
+}
+
+/// What stands in the way of loading a library that was built for `arch` (as in
+/// [`std::env::consts::ARCH`]) into a program; `None` where nothing does, or nothing is known to.
+pub fn obstacle(program: &Program, arch: &str) -> Option<Obstacle> {
+    let path = program.path.display();
+    let because = match (&program.privilege, &program.format) {
+        (Some(privilege), _) => {
+            let gains = match privilege {
+                Privilege::User(uid) => format!("runs as uid {uid} (setuid)"),
+                Privilege::Group(gid) => format!("runs as gid {gid} (setgid)"),
+                Privilege::Capabilities => "has capabilities of its own".to_owned(),
+            };
+            format!("{path} {gains}, and nothing is loaded into such programs")
+        }
+        (None, Format::Elf(elf)) => return of_elf(program, elf, arch),
+        // Nothing is known: the loader will say so if it does not fit.
+        (None, Format::Other | Format::Unknown(_)) => return None,
+    };
+    Some(Obstacle {
+        because,
+        can_promote: true,
+        may_pass_on: false,
+    })
+}
+
+fn of_elf(program: &Program, elf: &Elf, arch: &str) -> Option<Obstacle> {
+    let path = program.path.display();
+    let movable = |because: String| {
+        Some(Obstacle {
+            because,
+            can_promote: true,
+            may_pass_on: false,
+        })
+    };
+    let own_bits = if cfg!(target_pointer_width = "64") {
+        64
+    } else {
+        32
+    };
+    if elf.bits != own_bits {
+        return movable(format!(
+            "{path} is a {}-bit program, and the library is of {own_bits} bits",
+            elf.bits
+        ));
+    }
+    if machine(arch).is_some_and(|own| own != elf.machine) {
+        return movable(format!("{path} is for another processor than {arch}"));
+    }
+    let Some(loader) = &elf.interpreter else {
+        // The loader itself is linked so, and loads libraries all the same.
+        if is_glibc(&path.to_string()) && elf.needed.is_empty() {
+            return None;
+        }
+        return Some(Obstacle {
+            because: format!("{path} is linked statically, and no library can be loaded into it"),
+            can_promote: true,
+            may_pass_on: true,
+        });
+    };
+    if !is_glibc(loader) {
+        let whose = if base_name(loader).starts_with("ld-musl") {
+            "musl's "
+        } else {
+            ""
+        };
+        return movable(format!(
+            "{path} is loaded by {whose}{loader}, and the library is for glibc"
+        ));
+    }
+    let sanitizer = elf.needed.iter().find(|name| is_sanitizer(name))?;
+    Some(Obstacle {
+        because: format!(
+            "{path} is built with a sanitizer ({sanitizer}), which lays out memory itself"
+        ),
+        can_promote: false,
+        may_pass_on: false,
+    })
+}
+
+/// `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld64.so.2`, `ld.so.1`.
+fn is_glibc(loader: &str) -> bool {
+    let name = base_name(loader);
+    ["ld-linux", "ld64.so", "ld.so"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}
+
+/// Runtimes that keep a map of all memory. That of undefined behaviour keeps none.
+fn is_sanitizer(library: &str) -> bool {
+    ["asan", "hwasan", "tsan", "msan", "lsan"]
+        .iter()
+        .any(|name| {
+            library.starts_with(&format!("lib{name}."))
+                || library.starts_with(&format!("libclang_rt.{name}"))
+        })
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The number of an architecture in ELF headers (elf.h).
+fn machine(arch: &str) -> Option<u16> {
+    Some(match arch {
+        "x86_64" => 62,
+        "aarch64" => 183,
+        "riscv64" => 243,
+        "powerpc64" => 21,
+        "s390x" => 22,
+        "loongarch64" => 258,
+        _ => return None,
+    })
+}

@@ -1,0 +1,231 @@
+//! The flags of `hugeleaf run` as values.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
+
+/// What a policy speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunRole {
+    /// Data, zero data, heap and other private anonymous memory.
+    Data,
+    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+    Shm,
+    /// The initial stack and those of threads.
+    Stack,
+    /// The program's code.
+    Text,
+}
+
+impl RunRole {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [RunRole; 4] = [RunRole::Data, RunRole::Shm, RunRole::Stack, RunRole::Text];
+
+    /// The name on screens, in settings and, after two dashes, of its flag.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RunRole::Data => "data",
+            RunRole::Shm => "shm",
+            RunRole::Stack => "stack",
+            RunRole::Text => "text",
+        }
+    }
+}
+
+impl fmt::Display for RunRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is asked for one role.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Want {
+    /// The largest that this host can give.
+    #[default]
+    Auto,
+    /// To be left alone.
+    Base,
+    /// These sizes, in this order.
+    Ladder(Ladder),
+}
+
+impl Want {
+    /// Whether base pages are not acceptable.
+    pub fn is_mandatory(&self) -> bool {
+        matches!(self, Want::Ladder(ladder) if ladder.is_mandatory())
+    }
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Want::Auto => f.pad("auto"),
+            Want::Base => f.pad("base"),
+            Want::Ladder(ladder) => f.pad(&ladder.to_string()),
+        }
+    }
+}
+
+impl FromStr for Want {
+    type Err = ParsePolicyError;
+
+    /// Reads `auto`, `base` or a ladder.
+    fn from_str(text: &str) -> Result<Want, ParsePolicyError> {
+        match text {
+            "auto" => Ok(Want::Auto),
+            "base" => Ok(Want::Base),
+            _ => Ok(Want::Ladder(text.parse()?)),
+        }
+    }
+}
+
+/// Where memory is to come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Numa {
+    /// From these nodes only.
+    Bind(Vec<u32>),
+    /// From this node first.
+    Prefer(u32),
+    /// From these nodes in turn.
+    Interleave(Vec<u32>),
+    /// From the node of the processor that touches it.
+    Local,
+}
+
+impl Numa {
+    /// The nodes that it names.
+    pub fn nodes(&self) -> &[u32] {
+        match self {
+            Numa::Bind(nodes) | Numa::Interleave(nodes) => nodes,
+            Numa::Prefer(node) => std::slice::from_ref(node),
+            Numa::Local => &[],
+        }
+    }
+}
+
+/// Nodes as people write them: `0,2-3`.
+fn write_nodes(nodes: &[u32]) -> String {
+    let words: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    words.join(",")
+}
+
+impl fmt::Display for Numa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Numa::Bind(nodes) => write!(f, "bind={}", write_nodes(nodes)),
+            Numa::Prefer(node) => write!(f, "prefer={node}"),
+            Numa::Interleave(nodes) => write!(f, "interleave={}", write_nodes(nodes)),
+            Numa::Local => f.write_str("local"),
+        }
+    }
+}
+
+impl FromStr for Numa {
+    type Err = ParsePolicyError;
+
+    /// Reads `bind=0,1`, `prefer=0`, `interleave=0-3` or `local`.
+    fn from_str(text: &str) -> Result<Numa, ParsePolicyError> {
+        let error = || {
+            ParsePolicyError(format!(
+                "'{text}' is not a NUMA policy; write bind=0,1, prefer=0, interleave=0-3 or local"
+            ))
+        };
+        if text == "local" {
+            return Ok(Numa::Local);
+        }
+        let (word, list) = text.split_once('=').ok_or_else(error)?;
+        let nodes = read_nodes(list).ok_or_else(error)?;
+        match (word, nodes.as_slice()) {
+            ("bind", _) => Ok(Numa::Bind(nodes)),
+            ("interleave", _) => Ok(Numa::Interleave(nodes)),
+            ("prefer", [node]) => Ok(Numa::Prefer(*node)),
+            _ => Err(error()),
+        }
+    }
+}
+
+/// Reads `0,2-3` into ascending numbers, each once.
+fn read_nodes(text: &str) -> Option<Vec<u32>> {
+    /// No kernel is built for more nodes (CONFIG_NODES_SHIFT is 10 at most).
+    const MOST: u32 = 1 << 10;
+    let mut nodes = Vec::new();
+    for item in text.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= MOST {
+            return None;
+        }
+        nodes.extend(first..=last);
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    Some(nodes)
+}
+
+/// Why a text is not what a flag takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsePolicyError(String);
+
+impl fmt::Display for ParsePolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ParsePolicyError {}
+
+impl From<ParseLadderError> for ParsePolicyError {
+    fn from(error: ParseLadderError) -> ParsePolicyError {
+        ParsePolicyError(format!("{error}, or auto, or base"))
+    }
+}
+
+/// What a person asked for a program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// For data.
+    pub data: Want,
+    /// For shared memory.
+    pub shm: Want,
+    /// For stacks.
+    pub stack: Want,
+    /// For code.
+    pub text: Want,
+    /// So much of data is taken at the start.
+    pub reserve: Option<Bytes>,
+    /// Where memory comes from.
+    pub numa: Option<Numa>,
+    /// Base names of the executables that it is for; empty for all.
+    pub only: Vec<String>,
+}
+
+impl Policy {
+    /// What is asked for a role.
+    pub const fn want(&self, role: RunRole) -> &Want {
+        match role {
+            RunRole::Data => &self.data,
+            RunRole::Shm => &self.shm,
+            RunRole::Stack => &self.stack,
+            RunRole::Text => &self.text,
+        }
+    }
+
+    /// The same, to be changed.
+    pub const fn want_mut(&mut self, role: RunRole) -> &mut Want {
+        match role {
+            RunRole::Data => &mut self.data,
+            RunRole::Shm => &mut self.shm,
+            RunRole::Stack => &mut self.stack,
+            RunRole::Text => &mut self.text,
+        }
+    }
+
+    /// The first role that must have what it asks for.
+    pub fn mandatory(&self) -> Option<RunRole> {
+        RunRole::ALL
+            .into_iter()
+            .find(|role| self.want(*role).is_mandatory())
+    }
+}

@@ -1,0 +1,312 @@
+//! A policy held against a host.
+
+use hugeleaf_host::Host;
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
+use super::rung::{private_setting, shared_setting};
+use super::settings::MOST_POOLS;
+use super::{Policy, Refusal, RunRole, Rungs, Settings, Want, Way};
+use crate::findings::{thp_file, thp_size_file};
+
+/// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
+/// hold more memory and gain nothing.
+const AUTO_AFTER: u64 = 16;
+
+/// What a policy comes to on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// What the library is told.
+    pub settings: Settings,
+    /// What was asked for by name and is known not to be had.
+    pub missing: Vec<Missing>,
+}
+
+/// Something that was asked for and is not to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What, as it was typed: `--shm 1G`.
+    pub asked: String,
+    /// Why.
+    pub because: String,
+    /// What would change that.
+    pub command: String,
+}
+
+/// What a ladder comes to.
+struct Ladder {
+    rungs: Rungs,
+    missing: Vec<Missing>,
+}
+
+/// Holds a policy against a host. `room` is what a memory cgroup leaves this process, where one
+/// limits it.
+///
+/// # Errors
+/// Where something that must be had cannot be, and where the policy names what there is none of.
+pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Refusal> {
+    check_nodes(policy, host)?;
+    let mut missing = Vec::new();
+    let mut rungs: [Rungs; 4] = Default::default();
+    for role in RunRole::ALL {
+        let ladder = match policy.want(role) {
+            Want::Auto => auto(host, role),
+            Want::Base => Rungs::default(),
+            Want::Ladder(ladder) => {
+                let settled = climb(host, role, ladder)?;
+                missing.extend(settled.missing);
+                settled.rungs
+            }
+        };
+        rungs[role as usize] = ladder;
+    }
+    if let Some(reserve) = policy.reserve {
+        let data = &rungs[RunRole::Data as usize];
+        missing.extend(check_reserve(host, room, reserve, data)?);
+    }
+    let after = |role: RunRole| after(host, policy.want(role), &rungs[role as usize], role);
+    let settings = Settings {
+        base: host.base_page,
+        pmd: pmd(host),
+        data_after: after(RunRole::Data),
+        shm_after: after(RunRole::Shm),
+        stack_after: after(RunRole::Stack),
+        touch: matches!(private_setting(host), Some("always" | "madvise")),
+        shmem_touch: shared_setting(host).is_some_and(|word| !matches!(word, "never" | "deny")),
+        asked: RunRole::ALL.map(|role| policy.want(role).to_string()),
+        reserve: policy.reserve,
+        only: policy.only.clone(),
+        report: None,
+        rungs,
+    };
+    Ok(Settled { settings, missing })
+}
+
+/// What `auto` tries: THP for data and stacks, a pool and then THP for shared memory, nothing for
+/// code.
+fn auto(host: &Host, role: RunRole) -> Rungs {
+    let mut ways = match role {
+        RunRole::Text => return Rungs::default(),
+        RunRole::Shm => pools_to_try(host),
+        RunRole::Data | RunRole::Stack => Vec::new(),
+    };
+    ways.extend(full_thp(host, role).ok());
+    Rungs {
+        ways,
+        mandatory: false,
+    }
+}
+
+/// The pools that `auto` tries. That of the PMD's size comes first, also where it is empty now: it
+/// may be filled before the program makes its segment. Others only where they alone have pages.
+fn pools_to_try(host: &Host) -> Vec<Way> {
+    let has_free =
+        |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
+    let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
+    let usual = usual.filter(|size| pool(host, *size).is_some());
+    let mut others: Vec<PageSize> = host
+        .pools
+        .iter()
+        .filter(|pool| pool.node.is_none() && Some(pool.size) != usual && has_free(pool.size))
+        .map(|pool| pool.size)
+        .collect();
+    others.sort_unstable_by(|a, b| b.cmp(a));
+    match usual {
+        Some(size) if has_free(size) => vec![Way::Hugetlb(size)],
+        usual => {
+            let all = others.into_iter().chain(usual);
+            all.take(MOST_POOLS).map(Way::Hugetlb).collect()
+        }
+    }
+}
+
+/// Holds a ladder against the host, rung by rung.
+fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
+    let mandatory = ladder.is_mandatory();
+    let mut ways: Vec<Way> = Vec::new();
+    let mut lacks: Vec<(PageSize, Lack)> = Vec::new();
+    let mut had = false;
+    for rung in ladder.rungs() {
+        match judge(host, role, *rung) {
+            Judged::Ways(more) => {
+                had = true;
+                for way in more {
+                    if !ways.contains(&way) {
+                        ways.push(way);
+                    }
+                }
+            }
+            Judged::ByItself if mandatory => lacks.push((rung.size, cannot_be_sure(rung.size))),
+            Judged::ByItself => had = true,
+            Judged::Base => {
+                had = true;
+                break;
+            }
+            // Something better is had already: this rung was a way out that is not needed yet.
+            Judged::Not(_) if had => {}
+            Judged::Not(lack) => lacks.push((rung.size, lack)),
+        }
+    }
+    let pools = ways.iter().filter(|way| **way != Way::Thp).count();
+    if pools > MOST_POOLS {
+        return Err(Refusal::new(
+            format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
+            "leave out the sizes that matter least",
+        ));
+    }
+    if mandatory
+        && role != RunRole::Shm
+        && ways == [Way::Thp]
+        && let Some(lack) = first_touch(host)
+    {
+        had = false;
+        lacks.push(lack);
+    }
+    if mandatory && !had {
+        let (_, lack) = lacks
+            .pop()
+            .unwrap_or((host.base_page, Lack::new("there is none", "")));
+        return Err(Refusal::new(
+            format!(
+                "run: --{role} {ladder} must be had and cannot be: {}",
+                lack.because
+            ),
+            lack.command,
+        ));
+    }
+    let missing = lacks.into_iter().map(|(size, lack)| Missing {
+        asked: format!("--{role} {size}"),
+        because: lack.because,
+        command: lack.command,
+    });
+    Ok(Ladder {
+        missing: missing.collect(),
+        rungs: Rungs {
+            mandatory: mandatory && !ways.is_empty(),
+            ways,
+        },
+    })
+}
+
+/// Memory that must be large when it is touched cannot wait for a collapse.
+fn first_touch(host: &Host) -> Option<(PageSize, Lack)> {
+    let size = pmd(host)?;
+    let word = private_setting(host).filter(|word| *word == "never")?;
+    let thp = host.thp.known()?;
+    let order = thp.orders.iter().find(|order| order.size == size);
+    let own = order.and_then(|order| order.anon.known());
+    let file = match own.map(String::as_str) {
+        Some("never") => thp_size_file(size, "enabled"),
+        _ => thp_file("enabled"),
+    };
+    Some((
+        size,
+        Lack::new(
+            format!("{file} is {word}, so memory is never large when it is first touched"),
+            format!("echo madvise > {file}"),
+        ),
+    ))
+}
+
+fn cannot_be_sure(size: PageSize) -> Lack {
+    Lack::new(
+        format!("whether a page of {size} is given is up to the kernel, page by page"),
+        "# leave the ! out",
+    )
+}
+
+/// From which size on a role is looked at.
+fn after(host: &Host, want: &Want, rungs: &Rungs, role: RunRole) -> Option<Bytes> {
+    let smallest = rungs.ways.iter().map(|way| match way {
+        Way::Thp => pmd(host),
+        Way::Hugetlb(size) => Some(*size),
+    });
+    let unit = smallest.flatten().min()?.bytes();
+    match (want, role) {
+        (Want::Auto, RunRole::Data | RunRole::Stack) => {
+            Some(Bytes(unit.get().saturating_mul(AUTO_AFTER)))
+        }
+        _ => Some(unit),
+    }
+}
+
+/// Nodes that this host does not have.
+fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
+    let Some(numa) = &policy.numa else {
+        return Ok(());
+    };
+    let Some(node) = numa.nodes().iter().find(|node| !host.nodes.contains(node)) else {
+        return Ok(());
+    };
+    let has: Vec<String> = host.nodes.iter().map(u32::to_string).collect();
+    Err(Refusal::new(
+        format!("run: --numa {numa}: this host has no node {node} with memory"),
+        format!("name nodes that it has: {}", has.join(", ")),
+    ))
+}
+
+/// Whether there is so much to reserve. What is taken and touched at once must be there: beyond
+/// available memory it would end in the kernel killing somebody.
+fn check_reserve(
+    host: &Host,
+    room: Option<Bytes>,
+    reserve: Bytes,
+    data: &Rungs,
+) -> Result<Option<Missing>, Refusal> {
+    let asked = format!("--reserve {reserve}");
+    let mut lack = None;
+    for way in &data.ways {
+        match way {
+            Way::Hugetlb(size) => match left_in_pool(host, *size) {
+                Some(left) if left.bytes < reserve => {
+                    lack = Some(pool_short(host, *size, Some(reserve)));
+                }
+                _ => return Ok(None),
+            },
+            Way::Thp => {
+                check_memory(host, room, reserve, &asked)?;
+                return Ok(lack.map(|lack| missing(asked, lack)));
+            }
+        }
+    }
+    match lack {
+        Some(lack) if data.mandatory => Err(Refusal::new(
+            format!("run: {asked} must be had and cannot be: {}", lack.because),
+            lack.command,
+        )),
+        Some(lack) => Ok(Some(missing(asked, lack))),
+        None => Err(Refusal::new(
+            format!("run: {asked} reserves large pages for data, and data is left on base pages"),
+            "say which pages data is to have, as in --data 2M, or leave --reserve out",
+        )),
+    }
+}
+
+fn missing(asked: String, lack: Lack) -> Missing {
+    Missing {
+        asked,
+        because: lack.because,
+        command: lack.command,
+    }
+}
+
+fn check_memory(
+    host: &Host,
+    room: Option<Bytes>,
+    reserve: Bytes,
+    asked: &str,
+) -> Result<(), Refusal> {
+    if let Some(room) = room.filter(|room| *room < reserve) {
+        return Err(Refusal::new(
+            format!("run: {asked}: the memory cgroup of this process has room for {room}"),
+            "reserve less, or raise the limit of the cgroup (memory.max)",
+        ));
+    }
+    match host.memory.available.get() {
+        Some(available) if available < reserve => Err(Refusal::new(
+            format!("run: {asked}: {available} of memory is available"),
+            "reserve less, or make room: hugeleaf mem    # lists who holds it",
+        )),
+        _ => Ok(()),
+    }
+}
