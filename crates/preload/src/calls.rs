@@ -294,9 +294,9 @@ pub unsafe fn brk(to: usize) -> usize {
     unsafe { call(number::BRK, [to, 0, 0, 0, 0, 0]) as usize }
 }
 
-/// Advises and populates and collapses: changes which pages lie under a range, never its content.
+/// Advises, populates or collapses: changes which pages lie under a range, never its content.
 pub fn advise(address: usize, length: usize, advice: Advice) -> isize {
-    // SAFETY: none of the three changes what a program reads there.
+    // SAFETY: none of them changes what a program reads there.
     unsafe { madvise(address, length, advice as usize) }
 }
 
@@ -325,6 +325,8 @@ pub fn mlockall(flags: usize) -> isize {
 /// The advice that does not change content (`madvise(2)`).
 #[derive(Clone, Copy)]
 pub enum Advice {
+    /// Read ahead nothing.
+    Random = 1,
     /// Huge pages on the next fault.
     HugePage = flag::HUGEPAGE as isize,
     /// Faults everything in, for writing.

@@ -4,7 +4,7 @@
 //! its memory, and starting it must cost nothing. So what the program asks for is added up, and
 //! only after every few megabytes of it the truth is looked up (`/proc/self/statm`). Once the
 //! process holds `data_after`, larger pages are handed out for what comes, and what is there is
-//! moved (`sweep`), a few blocks a look; again each time it has grown by half. Nothing is looked at while nothing is
+//! moved (`sweep`), a few blocks a look; again each time it has grown by a quarter. Nothing is looked at while nothing is
 //! asked for: there is no thread, no timer and no signal.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -69,7 +69,7 @@ fn look(asked: usize) {
         let soon = (resident / 32).max(8 * settings.pmd);
         NEXT.store(if used { soon } else { later }, Relaxed);
         let swept = SWEPT.load(Relaxed);
-        if swept == 0 || resident > swept.saturating_add(swept / 2) {
+        if swept == 0 || resident > swept.saturating_add(swept / 4) {
             SWEPT.store(if sweep::step() { resident } else { 0 }, Relaxed);
         }
     } else if resident >= settings.data_after {

@@ -12,6 +12,8 @@
 //! doubt it makes the call that the program asked for. Nothing here links to libc but
 //! `__errno_location` and `dl_iterate_phdr`, which every libc has.
 //!
+//! Main types: `Settings` (what was decided), `Rungs`, `Mapping`, `Replacement`.
+//!
 //! `loaded.rs` is the root of the library itself: these modules and the entry points.
 #![no_std]
 #![allow(

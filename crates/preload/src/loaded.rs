@@ -5,7 +5,8 @@
 //!
 //! Entry points are called by the dynamic loader and by the program, under their manuals' terms.
 #![no_std]
-#![allow(unsafe_code, dead_code, missing_docs)]
+#![allow(unsafe_code)]
+#![allow(dead_code, missing_docs)]
 
 mod arena;
 mod calls;

@@ -99,7 +99,7 @@ impl Lock {
 
     /// Takes it, or gives up after some thousand looks.
     pub fn take(&self) -> Option<Held<'_>> {
-        for _ in 0..4096 {
+        for _ in 0..5000 {
             if !self.0.swap(true, Ordering::Acquire) {
                 return Some(Held(self));
             }

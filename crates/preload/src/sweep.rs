@@ -19,12 +19,15 @@ use crate::state::{Lock, down, settings, up};
 /// One sweep at a time.
 pub static LOCK: Lock = Lock::new();
 
+/// Page-map entries of a block of 2M in pages of 4K, or of part of a larger one.
+type Entries = [u8; 512 * 8];
+
 /// Lines of maps, and the page-map entries of a block. Mapped for the length of a step: the stack
 /// of a thread that grows the heap can be as small as 16K, and a library that is loaded into
 /// every program should not bring memory that few of them use.
 struct Buffers {
     lines: [u8; 8192],
-    pages: [u8; 4096],
+    pages: Entries,
 }
 
 /// Maps the buffers, lends them, and unmaps them.
@@ -166,7 +169,7 @@ fn keep_rest(buffer: &mut [u8; 8192], start: usize, filled: usize) -> usize {
 }
 
 /// Advises a mapping and moves its full blocks; false where the step has done enough.
-fn sweep(mapping: Mapping, pagemap: usize, pages: &mut [u8; 4096], run: &mut Run) -> bool {
+fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -> bool {
     let settings = settings();
     let (Some(mut at), end) = (
         up(mapping.start, settings.pmd),
@@ -207,7 +210,7 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut [u8; 4096], run: &mut Run
 
 /// Whether at least 15 of 16 pages of a block are in memory, and each is this process's alone:
 /// bits 63 and 56 of its entry (`pagemap.rst` of the kernel's documents).
-fn is_own(start: usize, pagemap: usize, buffer: &mut [u8; 4096]) -> bool {
+fn is_own(start: usize, pagemap: usize, buffer: &mut Entries) -> bool {
     const PRESENT: u64 = 1 << 63;
     const EXCLUSIVE: u64 = 1 << 56;
     let settings = settings();
@@ -240,7 +243,7 @@ fn is_own(start: usize, pagemap: usize, buffer: &mut [u8; 4096]) -> bool {
 }
 
 /// Whether at least 15 of 16 pages of a block of shared memory are in memory.
-fn is_resident(start: usize, buffer: &mut [u8; 4096]) -> bool {
+fn is_resident(start: usize, buffer: &mut Entries) -> bool {
     let settings = settings();
     let (mut at, end) = (start, start + settings.pmd);
     let shift = settings.base.trailing_zeros();

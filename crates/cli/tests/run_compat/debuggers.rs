@@ -134,13 +134,9 @@ fn gdb_attaches() {
             .unwrap();
         let text = stdout(&output);
         assert!(
-            text.contains(" main ("),
+            text.contains(" main (count=3"),
             "{way:?}: {text}{}",
             stderr(&output)
-        );
-        assert!(
-            text.contains(&format!("= {}", 150 << 20)),
-            "{way:?}: {text}"
         );
         assert!(
             text.contains(&format!("= {}\n", child.pid())),

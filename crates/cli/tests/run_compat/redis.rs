@@ -14,8 +14,8 @@ use crate::support::server::{Account, Server, folder_for, wait_until};
 use crate::under::{UNDER, Way};
 
 /// Keys at the start, and at the end.
-const KEYS: std::ops::Range<u64> = 0..250_000;
-const ALL_KEYS: std::ops::Range<u64> = 0..300_000;
+const KEYS: std::ops::Range<u64> = 0..40_000;
+const ALL_KEYS: std::ops::Range<u64> = 0..50_000;
 
 struct Redis {
     server: Server,
@@ -114,7 +114,7 @@ fn connect(socket: &Path) -> redis::RedisResult<redis::Connection> {
 
 /// Of different lengths: Redis holds them in chunks of different sizes.
 fn value(key: u64) -> String {
-    let length = 100 + usize::try_from(key * 7919 % 600).unwrap();
+    let length = 1000 + usize::try_from(key * 7919 % 6000).unwrap();
     format!("{key:.<length$}")
 }
 
@@ -128,7 +128,7 @@ fn save_while_writing(public: &Public, way: Way, program: &Path) -> (u64, Server
     for round in 0..2_u64 {
         redis.ask(&["BGSAVE"]);
         assert!(redis.is_saving());
-        let new = KEYS.end + 25_000 * round..KEYS.end + 25_000 * (round + 1);
+        let new = KEYS.end + 5_000 * round..KEYS.end + 5_000 * (round + 1);
         redis.write((round..KEYS.end).step_by(10).chain(new));
         assert!(redis.is_saving(), "the child ended before the writes");
         most = most.max(redis.held());

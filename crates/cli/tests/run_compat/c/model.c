@@ -489,7 +489,9 @@ static void check_all(void)
             check_page(p);
 }
 
-/* A child has all of it, and what it writes is its own. */
+static void one_step(void);
+
+/* A child has all of it, and goes on by itself with what came to it. */
 static void do_fork(void)
 {
     pid_t pid = fork();
@@ -497,15 +499,11 @@ static void do_fork(void)
     if (pid == 0) {
         m->alone = 1;
         check_all();
-        for (int i = 0; i < 50; i++) {
-            struct span s = part(64);
-            if (all_are(s, 1 << PRIVATE | 1 << OF_FILE | 1 << BREAK))
-                EACH(p, s)
-                {
-                    if (p->rights & PROT_WRITE)
-                        put(p->at, 12345);
-                }
-        }
+        /* One step on: this one would fork again. */
+        m->step++;
+        for (int i = 0; i < 500; i++)
+            one_step();
+        check_all();
         _exit(0);
     }
     int status;
