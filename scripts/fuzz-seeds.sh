@@ -29,6 +29,7 @@ shopt -s nullglob globstar
 seed maps fixtures/**/maps /proc/self/maps /proc/1/maps
 seed smaps fixtures/**/smaps fixtures/**/smaps_rollup /proc/self/smaps /proc/self/smaps_rollup
 seed run_settings fixtures/run/*/proc/1000/environ
+seed parse_elf /bin/true
 seed numa_maps fixtures/**/numa_maps /proc/self/numa_maps
 seed process_status fixtures/**/proc/*/stat fixtures/**/status /proc/self/stat /proc/self/status /proc/2/stat /proc/2/status
 seed limits fixtures/**/limits /proc/self/limits

@@ -65,6 +65,7 @@ fn map(
     }
     if flags & flag::FIXED != 0 {
         heap::changed(address, length);
+        pieces::changed(address, length);
     }
     if stood_aside() {
         return own();
@@ -180,7 +181,17 @@ pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     heap::changed(address, length);
     let length = pieces::unmap_length(address, length);
     // SAFETY: the program's own call; reserved pages are unmapped whole.
-    finish(unsafe { calls::munmap(address, length) })
+    let result = unsafe { calls::munmap(address, length) };
+    if result == calls::EINVAL
+        && let Some((start, length)) = pieces::whole_pages(address, length)
+    {
+        if length != 0 {
+            // SAFETY: inside what the program gives up.
+            unsafe { calls::munmap(start, length) };
+        }
+        return 0;
+    }
+    finish(result)
 }
 
 /// `mprotect(2)`, with the address that it returns to.

@@ -1,41 +1,42 @@
-//! Mappings of reserved pages that are longer than the program asked for: reserved pages come
-//! whole, and can be unmapped whole only, so the program's `munmap` is made longer as well.
+//! Shared memory on reserved pages, as it was handed out: such pages come whole and can be
+//! unmapped whole only, and a program unmaps what it asked for, or parts of it.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::state::{down, settings, up};
+
 struct Piece {
     start: AtomicUsize,
+    /// As many bytes as the program asked for; zero: parts of it went, it is not whole any more.
     asked: AtomicUsize,
     mapped: AtomicUsize,
+    page: AtomicUsize,
 }
 
-static PIECES: [Piece; 64] = [const {
+static PIECES: [Piece; 32] = [const {
     Piece {
         start: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
         mapped: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
     }
-}; 64];
+}; 32];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Remembers one. Whether there was room: otherwise it must not be handed out.
-pub fn remember(start: usize, asked: usize, mapped: usize) -> bool {
-    if asked == mapped {
-        return true;
-    }
+/// Remembers one on pages of a size. Whether it may be handed out: where there is no room, only if
+/// the program can unmap it without help.
+pub fn remember(start: usize, asked: usize, mapped: usize, page: usize) -> bool {
     for piece in &PIECES {
-        if piece
-            .start
-            .compare_exchange(0, start, Relaxed, Relaxed)
-            .is_ok()
-        {
+        let free = piece.start.compare_exchange(0, start, Relaxed, Relaxed);
+        if free.is_ok() {
             piece.asked.store(asked, Relaxed);
             piece.mapped.store(mapped, Relaxed);
+            piece.page.store(page, Relaxed);
             COUNT.fetch_add(1, Relaxed);
             return true;
         }
     }
-    false
+    asked == mapped
 }
 
 /// How much to unmap where the program asks for `length` from `start`.
@@ -52,26 +53,70 @@ pub fn unmap_length(start: usize, length: usize) -> usize {
 fn look_up(start: usize, length: usize) -> usize {
     for piece in &PIECES {
         let (asked, mapped) = (piece.asked.load(Relaxed), piece.mapped.load(Relaxed));
-        if piece.start.load(Relaxed) == start && length >= asked && length < mapped {
+        let whole = asked != 0 && length >= asked && length <= mapped;
+        if piece.start.load(Relaxed) == start && whole {
             piece.start.store(0, Relaxed);
             COUNT.fetch_sub(1, Relaxed);
             return mapped;
         }
     }
+    changed(start, length);
     length
+}
+
+/// Takes note that something else is done to a range: what it meets is not whole any more.
+pub fn changed(start: usize, length: usize) {
+    if COUNT.load(Relaxed) != 0
+        && let Some(piece) = meeting(start, length)
+    {
+        piece.asked.store(0, Relaxed);
+    }
+}
+
+fn meeting(start: usize, length: usize) -> Option<&'static Piece> {
+    PIECES.iter().find(|piece| {
+        let (first, mapped) = (piece.start.load(Relaxed), piece.mapped.load(Relaxed));
+        first != 0 && start < first + mapped && start.saturating_add(length) > first
+    })
+}
+
+/// The whole pages in a range that the kernel refused to unmap, where it lies in a piece: from,
+/// and how much, which may be nothing. The rest of it goes with the process.
+pub fn whole_pages(start: usize, length: usize) -> Option<(usize, usize)> {
+    if COUNT.load(Relaxed) == 0 || start & settings().base.wrapping_sub(1) != 0 || length == 0 {
+        return None;
+    }
+    let page = meeting(start, length)?.page.load(Relaxed);
+    let (from, to) = (up(start, page)?, down(start.checked_add(length)?, page));
+    Some((from, to.saturating_sub(from)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PAGE: usize = 0x10_0000;
+
     #[test]
     fn a_piece_is_unmapped_whole_and_once() {
-        assert_eq!(unmap_length(0x40_0000, 5000), 5000);
-        assert!(remember(0x40_0000, 5000, 0x20_0000));
-        assert_eq!(unmap_length(0x40_0000, 4000), 4000);
-        assert_eq!(unmap_length(0x60_0000, 5000), 5000);
-        assert_eq!(unmap_length(0x40_0000, 5000), 0x20_0000);
-        assert_eq!(unmap_length(0x40_0000, 5000), 5000);
+        let start = 0x40_0000;
+        assert_eq!(unmap_length(start, 5000), 5000);
+        assert!(remember(start, 5000, PAGE, PAGE));
+        assert_eq!(unmap_length(start + PAGE, 5000), 5000);
+        assert_eq!(unmap_length(start, 5000), PAGE);
+        assert_eq!(unmap_length(start, 5000), 5000);
+    }
+
+    #[test]
+    fn of_a_part_the_whole_pages_go_and_no_more_than_asked() {
+        let start = 0x8000_0000;
+        assert!(remember(start, 4 * PAGE - 1, 4 * PAGE, PAGE));
+        assert_eq!(whole_pages(start + 1, 2 * PAGE), Some((start + PAGE, PAGE)));
+        assert_eq!(whole_pages(start + 1, PAGE), Some((start + PAGE, 0)));
+        assert_eq!(whole_pages(start + 8 * PAGE, PAGE), None);
+        assert_eq!(unmap_length(start, 2 * PAGE), 2 * PAGE);
+        // Something else may be there by now.
+        let rest = 4 * PAGE - 1;
+        assert_eq!(unmap_length(start, rest), rest);
     }
 }

@@ -68,7 +68,7 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
         return None;
     }
     let at = at as usize;
-    if populate(at, whole, size) && pieces::remember(at, length, whole) {
+    if populate(at, whole, size) && pieces::remember(at, length, whole, size) {
         return Some(at);
     }
     // SAFETY: mapped above.

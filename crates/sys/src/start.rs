@@ -213,6 +213,21 @@ impl Started {
         Ok(Started { pid, handle })
     }
 
+    /// Lets go of standard input and output, which are the program's: a reader of its output
+    /// must see the end when the program closes it, however long this process lives.
+    ///
+    /// # Errors
+    /// Those of opening `/dev/null` and of dup2(2).
+    pub fn leave_streams(&self) -> std::io::Result<()> {
+        let null = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        Ok(())
+    }
+
     /// Its id.
     pub const fn pid(&self) -> Pid {
         self.pid

@@ -313,6 +313,8 @@ fn start_and_watch(
     if let Some(obstacle) = obstacle {
         say(&obstacle_line(obstacle, started.pid()));
     }
+    // Without /dev/null the streams stay open here as well, and nothing else is lost.
+    let _ = started.leave_streams();
     let watch = watcher.begin(started.pid(), &settled.settings.to_string());
     let ended = started.wait().map_err(|error| {
         Failure::missing(

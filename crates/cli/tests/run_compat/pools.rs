@@ -10,7 +10,7 @@ use crate::cli_support::{is_root, not_run, stderr};
 use crate::under::{Line, Way, can_run, clean, program, same};
 
 /// The pool of the size that huge pages have; put back when dropped.
-struct Pool {
+pub struct Pool {
     folder: PathBuf,
     before: String,
     huge: u64,
@@ -18,7 +18,8 @@ struct Pool {
 }
 
 impl Pool {
-    fn of(test: &str, pages: u64) -> Option<Pool> {
+    /// So many pages, or why not.
+    pub fn of(test: &str, pages: u64) -> Option<Pool> {
         let huge = crate::numbers::huge();
         let folder = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", huge / 1024);
         let folder = PathBuf::from(folder);

@@ -123,7 +123,7 @@ fn save_while_writing(public: &Public, way: Way, program: &Path) -> (u64, Server
     let redis = Redis::start(public, way, program, None);
     redis.write(KEYS);
     // The child takes its time, so that it sees the same writes in every way.
-    redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "40"]);
+    redis.ask(&["CONFIG", "SET", "rdb-key-save-delay", "15"]);
     let mut most = 0;
     for round in 0..2_u64 {
         redis.ask(&["BGSAVE"]);

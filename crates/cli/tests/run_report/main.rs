@@ -409,3 +409,22 @@ fn nobody_else_can_enter_the_folder_of_the_socket() {
     assert!(!above.exists(), "{} is left", above.display());
     assert!(file.exists());
 }
+
+#[test]
+fn the_end_of_output_is_seen_while_the_program_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = hugeleaf(&["run", "--report"])
+        .arg(folder.path().join("report.json"))
+        .args(["--", "sh", "-c", "echo said; exec >&-; read line; exit 3"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    // Ends only if nobody else holds the pipe: the program itself waits for its input.
+    while stdout.read_line(&mut said).unwrap() > 0 {}
+    assert_eq!(said, "said\n");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}

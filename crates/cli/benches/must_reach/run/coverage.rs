@@ -45,7 +45,9 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             }
             samples.add_round(round);
         }
-        report(program.as_ref(), &samples, &labels, &asked.out)?;
+        if samples.rounds() > 0 {
+            report(program.as_ref(), &samples, &labels, &asked.out)?;
+        }
         if host.is_asked_to_end() {
             break;
         }

@@ -6,6 +6,7 @@
 
 mod tree;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +25,7 @@ use hugeleaf_report::run::{Exit, RunReport};
 use hugeleaf_sys::{Ended, Pid, own_pid};
 
 use crate::context::{Context, Failure};
-use tree::{Found, Tree};
+use tree::{Found, Tree, ids};
 
 /// The first look, and the longest pause between two.
 const FIRST: Duration = Duration::from_millis(10);
@@ -38,6 +39,7 @@ pub struct Watcher {
     file: PathBuf,
     circumstances: Circumstances,
     host: Host,
+    before: BTreeSet<Pid>,
 }
 
 /// A folder that only this user can enter; gone with its content when dropped.
@@ -84,6 +86,7 @@ pub fn prepare(file: &Path, command: &[OsString], context: &Context) -> Result<W
         file: file.to_owned(),
         circumstances: circumstances(&context.root, &host, &command),
         host,
+        before: ids(&context.root),
     })
 }
 
@@ -135,7 +138,8 @@ impl Watcher {
         std::thread::spawn(move || listen(&listener, &to_thread));
         // What the launcher itself wrote reads back.
         let settings = parse_run_settings(settings).unwrap_or_default();
-        let tree = Tree::new(pid, settings, self.socket.display().to_string(), self.host);
+        let socket = self.socket.display().to_string();
+        let tree = Tree::new(pid, self.before, settings, socket, self.host);
         let thread = std::thread::spawn(move || watch(tree, &queue));
         Watch {
             thread,

@@ -171,14 +171,17 @@ static struct span part(size_t most)
     for (uintptr_t each_at = (s).start; each_at < (s).start + (s).pages * page; each_at += page) \
         for (struct page *p = look(each_at); p; p = NULL)
 
+/* Whether there is something, and all of it of these kinds. */
 static int all_are(struct span s, unsigned kinds)
 {
+    size_t pages = 0;
     EACH(p, s)
     {
         if (!(kinds & 1u << p->kind))
             return 0;
+        pages++;
     }
-    return s.pages > 0;
+    return pages > 0 && pages == s.pages;
 }
 
 static size_t draw_pages(void)
@@ -489,6 +492,17 @@ static void check_all(void)
             check_page(p);
 }
 
+/* What a child writes to shared memory its parent would find. */
+static void leave_shared(void)
+{
+    for (size_t i = 0; i < m->spans; i++)
+        for (size_t n = 0; n < m->span[i].pages; n++) {
+            struct span one = { m->span[i].start + n * page, 1 };
+            if (all_are(one, 1 << SHARED))
+                unmap(one);
+        }
+}
+
 static void one_step(void);
 
 /* A child has all of it, and goes on by itself with what came to it. */
@@ -499,6 +513,7 @@ static void do_fork(void)
     if (pid == 0) {
         m->alone = 1;
         check_all();
+        leave_shared();
         /* One step on: this one would fork again. */
         m->step++;
         for (int i = 0; i < 500; i++)

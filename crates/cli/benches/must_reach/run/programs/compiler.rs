@@ -29,7 +29,7 @@ pub fn compiler(mode: Mode) -> Result<Made, Failed> {
     };
     let workshop = Workshop::new()?;
     let parts = match mode {
-        Mode::Full => 160,
+        Mode::Full => 14,
         Mode::Smoke => 2,
     };
     let source = workshop.file("large.cc", &source(parts))?;

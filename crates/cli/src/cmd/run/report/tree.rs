@@ -57,8 +57,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Of the program with this id.
-    pub fn new(program: Pid, settings: RunSettings, socket: String, host: Host) -> Tree {
+    /// Of the program with this id. `before` are the processes that were there before it.
+    pub fn new(
+        program: Pid,
+        before: BTreeSet<Pid>,
+        settings: RunSettings,
+        socket: String,
+        host: Host,
+    ) -> Tree {
         let mut tree = Tree {
             root: Root::live(),
             kernel: RealKernel::new(),
@@ -66,7 +72,7 @@ impl Tree {
             settings,
             socket,
             started: Instant::now(),
-            known: BTreeSet::new(),
+            known: before,
             members: BTreeMap::new(),
             ended: Vec::new(),
             left_out: 0,
@@ -125,13 +131,7 @@ impl Tree {
     }
 
     fn find_new(&mut self) {
-        let names = self.root.list("proc");
-        let all: BTreeSet<Pid> = names
-            .known()
-            .into_iter()
-            .flatten()
-            .filter_map(|name| name.parse().ok().map(Pid))
-            .collect();
+        let all = ids(&self.root);
         for pid in all.difference(&self.known.clone()) {
             if !self.members.contains_key(pid) && self.belongs(*pid) {
                 self.admit(*pid);
@@ -257,6 +257,15 @@ impl Tree {
             self.roles = sum_of(&roles);
         }
     }
+}
+
+/// The ids of all processes.
+pub fn ids(root: &Root) -> BTreeSet<Pid> {
+    let names = root.list("proc");
+    let names = names.known().into_iter().flatten();
+    names
+        .filter_map(|name| name.parse().ok().map(Pid))
+        .collect()
 }
 
 /// Resident, hugetlb pages included; `None` of a process that is gone or a zombie.
