@@ -14,7 +14,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
+use crate::calls::{self, flag};
 use crate::growth;
 use crate::state::{RESIDENT, down, growing, settings, up};
 
@@ -46,6 +46,21 @@ pub fn reserved(start: usize, length: usize) {
     if let Some(slot) = find(0) {
         slot.store(base, Relaxed);
         COUNT.fetch_add(1, Relaxed);
+        if growing() {
+            advise_once(slot, base);
+        }
+    }
+}
+
+/// The mark on a heap's base that it was advised.
+const ADVISED: usize = 1;
+
+/// Advises a whole heap, once: with parts that are advised and parts that are not it would be
+/// several mappings, and blocks across their ends could never be huge pages.
+fn advise_once(slot: &AtomicUsize, base: usize) {
+    if settings().touch && slot.load(Relaxed) & ADVISED == 0 {
+        slot.store(base | ADVISED, Relaxed);
+        calls::advise_pages(base, HEAP);
     }
 }
 
@@ -64,7 +79,9 @@ fn find(base: usize) -> Option<&'static AtomicUsize> {
     let known = KNOWN.load(Relaxed) as *const [AtomicUsize; MOST];
     // SAFETY: null, or the words that `begin` mapped, which stay.
     let known = unsafe { known.as_ref() }?;
-    known.iter().find(|known| known.load(Relaxed) == base)
+    known
+        .iter()
+        .find(|known| known.load(Relaxed) & !ADVISED == base)
 }
 
 /// Maps the words. Two threads may do so at once: one of the two mappings is then given back.
@@ -85,28 +102,37 @@ fn begin() {
     }
 }
 
-/// After `[start, start + length)` was made readable and writable by libc.
-pub fn grew(start: usize, length: usize) {
+/// After `[start, start + length)` was made readable and writable by libc: whether it lies in such a
+/// heap.
+pub fn grew(start: usize, length: usize) -> bool {
     let settings = settings();
-    if COUNT.load(Relaxed) == 0 || find(down(start, HEAP)).is_none() {
-        return;
+    if COUNT.load(Relaxed) == 0 {
+        return false;
     }
+    let base = down(start, HEAP);
+    let Some(slot) = find(base) else {
+        return false;
+    };
     growth::note(length);
     let (Some(block), end) = (up(start, settings.pmd), start + length) else {
-        return;
+        return true;
     };
-    if !growing() || end <= block || !settings.touch || !affordable() {
-        return;
+    if !growing() || !settings.touch {
+        return true;
+    }
+    advise_once(slot, base);
+    if end <= block || !affordable() {
+        return true;
     }
     let Some(to) = up(end, settings.pmd) else {
-        return;
+        return true;
     };
     // SAFETY: inside the reservation, which is a multiple of the huge page.
     let result = unsafe { calls::mprotect(end, to - end, flag::READ | flag::WRITE) };
     if !calls::failed(result) {
-        calls::advise(block, to - block, Advice::HugePage);
         AHEAD.fetch_add(1, Relaxed);
     }
+    true
 }
 
 /// One block a heap is begun and not full: all of them together must stay small beside what the

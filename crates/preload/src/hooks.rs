@@ -208,12 +208,11 @@ pub extern "C" fn mprotect(
         heap::changed(address, length);
     } else if result == 0 {
         let settings = settings();
-        if length >= settings.pmd {
-            if growing() && settings.touch {
-                calls::advise_pages(address, length);
-            }
-        } else if in_libc(caller) {
-            arena::grew(address, length);
+        if in_libc(caller) && arena::grew(address, length) {
+            return finish(result);
+        }
+        if length >= settings.pmd && growing() && settings.touch {
+            calls::advise_pages(address, length);
         }
     }
     finish(result)

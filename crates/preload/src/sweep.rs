@@ -182,7 +182,8 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     } else {
         settings.touch
     };
-    if touch && mapping.end - mapping.start >= settings.pmd {
+    // Short ones too: neighbours that differ in advice stay apart, and a block across them small.
+    if touch {
         calls::advise(mapping.start, mapping.end - mapping.start, Advice::HugePage);
     }
     while at < end {

@@ -14,14 +14,31 @@
 
 use crate::calls::{self, flag};
 
-/// A file of that size, or `None` where this host allows neither way.
+/// A file of that size, or `None` where this host allows neither way, or none is safe.
 pub fn file(size: usize) -> Option<usize> {
+    if counts_strictly() {
+        return None;
+    }
     let file = mounted_file().or_else(file_of_namespace)?;
     if calls::failed(calls::ftruncate(file, size)) {
         calls::close(file);
         return None;
     }
     Some(file)
+}
+
+/// Whether the kernel promises no more memory than there is (`vm.overcommit_memory` is 2). Then
+/// shared anonymous memory is counted when it is mapped, and a touch never fails; of a file every
+/// page is counted when it is touched, and where there is none left that is SIGBUS.
+fn counts_strictly() -> bool {
+    let file = calls::open(b"/proc/sys/vm/overcommit_memory\0", 0);
+    if calls::failed(file) {
+        return false;
+    }
+    let mut text = [0_u8; 4];
+    calls::read(file as usize, &mut text);
+    calls::close(file as usize);
+    text[0] == b'2'
 }
 
 fn mounted_file() -> Option<usize> {
