@@ -25,6 +25,13 @@ done
 # Random steps of Elastic, a thousand times those of an ordinary test run.
 HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --test memory \
     </dev/null 2>&1 | tee -a "$log"
+# Programs under `hugeleaf run`: random calls on memory, ten times those of an ordinary run, on a new
+# seed each round.
+for round in $(seq "$((rounds / 4))"); do
+    echo "== run_compat, round $round of $((rounds / 4))"
+    HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf-cli \
+        --test run_compat -- --show-output </dev/null 2>&1 | tee -a "$log"
+done
 scripts/sanitize.sh 2>&1 | tee -a "$log"
 scripts/fuzz-build.sh
 fuzz=0
