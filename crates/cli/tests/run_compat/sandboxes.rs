@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use crate::cli_support::{not_run, stderr, stdout};
-use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with};
+use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with, same};
 
 /// Bare, it ends well and finds its bug; under `run` the same, and says so with the same words.
 fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
@@ -117,4 +117,37 @@ fn a_filter_that_kills_set_by_seccomp() {
 #[test]
 fn the_strict_mode() {
     shut_in("the_strict_mode", ["strict", "prctl"]);
+}
+
+/// What a container refuses from the start: huge pages are handed out all the same, and shared memory,
+/// which would need a file system of its own, says that it stays as it is.
+#[test]
+fn behind_a_containers_filter() {
+    if !can_run("behind_a_containers_filter") {
+        return;
+    }
+    let filtered = program("filtered");
+    for (name, word, line) in [
+        ("held", "200", Line::None),
+        ("sharing", "24", Line::Allowed),
+    ] {
+        let path = program(name);
+        let run = |way: Way| {
+            let mut command = Way::Bare.command(&filtered);
+            command
+                .arg("container")
+                .args(way.words())
+                .arg(&path)
+                .arg(word);
+            if way != Way::Bare {
+                command.env("COMPAT_LARGE", "1");
+            }
+            command.output().unwrap()
+        };
+        let bare = run(Way::Bare);
+        assert_eq!(stderr(&bare), "", "{name}");
+        for way in UNDER {
+            same(&bare, &run(way), line, &format!("{name}, {way:?}"));
+        }
+    }
 }
