@@ -1,6 +1,6 @@
 /* Loops over one kind of call each, to be run with and without hugeleaf. Says how many a second.
  *
- * usage: rates KIND COUNT [BYTES]
+ * usage: rates KIND COUNT BYTES MAPPINGS
  */
 #define _GNU_SOURCE
 #include <spawn.h>
@@ -97,6 +97,20 @@ static void maps(size_t count, int touched)
     }
 }
 
+/* What mmap(2) and fork(2) cost depends on how many mappings there are already: the kernel keeps
+ * them in nodes of a few, and where one is just full, every new mapping splits it and every
+ * munmap(2) joins it again (a quarter less a second). Any library has such an effect, for better
+ * or worse; so the number is varied, the same in both arms of a round. */
+static void more_mappings(size_t count)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < count; i++)
+        /* Neighbours that differ are not made one. */
+        if (mmap(NULL, page, i % 2 ? PROT_READ : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+            MAP_FAILED)
+            fail("mmap");
+}
+
 /* Holds memory and does nothing until its input ends. */
 static void idle(void)
 {
@@ -109,11 +123,12 @@ static void idle(void)
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
+    if (argc != 5)
         return 2;
     const char *kind = argv[1];
     size_t count = strtoull(argv[2], NULL, 10);
-    bytes = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    bytes = strtoull(argv[3], NULL, 10);
+    more_mappings(strtoull(argv[4], NULL, 10));
     int holds = !strcmp(kind, "fork") || !strcmp(kind, "spawn") || !strcmp(kind, "idle");
     if (holds && bytes) {
         /* In pieces, as a program grows. */

@@ -30,6 +30,10 @@ struct Loop {
 const LEAST: f64 = 0.98;
 const MOST_AT_START: f64 = 0.005;
 
+/// How many mappings a program has is varied over so many rounds, because what mmap(2) costs jumps
+/// with it (`more_mappings` in the program says why).
+const NUMBERS_OF_MAPPINGS: usize = 16;
+
 const STARTS: &str = "start, seconds";
 
 /// Measures them.
@@ -52,12 +56,13 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         .into_iter()
         .filter(|l| asked.wants(l.name))
         .collect();
-    for _ in 0..asked.rounds(30) {
+    for _ in 0..asked.rounds(2 * NUMBERS_OF_MAPPINGS) {
         if host.is_asked_to_end() {
             break;
         }
         host.warm(Bytes::from_mib(1024))?;
-        samples.add_round(round(asked.mode, &arms, &program, &loops)?);
+        let mappings = samples.rounds() % NUMBERS_OF_MAPPINGS;
+        samples.add_round(round(asked.mode, mappings, &arms, &program, &loops)?);
     }
     let mut record = Record::new("run-rates", "scripts/bench.sh run-rates");
     record.figure("rounds", samples.rounds());
@@ -80,8 +85,8 @@ fn loops(mode: Mode) -> Vec<Loop> {
     let held = mebibytes(if mode == Mode::Full { 512 } else { 16 });
     let plain = |name, kind: &str, count, bytes: Option<String>| {
         let count = part(count);
-        let mut arguments = vec![kind.to_owned(), count.to_string()];
-        arguments.extend(bytes);
+        let bytes = bytes.unwrap_or_else(|| "0".to_owned());
+        let arguments = vec![kind.to_owned(), count.to_string(), bytes];
         Loop {
             name,
             arguments,
@@ -129,6 +134,7 @@ fn loops(mode: Mode) -> Vec<Loop> {
 /// Every loop and some starts in every arm, in random order.
 fn round(
     mode: Mode,
+    mappings: usize,
     arms: &[Arm],
     program: &Path,
     loops: &[Loop],
@@ -138,7 +144,7 @@ fn round(
         let mut order: Vec<&Arm> = arms.iter().collect();
         fastrand::shuffle(&mut order);
         for arm in order {
-            let rate = sample(arm, program, one)?;
+            let rate = sample(arm, program, one, mappings)?;
             let sample = round.entry(arm.label).or_default();
             sample.insert(quantity(one), rate);
         }
@@ -163,7 +169,7 @@ fn quantity(one: &Loop) -> String {
     format!("{}, operations/s", one.name)
 }
 
-fn sample(arm: &Arm, program: &Path, one: &Loop) -> Result<f64, Failed> {
+fn sample(arm: &Arm, program: &Path, one: &Loop, mappings: usize) -> Result<f64, Failed> {
     if one.arguments.is_empty() {
         let program = find_program(&["true"]).unwrap_or_else(|| PathBuf::from("true"));
         let text = format!(
@@ -175,7 +181,8 @@ fn sample(arm: &Arm, program: &Path, one: &Loop) -> Result<f64, Failed> {
         done(arm.command("sh").args(["-c", &text]))?;
         return Ok(f64::from(one.count) / start.elapsed().as_secs_f64());
     }
-    let said = done(arm.command(&program.to_string_lossy()).args(&one.arguments))?;
+    let mut command = arm.command(&program.to_string_lossy());
+    let said = done(command.args(&one.arguments).arg(mappings.to_string()))?;
     let lines: Vec<String> = said.lines().map(str::to_owned).collect();
     value(&lines, "rate work")
 }
@@ -238,7 +245,7 @@ fn idle(
         };
         let _prepared = arm.prepare(host, need)?;
         let mut command: Command = arm.command(&program.to_string_lossy());
-        let mut talk = Talk::start(command.args(["idle", "1", &held.get().to_string()]))?;
+        let mut talk = Talk::start(command.args(["idle", "1", &held.get().to_string(), "0"]))?;
         talk.until_ready()?;
         // It goes to sleep now.
         std::thread::sleep(Duration::from_millis(500));
