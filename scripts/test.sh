@@ -5,7 +5,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-step() { printf '\n== %s\n' "$*"; }
+step() { printf '\n== %s (%d s so far)\n' "$*" "$SECONDS"; }
+
+# Seconds after which one test program is taken to hang: it is ended, and the names it printed last
+# tell the test. Several times what the longest takes.
+hangs_after=${HUGELEAF_TEST_HANGS_AFTER:-1200}
+runner=()
+if command -v timeout >/dev/null 2>&1; then
+    runner=(--config "target.'cfg(unix)'.runner=['timeout','--foreground','--verbose','--signal=ABRT','--kill-after=30','$hangs_after']")
+fi
 
 # What a minimal Rust installation lacks is fetched where rustup can, and left out aloud elsewhere.
 has_component() { # COMMAND COMPONENT
@@ -37,7 +45,7 @@ cargo test --workspace --locked --no-run --quiet
 
 # --show-output: what a test could not run it says on stdout, and that must be seen.
 step "tests"
-cargo test --workspace --locked --no-fail-fast -- --show-output </dev/null
+cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null
 
 step "benchmarks, smoke"
 scripts/bench.sh --smoke
