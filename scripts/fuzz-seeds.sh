@@ -28,6 +28,7 @@ line() { # TARGET TEXT…
 shopt -s nullglob globstar
 seed maps fixtures/**/maps /proc/self/maps /proc/1/maps
 seed smaps fixtures/**/smaps fixtures/**/smaps_rollup /proc/self/smaps /proc/self/smaps_rollup
+seed parse_plan crates/verdict/src/plan/expected/*.toml crates/cli/tests/plan/*.toml
 seed run_settings fixtures/run/*/proc/1000/environ
 seed parse_elf /bin/true
 seed numa_maps fixtures/**/numa_maps /proc/self/numa_maps
@@ -50,6 +51,14 @@ line kernel_log '<4>[    1.0] HugeTLB: allocating 100 of page size 2.00 MiB fail
 line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
 line units 2M 64K 1G,2M,64K 'hugetlb:2M,thp:2M!' 18446744073709551615 16E
 line target 1234 tree:1234 postgres postgresql.service /system.slice/redis.service
+line parse_journal '{"record":"begin","step":"pool","what":"pool","path":"/p","before":{"is":"pool","pages":0,"surplus":0},"wanted":{"is":"pool","pages":5,"surplus":0}}\n' \
+    '{"record":"done","step":"file","after":{"is":"file","content":{"hex":"ff00"},"mode":420,"uid":0,"gid":0},"state":"done"}\n{"record":"end","time":"2026-01-02T03:04:05Z","complete":true}\n'
+line services '\x00[0.1s][info][pagesize] Heap:  min=8M max=1G base=0x0 page_size=4K size=1G\n size_t MaxHeapSize = 1073741824 {product}\n' \
+    '\x01----- ---\ninnodb-buffer-pool-size  134217728\nlarge-pages  TRUE\n' "\\x02huge_pages = 'try' # note\\n" \
+    '\x03key shmid perms size cpid lpid nattch uid gid\n0 32 1600 8388608 4711 4711 2 26 26\n'
+line settings '\x00w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise\n' '\x01GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX hugepages=4"\n' \
+    '\x02@dba - memlock unlimited\n' '\x03[Service]\nUser=a\nExecStart=/bin/a \\\\\n  %i %n\nLimitMEMLOCK=1M:infinity\n' \
+    '\x04Max locked memory  8192  unlimited  bytes\n'
 line pages '7f0000000000-7f0000200000 ph\n7f0000200000-7f0000201000 s\n'
 line protocol 'stats' 'quit' 'start cache=1048576 align=2097152 seed=7' \
     'advise collapse 7f0000000000-7f0000200000,7f0000400000-7f0000600000' 'advise cold 1000-2000' \

@@ -34,6 +34,14 @@ enum Command {
     Demote(cmd::promote::DemoteArgs),
     /// Start an unmodified program on the pages it should have
     Run(cmd::run::Args),
+    /// How many pages of which size on which node, with the reasons, into a plan file
+    Plan(Box<cmd::plan::Args>),
+    /// Make a plan so: pools, settings, files; journaled, and taken back by undo
+    Apply(cmd::apply::Args),
+    /// Take back what apply did, exactly
+    Undo(cmd::undo::Args),
+    /// Has every service the pages it asked for, and will it after its next restart?
+    Verify(cmd::verify::Args),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
     /// What pages of each size cost and give here: latency, page tables
@@ -103,6 +111,10 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => {
             return cmd::run::run(&args, &context).unwrap_or_else(|failure| failure.report());
         }
+        Some(Command::Plan(args)) => cmd::plan::run(&args, &context),
+        Some(Command::Apply(args)) => cmd::apply::run(&args, &context),
+        Some(Command::Undo(args)) => cmd::undo::run(&args, &context),
+        Some(Command::Verify(args)) => cmd::verify::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),

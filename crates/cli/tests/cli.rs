@@ -11,13 +11,17 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 14] = [
     "status",
     "mem",
     "why",
     "promote",
     "demote",
     "run",
+    "plan",
+    "apply",
+    "undo",
+    "verify",
     "prove",
     "bench",
     "try",

@@ -8,6 +8,7 @@
 //!
 //! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`], [`Snapshot`].
 
+pub mod demand;
 pub mod fact;
 pub mod model;
 mod parse;
@@ -31,4 +32,6 @@ pub use process::{Looking, ProcessError, read_all_processes, read_process};
 pub use program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf};
 pub use root::Root;
 pub use snapshot::{Target, TargetError, find_targets};
-pub use system::{at_most, read_host, read_memory_facts, read_owners, read_start_facts};
+pub use system::{
+    Identity, at_most, identity, read_host, read_memory_facts, read_owners, read_start_facts,
+};

@@ -8,11 +8,13 @@
 //!
 //! Main types: [`table::Table`], [`table::Look`], [`json::Object`]; one module a command.
 
+pub mod apply;
 pub mod bench;
 pub mod bench_html;
 mod bench_plot;
 pub mod json;
 pub mod mem;
+pub mod plan;
 pub mod promote;
 pub mod prove;
 pub mod prove_html;
@@ -22,4 +24,5 @@ pub mod start;
 pub mod status;
 pub mod table;
 pub mod try_;
+pub mod verify;
 pub mod why;

@@ -538,7 +538,7 @@ fn kernel_log(host: &Host, look: Look) -> String {
     title("KERNEL LOG", look) + &last.iter().map(line).collect::<String>()
 }
 
-fn findings_section(findings: &[Finding], look: Look) -> String {
+pub(crate) fn findings_section(findings: &[Finding], look: Look) -> String {
     if findings.is_empty() {
         return look.wrap("", "No findings.");
     }

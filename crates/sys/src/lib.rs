@@ -11,6 +11,7 @@
 
 mod error;
 mod faulty;
+mod files;
 mod kernel;
 mod lock;
 mod memory;
@@ -24,6 +25,11 @@ mod start;
 
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
+pub use files::{
+    FileKind, FileLook, append_to, create_file, effective_gid, look_at, make_folder,
+    mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,
+    unmount, write_value,
+};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
 pub use lock::{HostLock, lock_host};
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};

@@ -15,6 +15,7 @@ use hugeleaf_host::Host;
 use hugeleaf_units::PageSize;
 
 pub use memory::{Holder, by_name};
+pub(crate) use pools::boot_pools;
 
 /// How bad a finding is. The worst is the smallest, so that it sorts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +132,7 @@ fn is_on(setting: Option<&str>) -> bool {
 }
 
 #[cfg(test)]
-mod testing {
+pub(crate) mod testing {
     //! A host on which every rule is quiet, to be spoilt by one thing at a time.
 
     use hugeleaf_host::{

@@ -11,6 +11,8 @@
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
 pub mod findings;
+pub mod plan;
 pub mod roles;
 pub mod run;
+pub mod verify;
 pub mod why;

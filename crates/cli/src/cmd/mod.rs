@@ -1,12 +1,16 @@
 //! One module a command: its flags, and the calls they lead to.
 
+pub mod apply;
 pub mod bench;
 pub mod completions;
 pub mod mem;
+pub mod plan;
 pub mod promote;
 pub mod prove;
 pub mod run;
 pub mod status;
 pub mod try_;
+pub mod undo;
+pub mod verify;
 pub mod why;
 pub mod workload;

@@ -14,8 +14,8 @@ use hugeleaf_sys::Pid;
 use crate::fact::ReadError;
 
 pub use all::read_all_processes;
-pub(crate) use read::read_basics;
 pub use read::{identity, parse_mountinfo, read_process};
+pub(crate) use read::{mappings, read_basics};
 pub use role::role_of;
 pub use run::{find_variable, is_run_library, parse_run_settings, read_run_settings};
 

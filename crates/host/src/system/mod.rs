@@ -4,17 +4,22 @@
 //! are unreadable; the rest of the host is still told.
 
 pub mod auxv;
+pub mod boot_time;
 pub mod buddy;
 pub mod cgroups;
+mod identity;
 pub mod kernel_log;
 mod limits;
 pub mod meminfo;
 mod memory_room;
 mod owners;
+pub mod pam_limits;
 mod pools;
+pub mod settings;
 mod sizes;
 pub mod sysctl;
 mod thp;
+pub mod unit_files;
 
 use std::path::Path;
 
@@ -25,6 +30,7 @@ use crate::fact::{Fact, ReadError};
 use crate::model::{Cgroup, Host};
 use crate::root::Root;
 
+pub use identity::{Identity, identity};
 pub use memory_room::memory_room;
 pub use owners::read_owners;
 pub use sizes::at_most;

@@ -1,0 +1,406 @@
+//! Making the steps of a plan, one by one, each journaled before it is made.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use hugeleaf_host::Fact;
+use hugeleaf_sys::{Errno, SysError};
+use hugeleaf_units::PageSize;
+use hugeleaf_verdict::plan::{Step, What};
+
+use super::error::HostError;
+use super::journal::{Applied, Writer, applied, next_id};
+use super::look::{self, Looked, has_systemd, look_one, probe};
+use super::make::{Change, Made, make, make_above};
+use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
+use super::place::Place;
+use super::record::{Begin, Header, Listed, Record};
+use super::shortage::{node_of, shortage};
+use super::undo::{UndoOptions, undo_one};
+use super::{Hands, lock};
+
+/// The version of the journal that this program writes.
+const SCHEMA: u32 = 1;
+
+/// What is to be applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The steps, in order.
+    pub steps: &'a [Step],
+    /// The plan's text: it is kept beside the journal.
+    pub plan: &'a str,
+    /// The plan's file.
+    pub plan_file: &'a str,
+    /// The program and its version.
+    pub program: &'a str,
+    /// Why more memory is reserved than is good for the host, where somebody insisted.
+    pub forced: Option<&'a str>,
+}
+
+/// How it is applied.
+#[derive(Debug, Clone, Copy)]
+pub struct ApplyOptions {
+    /// Drop clean page caches while a pool is short.
+    pub drop_caches: bool,
+    /// Take everything back when a pool stays short.
+    pub all_or_nothing: bool,
+    /// The host's base page.
+    pub base_page: PageSize,
+}
+
+/// Applies the steps. All are looked at first; where one cannot be made, none is.
+///
+/// # Errors
+/// [`HostError`]: a precondition is missing, and nothing was changed. A step that fails later is no
+/// error here: the outcome says what was done and what was not.
+pub fn apply(
+    hands: &mut Hands<'_>,
+    request: &Request<'_>,
+    options: &ApplyOptions,
+) -> Result<ApplyOutcome, HostError> {
+    if let Some(id) = twice(request.steps) {
+        return Err(HostError::SameId(id));
+    }
+    let (looked, mut obstacles) = look::look(hands.root, request.steps);
+    obstacles.extend(probe(hands.root, &looked));
+    if !obstacles.is_empty() {
+        return Err(HostError::Refused(obstacles, request.steps.len()));
+    }
+    let _lock = lock::lock(hands.root)?;
+    let history = match applied(hands.root) {
+        Fact::Known(all) => all,
+        Fact::Absent => Vec::new(),
+        Fact::Unreadable(error) => return Err(HostError::Journal(error)),
+    };
+    let newest = history.iter().find(|one| !one.undone);
+    let changes = looked.iter().any(|l| l.state == State::WouldChange);
+    let in_force = newest.filter(|one| one.is_whole());
+    let is_same = in_force.is_some_and(|one| one.plan.known().is_some_and(|p| p == request.plan));
+    if !changes && is_same {
+        return Ok(nothing_to_do(hands, &looked));
+    }
+    // What an apply that was cut off has begun belongs to this one; and one that changes nothing is
+    // undone together with the one that did.
+    let continues = newest.filter(|one| !one.is_whole() || !changes);
+    let continues = continues.map(|one| one.id);
+    let header = header(hands, request, &looked, continues);
+    let id = header.id;
+    let secret = looked.iter().any(|l| is_secret(&l.before));
+    let mut writer = Writer::create(hands.root, hands.sink, header, request.plan, secret)
+        .map_err(HostError::State)?;
+    let systemd = has_systemd(hands.root);
+    let mut run = Run {
+        hands,
+        options,
+        writer: &mut writer,
+        outcome: ApplyOutcome {
+            id: Some(id),
+            continues,
+            steps: Vec::new(),
+            stopped: None,
+            taken_back: None,
+            systemd,
+        },
+    };
+    run.steps(request.steps, &looked);
+    run.end();
+    let mut outcome = run.outcome;
+    if outcome.stopped == Some(StopReason::Short) {
+        take_back(hands, id, &mut outcome);
+    }
+    Ok(outcome)
+}
+
+/// A name that two steps share.
+fn twice(steps: &[Step]) -> Option<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    let again = steps.iter().find(|step| !seen.insert(&step.id));
+    again.map(|step| step.id.clone())
+}
+
+/// Whether a copy of it must not be read by everybody.
+fn is_secret(place: &Place) -> bool {
+    matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
+}
+
+fn nothing_to_do(hands: &Hands<'_>, looked: &[Looked]) -> ApplyOutcome {
+    ApplyOutcome {
+        id: None,
+        continues: None,
+        steps: looked.iter().map(StepOutcome::of).collect(),
+        stopped: None,
+        taken_back: None,
+        systemd: has_systemd(hands.root),
+    }
+}
+
+impl StepOutcome {
+    /// A step that was looked at.
+    pub fn of(looked: &Looked) -> StepOutcome {
+        StepOutcome {
+            id: looked.step.id.clone(),
+            what: look::kind(&looked.step.what).to_owned(),
+            path: looked.step.path.clone(),
+            why: looked.step.why.clone(),
+            verify: looked.step.verify.clone(),
+            needs: looked.step.needs.clone(),
+            before: Some(looked.before.clone()),
+            wanted: Some(looked.wanted.clone()),
+            after: None,
+            state: looked.state,
+            note: None,
+            shortage: None,
+        }
+    }
+}
+
+fn header(
+    hands: &mut Hands<'_>,
+    request: &Request<'_>,
+    looked: &[Looked],
+    continues: Option<u32>,
+) -> Header {
+    let listed = |l: &Looked| Listed {
+        id: l.step.id.clone(),
+        what: look::kind(&l.step.what).to_owned(),
+        path: l.step.path.clone(),
+        why: l.step.why.clone(),
+        verify: l.step.verify.clone(),
+        needs: l.step.needs.clone(),
+        state: l.state,
+    };
+    Header {
+        schema: SCHEMA,
+        id: next_id(hands.root),
+        time: hands.sink.now(),
+        boot: boot(hands),
+        program: request.program.to_owned(),
+        plan_file: request.plan_file.to_owned(),
+        forced: request.forced.map(str::to_owned),
+        continues,
+        steps: looked.iter().map(listed).collect(),
+    }
+}
+
+/// Which boot this is.
+pub fn boot(hands: &Hands<'_>) -> Option<String> {
+    let id = hands.root.read("proc/sys/kernel/random/boot_id");
+    id.known().map(|text| text.trim().to_owned())
+}
+
+/// An apply at work.
+struct Run<'a, 'h> {
+    hands: &'a mut Hands<'h>,
+    options: &'a ApplyOptions,
+    writer: &'a mut Writer,
+    outcome: ApplyOutcome,
+}
+
+/// Why a step was not made.
+struct Failure {
+    error: String,
+    errno: Option<Errno>,
+    journal: bool,
+}
+
+impl Failure {
+    fn of(error: &SysError) -> Failure {
+        Failure {
+            error: error.to_string(),
+            errno: Some(error.errno),
+            journal: false,
+        }
+    }
+
+    fn of_journal(error: &SysError) -> Failure {
+        Failure {
+            journal: true,
+            ..Failure::of(error)
+        }
+    }
+}
+
+impl Run<'_, '_> {
+    fn steps(&mut self, steps: &[Step], looked: &[Looked]) {
+        for (step, first) in steps.iter().zip(looked) {
+            if self.outcome.stopped.is_none() && self.hands.stop.load(Ordering::Relaxed) {
+                self.outcome.stopped = Some(StopReason::Signal);
+            }
+            let mut outcome = StepOutcome::of(first);
+            if self.outcome.stopped.is_some() {
+                if outcome.state == State::WouldChange {
+                    outcome.state = State::NotReached;
+                }
+                self.outcome.steps.push(outcome);
+                continue;
+            }
+            (self.hands.progress)(&step.id);
+            if let Err(failure) = self.step(step, &mut outcome) {
+                self.fail(&mut outcome, failure);
+            }
+            let is_short = outcome.state == State::Short;
+            self.outcome.steps.push(outcome);
+            if is_short && self.options.all_or_nothing {
+                self.outcome.stopped = Some(StopReason::Short);
+            }
+        }
+    }
+
+    fn fail(&mut self, outcome: &mut StepOutcome, failure: Failure) {
+        // Begun and done, but the journal does not say so: undo looks for itself.
+        if outcome.state != State::Begun {
+            outcome.state = State::Failed;
+        }
+        outcome.note = Some(failure.error.clone());
+        // Where even this cannot be written, the record of its beginning says enough.
+        let _ = self.writer.add(
+            self.hands.sink,
+            &Record::Failed {
+                step: outcome.id.clone(),
+                error: failure.error.clone(),
+            },
+        );
+        self.outcome.stopped = Some(StopReason::Failed {
+            step: outcome.id.clone(),
+            error: failure.error,
+            errno: failure.errno,
+            journal: failure.journal,
+        });
+    }
+
+    /// Looks again, since earlier steps may have changed what this one finds; then journals it,
+    /// makes it, and journals what came of it.
+    fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), Failure> {
+        let looked =
+            look_one(self.hands.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
+                error: obstacle.to_string(),
+                errno: obstacle.denied().map(|e| e.errno),
+                journal: false,
+            })?;
+        *outcome = StepOutcome::of(&looked);
+        if looked.state != State::WouldChange {
+            return Ok(());
+        }
+        outcome.state = State::Failed;
+        let beside_before = beside(self.hands, &step.path);
+        self.add(Record::Begin(begin(&looked, beside_before)))?;
+        make_above(self.hands, &looked.makes).map_err(|e| Failure::of(&e))?;
+        let made = make(self.hands, self.change(&looked)).map_err(|e| Failure::of(&e))?;
+        outcome.after = Some(made.after.clone());
+        outcome.state = State::Begun;
+        let done = Record::Done {
+            step: step.id.clone(),
+            after: made.after.clone(),
+            state: made.state,
+            beside: beside(self.hands, &step.path),
+        };
+        self.add(done)?;
+        outcome.state = made.state;
+        self.explain(&looked, &made, outcome);
+        Ok(())
+    }
+
+    fn change<'l>(&self, looked: &'l Looked) -> Change<'l> {
+        Change {
+            path: &looked.step.path,
+            now: &looked.before,
+            target: &looked.wanted,
+            is_block: matches!(looked.step.what, What::Block { .. }),
+            drop_caches: self.options.drop_caches,
+        }
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), Failure> {
+        let written = self.writer.add(self.hands.sink, &record);
+        written.map_err(|e| Failure::of_journal(&e))
+    }
+
+    /// What a person should know of a step that did not come out as wanted.
+    fn explain(&self, looked: &Looked, made: &Made, outcome: &mut StepOutcome) {
+        match (&looked.step.what, &made.after) {
+            (What::Pool { size, node, pages }, Place::Pool { pages: got, .. })
+                if made.state == State::Short =>
+            {
+                let node = match node {
+                    0 => node_of(&looked.step.path),
+                    node => *node,
+                };
+                outcome.shortage = Some(Box::new(shortage(
+                    self.hands.root,
+                    (*size, node),
+                    (pages.get(), *got),
+                    made.attempts,
+                    self.options.base_page,
+                )));
+            }
+            (_, Place::Pool { surplus, .. }) if made.state == State::InUse => {
+                outcome.note = Some(format!(
+                    "{surplus} pages are in use beyond the size of the pool; each goes when the \
+                     program that uses it lets go"
+                ));
+            }
+            (_, Place::Value { value }) if made.state == State::Differs => {
+                outcome.note = Some(format!("the kernel took it and shows {value}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self) {
+        let complete = self.outcome.stopped.is_none();
+        let time = self.hands.sink.now();
+        let ended = self.add(Record::End { time, complete });
+        if let (Err(failure), None) = (ended, &self.outcome.stopped) {
+            self.outcome.stopped = Some(StopReason::Failed {
+                step: "journal".to_owned(),
+                error: failure.error,
+                errno: failure.errno,
+                journal: true,
+            });
+        }
+    }
+}
+
+fn begin(looked: &Looked, beside: Option<String>) -> Begin {
+    let block = match &looked.step.what {
+        What::Block { text } => Some(text.clone()),
+        _ => None,
+    };
+    Begin {
+        step: looked.step.id.clone(),
+        what: look::kind(&looked.step.what).to_owned(),
+        path: looked.step.path.clone(),
+        before: looked.before.clone(),
+        wanted: looked.wanted.clone(),
+        makes: looked.makes.clone(),
+        block,
+        beside,
+    }
+}
+
+/// What the kernel sets anew when THP is switched on or off, unless somebody has set it by hand.
+pub const BESIDE: &str = "proc/sys/vm/min_free_kbytes";
+
+/// The value that the kernel may change along with this knob.
+pub fn beside(hands: &Hands<'_>, path: &Path) -> Option<String> {
+    let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
+    let text = is_thp.then(|| hands.root.read(BESIDE))?;
+    text.known().map(|value| value.trim().to_owned())
+}
+
+/// Undoes what this apply has done so far: nothing short of everything was wanted.
+fn take_back(hands: &mut Hands<'_>, id: u32, outcome: &mut ApplyOutcome) {
+    let Fact::Known(one) = super::journal::read_one(hands.root, id) else {
+        return;
+    };
+    let one: Applied = one;
+    let undone = undo_one(hands, &one, &UndoOptions::default(), &mut BTreeMap::new());
+    for step in &mut outcome.steps {
+        if let Some(back) = undone.steps.iter().find(|s| s.id == step.id) {
+            step.after.clone_from(&back.after);
+            step.state = back.state;
+        }
+    }
+    outcome.taken_back = Some(Box::new(undone));
+}

@@ -1,0 +1,128 @@
+//! Why the host was not changed.
+
+use std::path::PathBuf;
+
+use hugeleaf_host::ReadError;
+use hugeleaf_sys::SysError;
+
+use super::block::Broken;
+
+/// What stands in the way of a step; found before anything is changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// A path that is not absolute, or goes up.
+    #[error("{}: not a path from the root of the host", .0.display())]
+    BadPath(PathBuf),
+    /// A knob or pool that lies elsewhere than knobs do.
+    #[error("{}: no knob: those lie below /proc/sys and /sys", .0.display())]
+    NoKnob(PathBuf),
+    /// A knob or pool that this host does not have.
+    #[error("{}: this host has no such knob", .0.display())]
+    Missing(PathBuf),
+    /// A value that the knob does not offer.
+    #[error("{}: '{value}' is none of its choices: {}", path.display(), choices.join(" "))]
+    NoChoice {
+        /// The knob.
+        path: PathBuf,
+        /// What was to be written.
+        value: String,
+        /// What it offers.
+        choices: Vec<String>,
+    },
+    /// A file of that name that somebody else wrote.
+    #[error("{}: not written by hugeleaf (its first line does not say so)", .0.display())]
+    Foreign(PathBuf),
+    /// A link, device, socket or pipe.
+    #[error("{}: a link or a special file stands there", .0.display())]
+    Special(PathBuf),
+    /// A folder where a file should be, or the other way round.
+    #[error("{}: {found} stands there", path.display())]
+    WrongKind {
+        /// Where.
+        path: PathBuf,
+        /// What was found.
+        found: &'static str,
+    },
+    /// Another file system is mounted there, or a hugetlbfs with other options.
+    #[error("{}: {found} is mounted there", path.display())]
+    OtherMount {
+        /// Where.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// The markers of a block are not whole.
+    #[error("{}: {broken}", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with them.
+        broken: Broken,
+    },
+    /// The text of a file does not say that hugeleaf wrote it, so undo could not know it again.
+    #[error("{}: the text does not begin with '# written by hugeleaf'", .0.display())]
+    NotMarked(PathBuf),
+    /// It cannot be read or written.
+    #[error("{0}")]
+    Denied(SysError),
+    /// Mounting takes a right that this process does not have.
+    #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
+    MayNotMount(PathBuf),
+}
+
+impl Obstacle {
+    /// The call that failed, where one did.
+    pub const fn denied(&self) -> Option<&SysError> {
+        match self {
+            Obstacle::Denied(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// A precondition that is missing. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// Steps that cannot be made.
+    #[error("{}", refused(.0, *.1))]
+    Refused(Vec<Obstacle>, usize),
+    /// Two steps of one name: the journal could not tell them apart.
+    #[error("two steps are called '{0}'")]
+    SameId(String),
+    /// Another apply or undo is at work.
+    #[error("another apply or undo is at work{}", .pid.map(|p| format!(" (process {p})")).unwrap_or_default())]
+    Locked {
+        /// Whose it is, where that could be read.
+        pid: Option<u32>,
+        /// The lock.
+        path: PathBuf,
+    },
+    /// There is no place for the journal.
+    #[error("no journal can be kept: {0}")]
+    State(SysError),
+    /// The journal could not be read.
+    #[error("{0}")]
+    Journal(ReadError),
+    /// No apply of that number.
+    #[error("no apply has the number {0}")]
+    NoSuch(u32),
+    /// A later apply changed the same places.
+    #[error("apply {by} came after {id} and changed {} too", path.display())]
+    BuiltUpon {
+        /// What was to be undone.
+        id: u32,
+        /// The later one.
+        by: u32,
+        /// A place that both changed.
+        path: PathBuf,
+    },
+}
+
+fn refused(obstacles: &[Obstacle], steps: usize) -> String {
+    let texts: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    format!(
+        "{} of {steps} steps cannot be made: {}",
+        obstacles.len(),
+        texts.join("; ")
+    )
+}

@@ -1,0 +1,355 @@
+//! The journal: one file an apply, appended to and never changed, with the plan's text beside it.
+//!
+//! What the lines mean is in [`super::record`]; here they are found, folded into what they tell,
+//! and written.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::{Fact, Root};
+use hugeleaf_sys::{Errno, FileLook, SysError, effective_gid, effective_uid};
+use hugeleaf_verdict::plan::Needs;
+
+use super::outcome::State;
+use super::place::Place;
+use super::record::{Begin, Header, Record, line, parse_records};
+use super::sink::HostSink;
+
+/// Where journals lie, below the root of the host.
+pub const JOURNAL: &str = "var/lib/hugeleaf/journal";
+
+/// One apply, as its journal tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The number that `undo` knows it by; counts up.
+    pub id: u32,
+    /// When, in UTC; empty where the journal's head is not whole.
+    pub time: String,
+    /// The boot that it was applied in.
+    pub boot: Option<String>,
+    /// The program and its version.
+    pub program: String,
+    /// The plan's file when it was applied.
+    pub plan_file: String,
+    /// Why more memory was reserved than is good for the host.
+    pub forced: Option<String>,
+    /// The apply that this one goes on with: undone together.
+    pub continues: Option<u32>,
+    /// The plan's text.
+    pub plan: Fact<String>,
+    /// The steps in order.
+    pub steps: Vec<AppliedStep>,
+    /// Whether all steps were reached; `None` where it never came to its end (a crash).
+    pub complete: Option<bool>,
+    /// Whether it was undone: what it set does not count any more.
+    pub undone: bool,
+    /// What of the journal is not whole.
+    pub damage: Vec<String>,
+}
+
+/// A step of an apply, as the journal tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedStep {
+    /// Its id.
+    pub id: String,
+    /// What it does, in a word.
+    pub what: String,
+    /// The file, knob or mount point.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+    /// The command that shows it.
+    pub verify: String,
+    /// What it needs to have its effect.
+    pub needs: Needs,
+    /// How it stood last.
+    pub state: State,
+    /// How it stood when the apply was over; differs from `state` once it is undone.
+    pub applied: State,
+    /// What stood there before; `None` where it was never begun.
+    pub before: Option<Place>,
+    /// What was to stand there; `None` where it was never begun.
+    pub wanted: Option<Place>,
+    /// What stood there when it was made, read back.
+    pub after: Option<Place>,
+    /// Folders that were made on the way, outermost first.
+    pub makes: Vec<PathBuf>,
+    /// The text of the block that was put in.
+    pub block: Option<String>,
+    /// A value that the kernel changes along with this one: before and after.
+    pub beside: (Option<String>, Option<String>),
+}
+
+/// The applies that the journal knows, newest first. Absent where nothing was ever applied.
+pub fn applied(root: &Root) -> Fact<Vec<Applied>> {
+    root.list(JOURNAL).and_then(|names| {
+        let mut all = Vec::new();
+        let mut ids: Vec<u32> = names.iter().filter_map(|name| log_id(name)).collect();
+        ids.sort_unstable();
+        for id in ids.into_iter().rev() {
+            match read_one(root, id) {
+                Fact::Known(one) => all.push(one),
+                Fact::Absent => {}
+                Fact::Unreadable(error) => return Fact::Unreadable(error),
+            }
+        }
+        Fact::Known(all)
+    })
+}
+
+fn log_id(name: &str) -> Option<u32> {
+    name.strip_suffix(".log")?.parse().ok()
+}
+
+/// One apply.
+pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
+    root.read(log_name(id)).map(|_| {
+        let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
+        let (records, _, damage) = parse_records(&bytes);
+        let plan = root.read(plan_name(id));
+        let mut one = fold(id, records, plan);
+        let file = root.path(log_name(id));
+        one.damage = damage
+            .iter()
+            .map(|damage| format!("{}: {damage}", file.display()))
+            .collect();
+        one
+    })
+}
+
+/// The number of the next apply.
+pub fn next_id(root: &Root) -> u32 {
+    let names = root.list(JOURNAL);
+    let names = names.known().map(Vec::as_slice).unwrap_or_default();
+    let ids = names.iter().filter_map(|name| {
+        let stem = name.split('.').next()?;
+        stem.parse::<u32>().ok()
+    });
+    ids.max().unwrap_or(0).saturating_add(1)
+}
+
+fn log_name(id: u32) -> String {
+    format!("{JOURNAL}/{id:04}.log")
+}
+
+fn plan_name(id: u32) -> String {
+    format!("{JOURNAL}/{id:04}.toml")
+}
+
+/// What the records of a journal come to. Pure.
+fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
+    let mut one = Applied {
+        id,
+        time: String::new(),
+        boot: None,
+        program: String::new(),
+        plan_file: String::new(),
+        forced: None,
+        continues: None,
+        plan,
+        steps: Vec::new(),
+        complete: None,
+        undone: false,
+        damage: Vec::new(),
+    };
+    for record in records {
+        match record {
+            Record::Apply(header) => one.head(header),
+            Record::Begin(begin) => one.begin(begin),
+            Record::Done {
+                step,
+                after,
+                state,
+                beside,
+            } => one.step(&step, |s| {
+                (s.state, s.applied) = (state, state);
+                s.after = Some(after);
+                s.beside.1 = beside;
+            }),
+            Record::Failed { step, .. } => one.step(&step, |s| {
+                (s.state, s.applied) = (State::Failed, State::Failed);
+            }),
+            Record::End { complete, .. } => one.complete = Some(complete),
+            Record::Undo { .. } => one.undone = false,
+            Record::Undoing { .. } => {}
+            Record::Undone { step, state } => one.step(&step, |s| s.state = state),
+            Record::UndoEnd { complete, .. } => one.undone = complete,
+        }
+    }
+    one
+}
+
+impl Applied {
+    fn head(&mut self, header: Header) {
+        self.time = header.time;
+        self.boot = header.boot;
+        self.program = header.program;
+        self.plan_file = header.plan_file;
+        self.forced = header.forced;
+        self.continues = header.continues;
+        self.steps = header
+            .steps
+            .into_iter()
+            .map(|listed| {
+                let state = match listed.state {
+                    State::WouldChange => State::NotReached,
+                    other => other,
+                };
+                AppliedStep {
+                    id: listed.id,
+                    what: listed.what,
+                    path: listed.path,
+                    why: listed.why,
+                    verify: listed.verify,
+                    needs: listed.needs,
+                    state,
+                    applied: state,
+                    before: None,
+                    wanted: None,
+                    after: None,
+                    makes: Vec::new(),
+                    block: None,
+                    beside: (None, None),
+                }
+            })
+            .collect();
+    }
+
+    /// Fills in a step that begins; one that the (damaged) head does not list is added.
+    fn begin(&mut self, begin: Begin) {
+        if !self.steps.iter().any(|s| s.id == begin.step) {
+            self.steps.push(AppliedStep {
+                id: begin.step.clone(),
+                what: begin.what.clone(),
+                path: begin.path.clone(),
+                why: String::new(),
+                verify: String::new(),
+                needs: Needs::Nothing,
+                state: State::Begun,
+                applied: State::Begun,
+                before: None,
+                wanted: None,
+                after: None,
+                makes: Vec::new(),
+                block: None,
+                beside: (None, None),
+            });
+        }
+        let id = begin.step.clone();
+        self.step(&id, |s| {
+            (s.state, s.applied) = (State::Begun, State::Begun);
+            s.before = Some(begin.before);
+            s.wanted = Some(begin.wanted);
+            s.makes = begin.makes;
+            s.block = begin.block;
+            s.beside.0 = begin.beside;
+        });
+    }
+
+    fn step(&mut self, id: &str, change: impl FnOnce(&mut AppliedStep)) {
+        if let Some(step) = self.steps.iter_mut().find(|s| s.id == id) {
+            change(step);
+        }
+    }
+
+    /// Whether it ended as it should, with all its steps reached.
+    pub fn is_whole(&self) -> bool {
+        self.complete == Some(true)
+    }
+}
+
+/// Appends to the journal of one apply.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    next: u64,
+    mode: u32,
+    /// Whether the last line may be cut off, so that a new one must begin on a line of its own.
+    torn: bool,
+}
+
+impl Writer {
+    /// Begins the journal of a new apply: the plan's text, then the head.
+    ///
+    /// # Errors
+    /// Those of the sink. Nothing of the host was changed then.
+    pub fn create(
+        root: &Root,
+        sink: &mut dyn HostSink,
+        header: Header,
+        plan: &str,
+        secret: bool,
+    ) -> Result<Writer, SysError> {
+        // Copies of files that not all may read are kept as they were.
+        let mode = if secret { 0o600 } else { 0o644 };
+        let folder = root.path(JOURNAL);
+        make_folders(sink, &folder)?;
+        let look = FileLook {
+            mode: 0o644,
+            uid: effective_uid(),
+            gid: effective_gid(),
+            attributes: Vec::new(),
+        };
+        sink.create_file(&root.path(plan_name(header.id)), plan.as_bytes(), &look)?;
+        let mut writer = Writer {
+            path: root.path(log_name(header.id)),
+            next: 1,
+            mode,
+            torn: false,
+        };
+        writer.add(sink, &Record::Apply(header))?;
+        sink.sync_folder(&folder)?;
+        Ok(writer)
+    }
+
+    /// Goes on with the journal of an earlier one.
+    pub fn reopen(root: &Root, id: u32) -> Writer {
+        let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
+        let (_, last, _) = parse_records(&bytes);
+        Writer {
+            path: root.path(log_name(id)),
+            next: last + 1,
+            mode: 0o600,
+            torn: !bytes.is_empty() && !bytes.ends_with(b"\n"),
+        }
+    }
+
+    /// Writes a record; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn add(&mut self, sink: &mut dyn HostSink, record: &Record) -> Result<(), SysError> {
+        let mut text = line(self.next, record);
+        if self.torn {
+            text.insert(0, '\n');
+        }
+        self.torn = true;
+        sink.append_to(&self.path, text.as_bytes(), self.mode)?;
+        (self.torn, self.next) = (false, self.next + 1);
+        Ok(())
+    }
+}
+
+/// Makes a folder of hugeleaf's own and what is missing above it.
+fn make_folders(sink: &mut dyn HostSink, folder: &Path) -> Result<(), SysError> {
+    for missing in missing_folders(folder) {
+        match sink.make_folder(&missing, 0o755, None) {
+            Err(e) if e.errno == Errno::EXIST => {}
+            other => other?,
+        }
+        if let Some(parent) = missing.parent() {
+            sink.sync_folder(parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// The folders that are missing for this one to be there, outermost first.
+pub fn missing_folders(folder: &Path) -> Vec<PathBuf> {
+    let mut missing: Vec<PathBuf> = folder
+        .ancestors()
+        .take_while(|at| std::fs::symlink_metadata(at).is_err())
+        .map(Path::to_path_buf)
+        .collect();
+    missing.reverse();
+    missing
+}

@@ -1,0 +1,140 @@
+//! Texts of knobs and of mounts: which value is meant, and when two are the same. Pure.
+
+use hugeleaf_units::Bytes;
+
+/// The value in a knob's text: the one in brackets where it shows its choices.
+pub fn value(text: &str) -> &str {
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text.trim(), |(chosen, _)| chosen.trim())
+}
+
+/// The values that a knob offers; empty where it does not show them.
+pub fn choices(text: &str) -> Vec<&str> {
+    if !(text.contains('[') && text.contains(']')) {
+        return Vec::new();
+    }
+    text.split_ascii_whitespace()
+        .map(|word| word.trim_matches(['[', ']']))
+        .collect()
+}
+
+/// Whether two values are the same, however many blanks lie between their parts.
+pub fn same(a: &str, b: &str) -> bool {
+    a.split_ascii_whitespace().eq(b.split_ascii_whitespace())
+}
+
+/// One line of `/proc/self/mountinfo`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where.
+    pub at: String,
+    /// The type of its file system.
+    pub kind: String,
+    /// Options of the mount and of the file system, joined.
+    pub options: String,
+}
+
+/// Parses a line (proc_pid_mountinfo(5)); `None` where it is of another shape.
+pub fn parse_mount(line: &str) -> Option<Mounted> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ').skip(4);
+    let (at, own) = (left.next()?, left.next()?);
+    let mut right = right.split(' ');
+    let kind = right.next()?.to_owned();
+    let _source = right.next()?;
+    let of_file_system = right.next().unwrap_or_default();
+    Some(Mounted {
+        at: unescape(at),
+        kind,
+        options: format!("{own},{of_file_system}"),
+    })
+}
+
+/// Blanks and backslashes stand there as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..3).filter(|_| *first == b'\\');
+        let code = digits
+            .and_then(|d| std::str::from_utf8(d).ok())
+            .and_then(|d| u8::from_str_radix(d, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Whether a mount that the kernel shows with the options `shown` has all of `wanted`.
+pub fn mount_has(shown: &str, wanted: &str) -> bool {
+    let shown: Vec<String> = shown.split(',').map(normal).collect();
+    wanted
+        .split(',')
+        .filter(|option| !["", "defaults", "rw"].contains(option))
+        .map(normal)
+        // What is the default is not shown.
+        .filter(|option| !["uid=0", "gid=0"].contains(&option.as_str()))
+        .all(|option| shown.contains(&option))
+}
+
+/// An option in one way of writing it: `1G` is shown as `1024M`, `0770` as `770`.
+fn normal(option: &str) -> String {
+    let Some((name, value)) = option.split_once('=') else {
+        return option.to_owned();
+    };
+    match name {
+        "mode" => format!("mode={}", value.trim_start_matches('0')),
+        "pagesize" | "size" | "min_size" => match value.parse::<Bytes>() {
+            Ok(bytes) => format!("{name}={}", bytes.get()),
+            Err(_) => option.to_owned(),
+        },
+        _ => option.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_chosen_value_and_its_choices() {
+        let text = "always within_size advise [never] deny force\n";
+        assert_eq!(value(text), "never");
+        assert_eq!(choices(text)[3..], ["never", "deny", "force"]);
+        assert_eq!((value("12\n"), choices("12\n").len()), ("12", 0));
+        assert!(same("4\t32 7", "4 32  7\n") && !same("4 32", "4 3 2"));
+    }
+
+    #[test]
+    fn mounts_and_their_options() {
+        let line = "39 24 0:38 / /mnt/big\\040pages rw,relatime shared:9 - hugetlbfs none \
+                    rw,gid=26,mode=770,pagesize=1024M";
+        let mount = parse_mount(line).unwrap();
+        assert_eq!((&*mount.at, &*mount.kind), ("/mnt/big pages", "hugetlbfs"));
+        assert!(mount_has(
+            &mount.options,
+            "pagesize=1G,mode=0770,uid=0,gid=26"
+        ));
+        assert!(!mount_has(&mount.options, "pagesize=2M"));
+        assert!(!mount_has(&mount.options, "uid=26"));
+        assert_eq!(parse_mount("39 24 0:38 / /mnt"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "[ \\[\\]\\\\0-9a-z,=/-]{0,60}") {
+            let _ = (parse_mount(&text), value(&text), choices(&text), mount_has(&text, &text));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What each step would change, and what stands in its way. Reads, and writes nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::{FileLook, SysError, effective_gid, effective_uid, probe_folder, probe_write};
+use hugeleaf_verdict::plan::{Step, What};
+
+use super::error::Obstacle;
+use super::journal::missing_folders;
+use super::outcome::State;
+use super::place::{self, Content, Place, below};
+use super::{OWNED, block, knob};
+
+/// A step held against the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked {
+    /// The step.
+    pub step: Step,
+    /// What stands there.
+    pub before: Place,
+    /// What would stand there.
+    pub wanted: Place,
+    /// `would-change`, `already` or `not-applicable`.
+    pub state: State,
+    /// Folders that would be made on the way, outermost first, as the host names them.
+    pub makes: Vec<PathBuf>,
+}
+
+/// What the steps would change, in order: each is held against the host as the ones before it
+/// would leave it. Steps that cannot be made are left out and listed.
+pub fn look(root: &Root, steps: &[Step]) -> (Vec<Looked>, Vec<Obstacle>) {
+    let (mut all, mut obstacles) = (Vec::new(), Vec::new());
+    let mut files = BTreeMap::new();
+    for step in steps {
+        match look_one(root, step, &files) {
+            Ok(looked) => {
+                if matches!(step.what, What::File { .. } | What::Block { .. }) {
+                    files.insert(step.path.clone(), looked.wanted.clone());
+                }
+                all.push(looked);
+            }
+            Err(obstacle) => obstacles.push(obstacle),
+        }
+    }
+    (all, obstacles)
+}
+
+/// One step; `files` are those that earlier steps would leave.
+pub fn look_one(
+    root: &Root,
+    step: &Step,
+    files: &BTreeMap<PathBuf, Place>,
+) -> Result<Looked, Obstacle> {
+    let rooted = step.path.strip_prefix("/").ok();
+    let plain = |path: &Path| {
+        let mut parts = path.components();
+        parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+    };
+    if !rooted.is_some_and(|path| plain(path) && path.components().next().is_some()) {
+        return Err(Obstacle::BadPath(step.path.clone()));
+    }
+    // A knob is written in place: of anything else that would leave half a file.
+    let is_knob = matches!(step.what, What::Knob { .. } | What::Pool { .. });
+    let of_kernel = |path: &Path| path.starts_with("proc/sys") || path.starts_with("sys");
+    if is_knob && !rooted.is_some_and(of_kernel) {
+        return Err(Obstacle::NoKnob(step.path.clone()));
+    }
+    let known = files.get(&step.path);
+    let (before, wanted) = match &step.what {
+        What::Knob { value } => knob_places(root, &step.path, value)?,
+        What::Pool { pages, .. } => pool_places(root, &step.path, pages.get())?,
+        What::File { text, mode } => file_places(root, &step.path, known, text, *mode)?,
+        What::Block { text } => block_places(root, step, known, text)?,
+        What::Folder { mode, owner } => folder_places(root, &step.path, *mode, *owner)?,
+        What::Mount { options } => mount_places(root, &step.path, options)?,
+    };
+    let state = match &before {
+        _ if is_of_systemd(&step.path) && !has_systemd(root) => State::NotApplicable,
+        before if before.is_like(&wanted) => State::Already,
+        _ => State::WouldChange,
+    };
+    let makes = match (&step.what, state, below(root, &step.path).parent()) {
+        (
+            What::File { .. } | What::Block { .. } | What::Folder { .. },
+            State::WouldChange,
+            Some(folder),
+        ) => {
+            let folders = missing_folders(folder);
+            let real_root = root.path("");
+            let named =
+                |path: &PathBuf| Path::new("/").join(path.strip_prefix(&real_root).unwrap_or(path));
+            folders.iter().map(named).collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Looked {
+        step: step.clone(),
+        before,
+        wanted,
+        state,
+        makes,
+    })
+}
+
+/// What a step does, in a word.
+pub const fn kind(what: &What) -> &'static str {
+    match what {
+        What::Knob { .. } => "knob",
+        What::Pool { .. } => "pool",
+        What::File { .. } => "file",
+        What::Block { .. } => "block",
+        What::Folder { .. } => "folder",
+        What::Mount { .. } => "mount",
+    }
+}
+
+/// sd_booted(3) tells systemd by this folder.
+pub fn has_systemd(root: &Root) -> bool {
+    root.path("run/systemd/system").is_dir()
+}
+
+/// Settings of units: nobody reads them where systemd does not run.
+fn is_of_systemd(path: &Path) -> bool {
+    path.starts_with("/etc/systemd")
+}
+
+fn denied(error: SysError) -> Obstacle {
+    Obstacle::Denied(error)
+}
+
+fn knob_places(root: &Root, path: &Path, value: &str) -> Result<(Place, Place), Obstacle> {
+    let text = place::read_knob(&below(root, path)).map_err(denied)?;
+    let text = text.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
+    let choices = knob::choices(&text);
+    if !choices.is_empty() && !choices.contains(&value) {
+        return Err(Obstacle::NoChoice {
+            path: path.to_owned(),
+            value: value.to_owned(),
+            choices: choices.into_iter().map(str::to_owned).collect(),
+        });
+    }
+    let of = |value: &str| Place::Value {
+        value: value.to_owned(),
+    };
+    Ok((of(knob::value(&text)), of(value)))
+}
+
+fn pool_places(root: &Root, path: &Path, pages: u64) -> Result<(Place, Place), Obstacle> {
+    let before = place::read_pool(&below(root, path)).map_err(denied)?;
+    let before = before.ok_or_else(|| Obstacle::Missing(path.to_owned()))?;
+    Ok((before, Place::Pool { pages, surplus: 0 }))
+}
+
+/// What a new file of ours looks like.
+fn fresh(mode: u32) -> FileLook {
+    FileLook {
+        mode,
+        uid: effective_uid(),
+        gid: effective_gid(),
+        attributes: Vec::new(),
+    }
+}
+
+fn file_places(
+    root: &Root,
+    path: &Path,
+    known: Option<&Place>,
+    text: &str,
+    mode: u32,
+) -> Result<(Place, Place), Obstacle> {
+    if !text.starts_with(OWNED) {
+        return Err(Obstacle::NotMarked(path.to_owned()));
+    }
+    let before = match known {
+        Some(place) => place.clone(),
+        None => place::read_file(&below(root, path)).map_err(denied)?,
+    };
+    let look = match &before {
+        Place::Absent => fresh(mode),
+        Place::File { content, .. } if content.0.starts_with(OWNED.as_bytes()) => {
+            before.as_file().map_or(fresh(mode), |(_, look)| look)
+        }
+        Place::File { .. } => return Err(Obstacle::Foreign(path.to_owned())),
+        other => return Err(in_the_way(path, other)),
+    };
+    let wanted = Place::file(Content::from(text), &look);
+    Ok((before, wanted))
+}
+
+fn block_places(
+    root: &Root,
+    step: &Step,
+    known: Option<&Place>,
+    text: &str,
+) -> Result<(Place, Place), Obstacle> {
+    let before = match known {
+        Some(place) => place.clone(),
+        None => place::read_file(&real_file(root, &step.path)).map_err(denied)?,
+    };
+    let (content, look) = match &before {
+        Place::Absent => (Vec::new(), fresh(0o644)),
+        Place::File { .. } => match before.as_file() {
+            Some((content, look)) => (content.0.clone(), look),
+            None => (Vec::new(), fresh(0o644)),
+        },
+        other => return Err(in_the_way(&step.path, other)),
+    };
+    let with = block::put(&content, &step.id, text).map_err(|broken| Obstacle::Broken {
+        path: step.path.clone(),
+        broken,
+    })?;
+    let wanted = Place::file(Content(with), &look);
+    Ok((before, wanted))
+}
+
+/// The file that a block goes into: of a link, what it leads to. A rename would replace the link.
+pub fn real_file(root: &Root, path: &Path) -> PathBuf {
+    let path = below(root, path);
+    std::fs::canonicalize(&path).unwrap_or(path)
+}
+
+fn in_the_way(path: &Path, found: &Place) -> Obstacle {
+    let found = match found {
+        Place::Folder { .. } => "a folder",
+        Place::File { .. } => "a file",
+        _ => return Obstacle::Special(path.to_owned()),
+    };
+    Obstacle::WrongKind {
+        path: path.to_owned(),
+        found,
+    }
+}
+
+fn folder_places(
+    root: &Root,
+    path: &Path,
+    mode: u32,
+    owner: Option<(u32, u32)>,
+) -> Result<(Place, Place), Obstacle> {
+    let before = place::read_file(&below(root, path)).map_err(denied)?;
+    if !matches!(before, Place::Absent | Place::Folder { .. }) {
+        return Err(in_the_way(path, &before));
+    }
+    let (uid, gid) = owner.unwrap_or((effective_uid(), effective_gid()));
+    Ok((before, Place::Folder { mode, uid, gid }))
+}
+
+fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place), Obstacle> {
+    let before = place::read_mount(root, path);
+    let wanted = Place::Mount {
+        options: options.to_owned(),
+    };
+    let found = match &before {
+        Place::OtherMount { kind } => kind.clone(),
+        Place::Mount { options } if !before.is_like(&wanted) => format!("hugetlbfs ({options})"),
+        _ => return Ok((before, wanted)),
+    };
+    Err(Obstacle::OtherMount {
+        path: path.to_owned(),
+        found,
+    })
+}
+
+/// Whether the steps that change something could be made now, as far as that can be told without
+/// making them.
+pub fn probe(root: &Root, looked: &[Looked]) -> Vec<Obstacle> {
+    let changing = looked.iter().filter(|l| l.state == State::WouldChange);
+    changing.filter_map(|l| probe_one(root, l).err()).collect()
+}
+
+fn probe_one(root: &Root, looked: &Looked) -> Result<(), Obstacle> {
+    let path = match looked.step.what {
+        What::Block { .. } => real_file(root, &looked.step.path),
+        _ => below(root, &looked.step.path),
+    };
+    match (&looked.step.what, &looked.before) {
+        (What::Knob { .. } | What::Pool { .. }, _) => probe_write(&path).map_err(denied),
+        (What::Mount { .. }, _) if !may_mount(root) => {
+            Err(Obstacle::MayNotMount(looked.step.path.clone()))
+        }
+        (What::Mount { .. }, _) => Ok(()),
+        (_, Place::File { .. }) if path.exists() => {
+            probe_write(&path).map_err(denied)?;
+            probe_above(&path)
+        }
+        _ => probe_above(&path),
+    }
+}
+
+/// The nearest folder above that is there.
+fn probe_above(path: &Path) -> Result<(), Obstacle> {
+    let above = path.ancestors().skip(1).find(|at| at.exists());
+    above.map_or(Ok(()), |folder| probe_folder(folder).map_err(denied))
+}
+
+/// Whether this process has CAP_SYS_ADMIN in force. Where that cannot be read, the call will tell.
+fn may_mount(root: &Root) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21; // include/uapi/linux/capability.h
+    let status = root.read("proc/self/status");
+    let text = status.known().map(String::as_str).unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    set.is_none_or(|set| set >> CAP_SYS_ADMIN & 1 == 1)
+}

@@ -1,0 +1,224 @@
+//! Making a place what it is to be: the same for a step and for its undoing.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{Errno, FileLook, SysError, look_at};
+
+use super::look::real_file;
+use super::outcome::State;
+use super::place::{self, Place, below};
+use super::{Hands, knob, pool};
+
+/// A place, and how it is to be changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    /// The path, as the host names it.
+    pub path: &'a Path,
+    /// What stands there.
+    pub now: &'a Place,
+    /// What is to stand there.
+    pub target: &'a Place,
+    /// Whether it is a block in a file of somebody else: links are followed.
+    pub is_block: bool,
+    /// Whether clean page caches may be dropped for a pool.
+    pub drop_caches: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// What stands there now, read back.
+    pub after: Place,
+    /// `done`, `short`, `in-use` or `differs`.
+    pub state: State,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+/// Makes the change, and reads back.
+///
+/// # Errors
+/// Those of the sink and of the reading. What was there before is there still, or what was wanted
+/// is there already: no half of a file.
+pub fn make(hands: &mut Hands<'_>, change: Change<'_>) -> Result<Made, SysError> {
+    let path = real_path(hands, &change);
+    match (change.now, change.target) {
+        (_, Place::Pool { pages, .. }) => return make_pool(hands, &path, *pages, change),
+        (_, Place::Value { value }) => hands.sink.write_value(&path, value)?,
+        (Place::Folder { .. }, Place::Absent) => {
+            hands.sink.remove_folder(&path)?;
+            sync_above(hands, &path)?;
+        }
+        (_, Place::Absent) => {
+            hands.sink.remove_file(&path)?;
+            sync_above(hands, &path)?;
+        }
+        (_, Place::Folder { mode, uid, gid }) => {
+            hands.sink.make_folder(&path, *mode, Some((*uid, *gid)))?;
+            sync_above(hands, &path)?;
+        }
+        (_, Place::Mount { options }) => hands.sink.mount(&path, options)?,
+        (Place::Mount { .. }, Place::NoMount) => hands.sink.unmount(&path)?,
+        (_, Place::File { .. }) => {
+            if let Some((content, look)) = change.target.as_file() {
+                replace(hands, &path, &content.0, &look)?;
+            }
+        }
+        _ => {
+            let shown = path.display().to_string();
+            return Err(SysError::new("change", shown, Errno::INVAL));
+        }
+    }
+    let after = read_again(hands, change.path, change.target, &path)?;
+    let state = match after.is_like(change.target) {
+        true => State::Done,
+        false => State::Differs,
+    };
+    Ok(Made {
+        after,
+        state,
+        attempts: 1,
+    })
+}
+
+fn real_path(hands: &Hands<'_>, change: &Change<'_>) -> PathBuf {
+    match change.is_block {
+        true => real_file(hands.root, change.path),
+        false => below(hands.root, change.path),
+    }
+}
+
+fn make_pool(
+    hands: &mut Hands<'_>,
+    path: &Path,
+    wanted: u64,
+    change: Change<'_>,
+) -> Result<Made, SysError> {
+    let got = pool::set(hands, path, wanted, change.drop_caches)?;
+    let had_surplus = matches!(change.now, Place::Pool { surplus, .. } if *surplus > 0);
+    let state = match got.pages {
+        pages if pages < wanted => State::Short,
+        pages if pages > wanted => State::Differs,
+        _ if got.surplus > 0 && !had_surplus => State::InUse,
+        _ => State::Done,
+    };
+    Ok(Made {
+        after: Place::Pool {
+            pages: got.pages,
+            surplus: got.surplus,
+        },
+        state,
+        attempts: got.attempts,
+    })
+}
+
+/// What stands at a place of the same kind as `like`.
+///
+/// # Errors
+/// Those of reading it; ENOENT for a knob or pool that is gone.
+pub fn read_again(
+    hands: &Hands<'_>,
+    path: &Path,
+    like: &Place,
+    real: &Path,
+) -> Result<Place, SysError> {
+    let gone = || SysError::new("read", real.display().to_string(), Errno::NOENT);
+    match like {
+        Place::Value { .. } => {
+            let text = place::read_knob(real)?.ok_or_else(gone)?;
+            let value = knob::value(&text).to_owned();
+            Ok(Place::Value { value })
+        }
+        Place::Pool { .. } => place::read_pool(real)?.ok_or_else(gone),
+        Place::Mount { .. } | Place::NoMount | Place::OtherMount { .. } => {
+            Ok(place::read_mount(hands.root, path))
+        }
+        _ => place::read_file(real),
+    }
+}
+
+/// Where the new content of a file lies until it is whole. No program that reads a folder of
+/// settings takes a name that begins with a dot and ends like this.
+pub fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.hugeleaf-new"))
+}
+
+/// Replaces a file in one step, or makes it.
+fn replace(
+    hands: &mut Hands<'_>,
+    path: &Path,
+    content: &[u8],
+    look: &FileLook,
+) -> Result<(), SysError> {
+    let temporary = temporary(path);
+    remove_temporary(hands, path)?;
+    let made = hands
+        .sink
+        .create_file(&temporary, content, look)
+        .and_then(|()| hands.sink.rename(&temporary, path));
+    if let Err(error) = made {
+        // The first error is the one to tell; undo looks for the file again.
+        let _ = remove_temporary(hands, path);
+        return Err(error);
+    }
+    sync_above(hands, path)
+}
+
+/// Removes what a crash may have left of a file's new content.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn remove_temporary(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
+    let temporary = temporary(path);
+    match look_at(&temporary)? {
+        Some(_) => hands.sink.remove_file(&temporary),
+        None => Ok(()),
+    }
+}
+
+fn sync_above(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
+    match path.parent() {
+        Some(folder) => hands.sink.sync_folder(folder),
+        None => Ok(()),
+    }
+}
+
+/// Makes the folders that a step needs, outermost first.
+///
+/// # Errors
+/// Those of the sink.
+pub fn make_above(hands: &mut Hands<'_>, folders: &[PathBuf]) -> Result<(), SysError> {
+    for folder in folders {
+        let real = below(hands.root, folder);
+        match hands.sink.make_folder(&real, 0o755, None) {
+            Err(e) if e.errno == Errno::EXIST => {}
+            other => other?,
+        }
+        sync_above(hands, &real)?;
+    }
+    Ok(())
+}
+
+/// Removes folders that a step had made, innermost first. Gives those that are not empty, because
+/// somebody else has put something there.
+///
+/// # Errors
+/// Those of the sink.
+pub fn remove_above(hands: &mut Hands<'_>, folders: &[PathBuf]) -> Result<Vec<PathBuf>, SysError> {
+    let mut kept = Vec::new();
+    for folder in folders.iter().rev() {
+        let real = below(hands.root, folder);
+        if look_at(&real)?.is_none() {
+            continue;
+        }
+        match hands.sink.remove_folder(&real) {
+            Ok(()) => sync_above(hands, &real)?,
+            Err(e) if matches!(e.errno, Errno::NOTEMPTY | Errno::EXIST) => {
+                kept.push(folder.clone());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(kept)
+}

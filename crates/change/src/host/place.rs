@@ -1,0 +1,292 @@
+//! What stands at a place on the host: what a step finds, and what it leaves.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::{Errno, FileKind, FileLook, SysError, look_at};
+use serde::{Deserialize, Serialize};
+
+use super::knob;
+
+/// Bytes of a file, or of an extended attribute: as text in the journal where they are text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content(pub Vec<u8>);
+
+impl Content {
+    /// As a person reads it: bytes that are no text are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Content {
+        Content(text.as_bytes().to_vec())
+    }
+}
+
+/// How [`Content`] stands in the journal.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Written {
+    Text(String),
+    Hex(String),
+}
+
+impl Serialize for Content {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let written = match std::str::from_utf8(&self.0) {
+            Ok(text) => Written::Text(text.to_owned()),
+            Err(_) => Written::Hex(self.0.iter().map(|b| format!("{b:02x}")).collect()),
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Content, D::Error> {
+        use serde::de::Error;
+        match Written::deserialize(deserializer)? {
+            Written::Text(text) => Ok(Content(text.into_bytes())),
+            Written::Hex(text) => unhex(&text)
+                .map(Content)
+                .ok_or_else(|| D::Error::custom("expected pairs of hexadecimal digits")),
+        }
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let whole = text.len().is_multiple_of(2) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    whole.then(|| text.as_bytes().chunks(2).map(pair).collect::<Option<_>>())?
+}
+
+/// What stands at a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Place {
+    /// Nothing.
+    Absent,
+    /// A regular file.
+    File {
+        /// What it holds.
+        content: Content,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Extended attributes.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attributes: Vec<(String, Content)>,
+    },
+    /// A folder.
+    Folder {
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// A link, device, socket or pipe: never touched.
+    Other,
+    /// A knob, with its value; of one that shows its choices the one that is chosen.
+    Value {
+        /// The value without a newline.
+        value: String,
+    },
+    /// A pool.
+    Pool {
+        /// Pages that stay in it.
+        pages: u64,
+        /// Pages beyond those (surplus): they go when the programs that use them let go.
+        surplus: u64,
+    },
+    /// A mounted hugetlbfs.
+    Mount {
+        /// Options, as the kernel shows them.
+        options: String,
+    },
+    /// Nothing is mounted here.
+    NoMount,
+    /// Another file system is mounted here: never touched.
+    OtherMount {
+        /// Its type.
+        kind: String,
+    },
+}
+
+impl Place {
+    /// A file.
+    pub fn file(content: Content, look: &FileLook) -> Place {
+        let attributes = look.attributes.iter();
+        Place::File {
+            content,
+            mode: look.mode,
+            uid: look.uid,
+            gid: look.gid,
+            attributes: attributes
+                .map(|(name, value)| (name.clone(), Content(value.clone())))
+                .collect(),
+        }
+    }
+
+    /// What it holds and how it looks, where it is a file.
+    pub fn as_file(&self) -> Option<(&Content, FileLook)> {
+        let Place::File {
+            content,
+            mode,
+            uid,
+            gid,
+            attributes,
+        } = self
+        else {
+            return None;
+        };
+        let look = FileLook {
+            mode: *mode,
+            uid: *uid,
+            gid: *gid,
+            attributes: attributes
+                .iter()
+                .map(|(name, value)| (name.clone(), value.0.clone()))
+                .collect(),
+        };
+        Some((content, look))
+    }
+
+    /// Whether it is the same as far as a step is concerned: of files the content, of folders that
+    /// they are there.
+    pub fn is_like(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::File { content: a, .. }, Place::File { content: b, .. }) => a == b,
+            (Place::Folder { .. }, Place::Folder { .. }) => true,
+            (Place::Pool { pages: a, .. }, Place::Pool { pages: b, .. }) => a == b,
+            (Place::Value { value: a }, Place::Value { value: b }) => knob::same(a, b),
+            (Place::Mount { options: a }, Place::Mount { options: b }) => {
+                knob::mount_has(a, b) || knob::mount_has(b, a)
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// Where a path of the host lies below its root.
+pub fn below(root: &Root, path: &Path) -> PathBuf {
+    root.path(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Why a place could not be read.
+fn unreadable(path: &Path, e: &std::io::Error) -> SysError {
+    let errno = Errno::from_io_error(e).unwrap_or(Errno::IO);
+    SysError::new("read", path.display().to_string(), errno)
+}
+
+/// What stands at a path as a file or folder.
+///
+/// # Errors
+/// Those of lstat(2) and read(2).
+pub fn read_file(path: &Path) -> Result<Place, SysError> {
+    Ok(match look_at(path)? {
+        None => Place::Absent,
+        Some((FileKind::File, look)) => {
+            let bytes = std::fs::read(path).map_err(|e| unreadable(path, &e))?;
+            Place::file(Content(bytes), &look)
+        }
+        Some((FileKind::Folder, look)) => Place::Folder {
+            mode: look.mode,
+            uid: look.uid,
+            gid: look.gid,
+        },
+        Some(_) => Place::Other,
+    })
+}
+
+/// The text of a knob as it stands; `None` where it does not exist.
+///
+/// # Errors
+/// Those of open(2) and read(2).
+pub fn read_knob(path: &Path) -> Result<Option<String>, SysError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unreadable(path, &e)),
+    }
+}
+
+/// The pool whose `nr_hugepages` this is; `None` where there is none.
+///
+/// # Errors
+/// Those of open(2) and read(2); EINVAL where it holds no number.
+pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
+    let number = |path: &Path| -> Result<Option<u64>, SysError> {
+        let Some(text) = read_knob(path)? else {
+            return Ok(None);
+        };
+        let bad = |_| SysError::new("read", path.display().to_string(), Errno::INVAL);
+        text.trim().parse().map(Some).map_err(bad)
+    };
+    let Some(all) = number(path)? else {
+        return Ok(None);
+    };
+    // The kernel counts surplus pages into nr_hugepages when it is read, and not when it is set.
+    let surplus = number(&path.with_file_name("surplus_hugepages"))?.unwrap_or(0);
+    let surplus = surplus.min(all);
+    Ok(Some(Place::Pool {
+        pages: all - surplus,
+        surplus,
+    }))
+}
+
+/// What is mounted at a path, topmost.
+pub fn read_mount(root: &Root, path: &Path) -> Place {
+    let table = root.read("proc/self/mountinfo");
+    let real = below(root, path);
+    let real = std::fs::canonicalize(&real).unwrap_or(real);
+    let text = table.known().map(String::as_str).unwrap_or_default();
+    let topmost = text.lines().filter_map(knob::parse_mount).rfind(|mount| {
+        let at = Path::new(&mount.at);
+        // Of a captured host the paths are those it had itself.
+        at == if root.is_live() { path } else { &real } || at == real
+    });
+    match topmost {
+        None => Place::NoMount,
+        Some(mount) if mount.kind == "hugetlbfs" => Place::Mount {
+            options: mount.options,
+        },
+        Some(mount) => Place::OtherMount { kind: mount.kind },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_survive_the_journal() {
+        for bytes in [&b"plain\n"[..], b"", b"\xff\x00x"] {
+            let content = Content(bytes.to_vec());
+            let line = serde_json::to_string(&content).unwrap();
+            assert_eq!(serde_json::from_str::<Content>(&line).unwrap(), content);
+        }
+        for bad in [r#"{"hex":"f"}"#, r#"{"hex":"+f"}"#, r#"{"hex":"é"}"#] {
+            assert!(serde_json::from_str::<Content>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn surplus_pages_are_no_part_of_what_was_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nr_hugepages");
+        assert_eq!(read_pool(&file).unwrap(), None);
+        std::fs::write(&file, "12\n").unwrap();
+        let pool = |pages, surplus| Some(Place::Pool { pages, surplus });
+        assert_eq!(read_pool(&file).unwrap(), pool(12, 0));
+        std::fs::write(dir.path().join("surplus_hugepages"), "5\n").unwrap();
+        assert_eq!(read_pool(&file).unwrap(), pool(7, 5));
+        std::fs::write(&file, "many\n").unwrap();
+        assert_eq!(read_pool(&file).unwrap_err().errno, Errno::INVAL);
+    }
+}

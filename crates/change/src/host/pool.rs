@@ -1,0 +1,90 @@
+//! Setting the size of a pool: a bounded number of tries, with compaction between them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::{Errno, SysError};
+
+use super::Hands;
+use super::place::{Place, read_pool};
+
+/// How often a pool is asked for at most. Each try reclaims and compacts by itself; what later
+/// ones gain comes from the compaction of the whole node between them.
+pub const POOL_ATTEMPTS: u32 = 8;
+
+/// How many tries in a row may bring nothing before it is given up.
+const IN_VAIN: u32 = 2;
+
+/// What setting a pool came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolResult {
+    /// Pages that stay.
+    pub pages: u64,
+    /// Pages beyond, that programs still use.
+    pub surplus: u64,
+    /// How often it was asked for.
+    pub attempts: u32,
+}
+
+/// Sets the pool whose `nr_hugepages` this is. `caches`: drop clean page caches between tries.
+pub fn set(
+    hands: &mut Hands<'_>,
+    file: &Path,
+    wanted: u64,
+    caches: bool,
+) -> Result<PoolResult, SysError> {
+    let (mut result, mut vain) = (now(file)?, 0);
+    let begun_with = result.pages;
+    while result.attempts < POOL_ATTEMPTS {
+        let before = result.pages;
+        hands.sink.write_value(file, &wanted.to_string())?;
+        let attempts = result.attempts + 1;
+        result = PoolResult {
+            attempts,
+            ..now(file)?
+        };
+        vain = if result.pages > before { 0 } else { vain + 1 };
+        let is_stopped = hands.stop.load(std::sync::atomic::Ordering::Relaxed);
+        // A pool that shrinks does so at once.
+        if result.pages >= wanted || wanted < begun_with || vain > IN_VAIN || is_stopped {
+            break;
+        }
+        make_room(hands, file, caches);
+        hands.sink.pause(Duration::from_millis(100) * attempts);
+    }
+    Ok(result)
+}
+
+fn now(file: &Path) -> Result<PoolResult, SysError> {
+    match read_pool(file)? {
+        Some(Place::Pool { pages, surplus }) => Ok(PoolResult {
+            pages,
+            surplus,
+            attempts: 0,
+        }),
+        _ => Err(SysError::new(
+            "read",
+            file.display().to_string(),
+            Errno::NOENT,
+        )),
+    }
+}
+
+/// Compacts, so that the next try finds contiguous memory. That it could not is no failure: the
+/// next try says what there is.
+fn make_room(hands: &mut Hands<'_>, file: &Path, caches: bool) {
+    if caches {
+        // 3: pages of files, and the names and inodes that hold memory in between.
+        let knob = hands.root.path("proc/sys/vm/drop_caches");
+        let _ = hands.sink.write_value(&knob, "3");
+    }
+    let _ = hands.sink.write_value(&compactor(hands.root, file), "1");
+}
+
+/// The knob that compacts the node of this pool, or the whole host where there are no nodes.
+fn compactor(root: &Root, file: &Path) -> PathBuf {
+    let node = file.ancestors().nth(3).map(|node| node.join("compact"));
+    node.filter(|knob| knob.exists())
+        .unwrap_or_else(|| root.path("proc/sys/vm/compact_memory"))
+}

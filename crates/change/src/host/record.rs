@@ -1,0 +1,370 @@
+//! Records of the journal, and their lines. Pure.
+//!
+//! A line is a checksum, a number that counts up, and the record as JSON. So a line that was cut
+//! off, one that was damaged and one that is missing can be told, and the others still be used:
+//! each record says by itself what it needs.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use hugeleaf_verdict::plan::Needs;
+use serde::{Deserialize, Serialize};
+
+use super::outcome::State;
+use super::place::Place;
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// The first: what is about to be applied.
+    Apply(Header),
+    /// A step is about to be made.
+    Begin(Begin),
+    /// A step was made.
+    Done {
+        /// Its id.
+        step: String,
+        /// What stands there now, read back.
+        after: Place,
+        /// How it stands.
+        state: State,
+        /// What the value beside it became.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beside: Option<String>,
+    },
+    /// A step could not be made.
+    Failed {
+        /// Its id.
+        step: String,
+        /// Why.
+        error: String,
+    },
+    /// The apply is over.
+    End {
+        /// When.
+        time: String,
+        /// Whether all steps were reached.
+        complete: bool,
+    },
+    /// An undo begins.
+    Undo {
+        /// When.
+        time: String,
+    },
+    /// A step is about to be undone.
+    Undoing {
+        /// Its id.
+        step: String,
+    },
+    /// A step was undone, or left alone.
+    Undone {
+        /// Its id.
+        step: String,
+        /// How it stands.
+        state: State,
+    },
+    /// The undo is over.
+    UndoEnd {
+        /// When.
+        time: String,
+        /// Whether all was seen to.
+        complete: bool,
+    },
+}
+
+/// What is about to be applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of the journal.
+    pub schema: u32,
+    /// The number of the apply.
+    pub id: u32,
+    /// When.
+    pub time: String,
+    /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// The program and its version.
+    pub program: String,
+    /// The plan's file.
+    pub plan_file: String,
+    /// Why more memory was reserved than is good for the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forced: Option<String>,
+    /// The apply that this one goes on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<u32>,
+    /// All steps, in order.
+    pub steps: Vec<Listed>,
+}
+
+/// A step as the header lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
+    /// What it does, in a word.
+    pub what: String,
+    /// Where.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+    /// The command that shows it.
+    pub verify: String,
+    /// What it needs to have its effect.
+    #[serde(with = "NeedsInJournal")]
+    pub needs: Needs,
+    /// `already` and `not-applicable` ones are never begun.
+    pub state: State,
+}
+
+/// [`Needs`] as it stands in the journal.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Needs", rename_all = "snake_case")]
+enum NeedsInJournal {
+    Nothing,
+    Restart(Vec<String>),
+    Reboot { first: String },
+    Login,
+}
+
+/// A step that is about to be made; enough to undo it by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// Its id.
+    pub step: String,
+    /// What it does, in a word.
+    pub what: String,
+    /// Where.
+    pub path: PathBuf,
+    /// What stands there.
+    pub before: Place,
+    /// What is to stand there.
+    pub wanted: Place,
+    /// Folders that are made on the way, outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub makes: Vec<PathBuf>,
+    /// The text of the block that is put in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
+    /// A value that the kernel changes along with this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
+}
+
+/// What of a journal is not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The last line was cut off: a crash while it was written.
+    CutOff {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// A line is not what was written.
+    Damaged {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// Lines before this one are gone.
+    Missing {
+        /// Counted from 1.
+        line: usize,
+    },
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::CutOff { line } => write!(f, "line {line} was cut off; it was left out"),
+            Damage::Damaged { line } => write!(f, "line {line} is damaged; it was left out"),
+            Damage::Missing { line } => write!(f, "lines are missing before line {line}"),
+        }
+    }
+}
+
+/// A record as a line; `number` counts the records of a journal from 1.
+pub fn line(number: u64, record: &Record) -> String {
+    // It cannot fail: all keys are texts and all values plain.
+    let json = serde_json::to_string(record).unwrap_or_default();
+    let body = format!("{number} {json}");
+    format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+}
+
+/// The records of a journal that are whole, the number of the last one, and what is not whole.
+pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
+    let (mut records, mut damage) = (Vec::new(), Vec::new());
+    // Numbers that were seen or may lie in damaged lines.
+    let (mut last, mut unknown) = (0, 0);
+    for (at, raw) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
+        let line = at + 1;
+        // An empty line ends one that was cut off, when the journal is written on.
+        if raw == b"\n" {
+            continue;
+        }
+        match parse_line(raw) {
+            Some((number, record)) => {
+                if number > last + 1 + unknown {
+                    damage.push(Damage::Missing { line });
+                }
+                (last, unknown) = (number, 0);
+                records.push(record);
+            }
+            None if raw.ends_with(b"\n") => {
+                unknown += 1;
+                damage.push(Damage::Damaged { line });
+            }
+            None => damage.push(Damage::CutOff { line }),
+        }
+    }
+    (records, last, damage)
+}
+
+fn parse_line(raw: &[u8]) -> Option<(u64, Record)> {
+    let text = std::str::from_utf8(raw.strip_suffix(b"\n")?).ok()?;
+    let (sum, body) = text.split_at_checked(8)?;
+    let body = body.strip_prefix(' ')?;
+    if !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(body.as_bytes()) {
+        return None;
+    }
+    let (number, json) = body.split_once(' ')?;
+    Some((number.parse().ok()?, serde_json::from_str(json).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn records() -> Vec<Record> {
+        let header = Header {
+            schema: 1,
+            id: 3,
+            time: "2026-01-02T03:04:05Z".to_owned(),
+            boot: Some("b".to_owned()),
+            program: "hugeleaf 0".to_owned(),
+            plan_file: "plan.toml".to_owned(),
+            forced: None,
+            continues: Some(2),
+            steps: vec![Listed {
+                id: "pool".to_owned(),
+                what: "pool".to_owned(),
+                path: "/p".into(),
+                why: "w\nw".to_owned(),
+                verify: "v".to_owned(),
+                needs: Needs::Reboot {
+                    first: "update-grub".to_owned(),
+                },
+                state: State::WouldChange,
+            }],
+        };
+        let begin = Begin {
+            step: "pool".to_owned(),
+            what: "pool".to_owned(),
+            path: "/p".into(),
+            before: Place::Absent,
+            wanted: Place::Pool {
+                pages: 4,
+                surplus: 0,
+            },
+            makes: vec!["/m".into()],
+            block: None,
+            beside: None,
+        };
+        vec![
+            Record::Apply(header),
+            Record::Begin(begin),
+            Record::Done {
+                step: "pool".to_owned(),
+                after: Place::Value {
+                    value: "é".to_owned(),
+                },
+                state: State::Short,
+                beside: Some("1".to_owned()),
+            },
+            Record::End {
+                time: String::new(),
+                complete: true,
+            },
+        ]
+    }
+
+    fn text() -> String {
+        let lines = records();
+        let numbered = (1..).zip(&lines);
+        numbered.map(|(n, record)| line(n, record)).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(parse_records(text().as_bytes()), (records(), 4, Vec::new()));
+    }
+
+    #[test]
+    fn cut_off_anywhere_the_whole_lines_stay() {
+        let text = text();
+        for end in 0..text.len() {
+            let (read, _, damage) = parse_records(&text.as_bytes()[..end]);
+            let whole = text.as_bytes()[..end]
+                .iter()
+                .filter(|b| **b == b'\n')
+                .count();
+            assert_eq!(read, records()[..whole], "{end}");
+            let clean = end == 0 || text.as_bytes()[end - 1] == b'\n';
+            assert_eq!(damage.is_empty(), clean, "{end}: {damage:?}");
+        }
+    }
+
+    #[test]
+    fn any_bit_that_flips_costs_one_line_and_is_told() {
+        let text = text();
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            let (read, _, damage) = parse_records(&bytes);
+            assert!(!damage.is_empty(), "{at}");
+            let known = read.iter().all(|record| records().contains(record));
+            // A line break that flips joins two lines.
+            assert!(known && read.len() >= 2, "{at}: {damage:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_gone_is_told() {
+        let text = text();
+        let without: String = text
+            .lines()
+            .enumerate()
+            .filter(|(i, _)| *i != 1)
+            .map(|(_, l)| format!("{l}\n"))
+            .collect();
+        let (read, last, damage) = parse_records(without.as_bytes());
+        assert_eq!((read.len(), last), (3, 4));
+        assert_eq!(damage, [Damage::Missing { line: 2 }]);
+    }
+
+    #[test]
+    fn written_on_after_a_cut_the_rest_is_read() {
+        let lines = records();
+        let cut = line(2, &lines[1]);
+        let text = format!(
+            "{}{}\n{}",
+            line(1, &lines[0]),
+            &cut[..20],
+            line(2, &lines[3])
+        );
+        let (read, last, damage) = parse_records(text.as_bytes());
+        assert_eq!((read.len(), last), (2, 2));
+        assert_eq!(damage, [Damage::Damaged { line: 2 }]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_records(&bytes);
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! Taking an apply back, by what its journal says alone.
+//!
+//! Each step is held against what stands there now. As it was before: nothing is done. As the apply
+//! left it: it is put back. Anything else was done by somebody else meanwhile, and is left alone
+//! unless the person insists. So undoing again, after a crash too, does no harm.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use hugeleaf_host::Fact;
+use hugeleaf_sys::{Errno, SysError};
+
+use super::apply::{BESIDE, beside, boot};
+use super::block;
+use super::error::HostError;
+use super::journal::{Applied, AppliedStep, Writer, applied};
+use super::look::{has_systemd, real_file};
+use super::make::{Change, make, read_again, remove_above, remove_temporary};
+use super::outcome::{State, StepOutcome, UndoOutcome};
+use super::place::{Content, Place, below};
+use super::record::Record;
+use super::{Hands, lock};
+
+/// Which applies are undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// The newest that is in force, with those that it goes on with.
+    Newest,
+    /// This one, with those that it goes on with.
+    Id(u32),
+    /// All that are in force, newest first.
+    All,
+}
+
+/// How.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UndoOptions {
+    /// Put back what somebody else has changed meanwhile, too.
+    pub even_if_changed: bool,
+    /// Say what would be done, and do nothing.
+    pub dry_run: bool,
+}
+
+/// Places as steps that were undone before would leave them, for a dry run.
+pub type Left = BTreeMap<String, Place>;
+
+/// Undoes applies, newest first. Empty where there was none to undo.
+///
+/// # Errors
+/// [`HostError`]: a precondition is missing, and nothing was changed. What cannot be put back later
+/// is no error here: the outcome says so, step by step.
+pub fn undo(
+    hands: &mut Hands<'_>,
+    which: Which,
+    options: &UndoOptions,
+) -> Result<Vec<UndoOutcome>, HostError> {
+    // Where nothing was ever applied, not even the lock is made.
+    let is_new = hands.root.list(super::JOURNAL).is_absent();
+    let _lock = match options.dry_run || is_new {
+        true => None,
+        false => Some(lock::lock(hands.root)?),
+    };
+    let all = match applied(hands.root) {
+        Fact::Known(all) => all,
+        Fact::Absent => Vec::new(),
+        Fact::Unreadable(error) => return Err(HostError::Journal(error)),
+    };
+    let chosen = choose(&all, which)?;
+    let (mut outcomes, mut left) = (Vec::new(), Left::new());
+    for one in chosen {
+        let outcome = undo_one(hands, one, options, &mut left);
+        // What lies below one that could not be undone must wait: it may be built upon.
+        let goes_on = outcome.finished;
+        outcomes.push(outcome);
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+/// The applies to undo, newest first; `all` are newest first too.
+fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
+    let first = match which {
+        Which::All => return Ok(all.iter().filter(|one| !one.undone).collect()),
+        Which::Newest => all.iter().find(|one| !one.undone),
+        Which::Id(id) => {
+            let one = all.iter().find(|one| one.id == id);
+            Some(one.ok_or(HostError::NoSuch(id))?)
+        }
+    };
+    let mut chosen: Vec<&Applied> = first.into_iter().collect();
+    while let Some(next) = chosen.last().and_then(|one| one.continues) {
+        match all.iter().find(|one| one.id == next && !one.undone) {
+            // A damaged journal must not lead round in circles.
+            Some(one) if chosen.iter().all(|c| c.id > one.id) => chosen.push(one),
+            _ => break,
+        }
+    }
+    if let Which::Id(id) = which {
+        let later = all.iter().filter(|one| !one.undone && one.id > id);
+        for later in later {
+            if let Some(path) = shared(&chosen, later) {
+                return Err(HostError::BuiltUpon {
+                    id,
+                    by: later.id,
+                    path: path.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+/// A place that a later apply has changed as well.
+fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<&'a Path> {
+    let changed = |step: &&AppliedStep| step.before.is_some();
+    let ours = |path: &Path| {
+        let steps = chosen.iter().flat_map(|one| &one.steps);
+        steps.filter(changed).any(|step| step.path == path)
+    };
+    let theirs = later.steps.iter().filter(changed);
+    theirs.map(|step| &*step.path).find(|path| ours(path))
+}
+
+/// Undoes one apply.
+pub fn undo_one(
+    hands: &mut Hands<'_>,
+    one: &Applied,
+    options: &UndoOptions,
+    left: &mut Left,
+) -> UndoOutcome {
+    let rules = Rules {
+        even: options.even_if_changed,
+        rebooted: one.boot.is_some() && one.boot != boot(hands),
+    };
+    let mut run = Run {
+        writer: (!options.dry_run).then(|| Writer::reopen(hands.root, one.id)),
+        outcome: UndoOutcome {
+            id: one.id,
+            time: one.time.clone(),
+            steps: Vec::new(),
+            damage: one.damage.clone(),
+            finished: false,
+            unjournaled: false,
+            systemd: has_systemd(hands.root),
+        },
+        hands,
+        rules,
+        left,
+        journaled: true,
+        all_reached: true,
+        blocked: Vec::new(),
+    };
+    let time = run.hands.sink.now();
+    run.add(&Record::Undo { time });
+    for step in one.steps.iter().rev().filter(|step| is_to_undo(one, step)) {
+        run.step(step);
+    }
+    run.end()
+}
+
+/// Whether an undo has to see to a step.
+fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
+    let is_back = matches!(step.state, State::Restored | State::AsBefore);
+    // Its folders may have had to stay for a later step's file, when an undo came to no end.
+    let has_folders = !one.undone && !step.makes.is_empty();
+    step.before.is_some() && (!is_back || has_folders)
+}
+
+/// An undo at work.
+struct Run<'a, 'h, 's> {
+    hands: &'a mut Hands<'h>,
+    /// `None` in a dry run.
+    writer: Option<Writer>,
+    outcome: UndoOutcome,
+    rules: Rules,
+    left: &'a mut Left,
+    /// Whether all records so far could be written.
+    journaled: bool,
+    /// Whether all steps so far were seen to.
+    all_reached: bool,
+    /// Places of steps that could not be undone.
+    blocked: Vec<&'s Path>,
+}
+
+impl<'s> Run<'_, '_, 's> {
+    fn add(&mut self, record: &Record) {
+        if let Some(writer) = &mut self.writer {
+            self.journaled = self.journaled && writer.add(self.hands.sink, record).is_ok();
+        }
+    }
+
+    fn step(&mut self, step: &'s AppliedStep) {
+        let mut result = outcome_of(step);
+        // What lies below a step that could not be undone must wait for it: the block that was put
+        // into the file before, the folder that a mount is on.
+        let waits = self.blocked.contains(&&*step.path);
+        if !self.journaled || waits || self.hands.stop.load(Ordering::Relaxed) {
+            self.all_reached = false;
+            self.outcome.steps.push(result);
+            return;
+        }
+        (self.hands.progress)(&step.id);
+        if self.writer.is_none() {
+            preview(self.hands, step, self.rules, &mut result, self.left);
+        } else {
+            let id = step.id.clone();
+            self.add(&Record::Undoing { step: id.clone() });
+            if self.journaled {
+                back(self.hands, step, self.rules, &mut result);
+                let state = result.state;
+                self.add(&Record::Undone { step: id, state });
+            }
+        }
+        if is_open(&result) {
+            self.blocked.push(&step.path);
+        }
+        self.outcome.steps.push(result);
+    }
+
+    fn end(mut self) -> UndoOutcome {
+        let seen_to = self.all_reached && !self.outcome.steps.iter().any(is_open);
+        if self.journaled {
+            let time = self.hands.sink.now();
+            let complete = seen_to;
+            self.add(&Record::UndoEnd { time, complete });
+        }
+        self.outcome.unjournaled = !self.journaled;
+        self.outcome.finished = seen_to && self.journaled;
+        self.outcome
+    }
+}
+
+/// Whether there is something left to do about a step.
+const fn is_open(step: &StepOutcome) -> bool {
+    matches!(step.state, State::Failed | State::Busy)
+}
+
+fn outcome_of(step: &AppliedStep) -> StepOutcome {
+    StepOutcome {
+        id: step.id.clone(),
+        what: step.what.clone(),
+        path: step.path.clone(),
+        why: step.why.clone(),
+        verify: step.verify.clone(),
+        needs: step.needs.clone(),
+        before: None,
+        wanted: step.before.clone(),
+        after: None,
+        state: State::NotReached,
+        note: None,
+        shortage: None,
+    }
+}
+
+/// What is to be done about a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Back {
+    /// Nothing: it is as before.
+    Nothing,
+    /// It is made this again.
+    To(Place),
+    /// It is left alone, but for our block, which is taken out.
+    Cut(Place),
+    /// It is left alone.
+    LeaveAlone,
+}
+
+/// What bears on the decision besides the places.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    /// The person insists.
+    even: bool,
+    /// Another boot than the one it was applied in: what is in force now came from the files.
+    rebooted: bool,
+}
+
+/// What is to be done about a step that finds `now`. Pure.
+fn decide(now: &Place, step: &AppliedStep, rules: Rules) -> Back {
+    let (Some(before), Some(wanted)) = (&step.before, &step.wanted) else {
+        return Back::Nothing;
+    };
+    if now.is_like(before) {
+        return Back::Nothing;
+    }
+    if matches!(now, Place::Other | Place::OtherMount { .. }) {
+        return Back::LeaveAlone;
+    }
+    let is_left = match &step.after {
+        Some(after) => now.is_like(after) || (rules.rebooted && now.is_like(wanted)),
+        None => now.is_like(wanted),
+    };
+    // A pool may stand anywhere on its way when the kill came; and a boot may have found fewer.
+    let on_the_way = (step.after.is_none() || rules.rebooted) && is_between(before, now, wanted);
+    if is_left || on_the_way || rules.even {
+        return Back::To(before.clone());
+    }
+    if let (Some(text), Some((content, look))) = (&step.block, now.as_file()) {
+        let written = block::whole(&step.id, text);
+        if let Some(rest) = block::cut(&content.0, &step.id, &written) {
+            return Back::Cut(Place::file(Content(rest), &look));
+        }
+    }
+    Back::LeaveAlone
+}
+
+fn is_between(before: &Place, now: &Place, wanted: &Place) -> bool {
+    match (before, now, wanted) {
+        (
+            Place::Pool { pages: a, .. },
+            Place::Pool { pages: x, .. },
+            Place::Pool { pages: b, .. },
+        ) => (a.min(b)..=a.max(b)).contains(&x),
+        _ => false,
+    }
+}
+
+/// Whether a step is a block in a file of somebody else.
+fn is_block(step: &AppliedStep) -> bool {
+    step.what == "block"
+}
+
+fn read_now(hands: &Hands<'_>, step: &AppliedStep) -> Result<Place, SysError> {
+    let real = match is_block(step) {
+        true => real_file(hands.root, &step.path),
+        false => below(hands.root, &step.path),
+    };
+    let like = step.before.as_ref().unwrap_or(&Place::Absent);
+    read_again(hands, &step.path, like, &real)
+}
+
+/// Whether a knob or pool is not there any more: its cgroup has ended, or another kernel runs.
+fn is_gone(step: &AppliedStep, error: &SysError) -> bool {
+    let is_knob = matches!(step.before, Some(Place::Value { .. } | Place::Pool { .. }));
+    is_knob && error.errno == Errno::NOENT
+}
+
+fn say_gone(result: &mut StepOutcome) {
+    result.state = State::AsBefore;
+    result.note = Some("it is not there any more, so nothing is put back".to_owned());
+}
+
+/// What undoing a step would do.
+fn preview(
+    hands: &Hands<'_>,
+    step: &AppliedStep,
+    rules: Rules,
+    result: &mut StepOutcome,
+    left: &mut Left,
+) {
+    let group = match step.what.as_str() {
+        "block" | "folder" => "file",
+        other => other,
+    };
+    let key = format!("{group}:{}", step.path.display());
+    let now = match left.get(&key) {
+        Some(place) => place.clone(),
+        None => match read_now(hands, step) {
+            Ok(place) => place,
+            Err(error) if is_gone(step, &error) => return say_gone(result),
+            Err(error) => {
+                (result.state, result.note) = (State::Failed, Some(error.to_string()));
+                return;
+            }
+        },
+    };
+    result.before = Some(now.clone());
+    match decide(&now, step, rules) {
+        Back::Nothing => result.state = State::AsBefore,
+        Back::To(place) => {
+            result.state = State::WouldChange;
+            left.insert(key, place);
+        }
+        Back::Cut(place) => {
+            result.state = State::WouldChange;
+            result.note = Some(ONLY_THE_BLOCK.to_owned());
+            result.wanted = Some(place.clone());
+            left.insert(key, place);
+        }
+        Back::LeaveAlone => leave_alone(step, result),
+    }
+}
+
+const ONLY_THE_BLOCK: &str =
+    "somebody else changed the file meanwhile; only hugeleaf's block is taken out";
+
+fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
+    result.state = State::ChangedSince;
+    let text = match step.after {
+        Some(_) => "somebody else changed it meanwhile; it is left alone",
+        None => "it is neither as before nor as wanted; it is left alone",
+    };
+    result.note = Some(text.to_owned());
+}
+
+/// Undoes a step.
+fn back(hands: &mut Hands<'_>, step: &AppliedStep, rules: Rules, result: &mut StepOutcome) {
+    if let Err(error) = try_back(hands, step, rules, result) {
+        let is_busy = error.errno == Errno::BUSY && step.what == "mount";
+        let is_full =
+            step.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
+        (result.state, result.note) = match (is_busy, is_full) {
+            (true, _) => (
+                State::Busy,
+                Some("something has it open; it stays mounted".to_owned()),
+            ),
+            (_, true) => (
+                State::ChangedSince,
+                Some("somebody else put something there; it is left alone".to_owned()),
+            ),
+            _ => (State::Failed, Some(error.to_string())),
+        };
+    }
+}
+
+fn try_back(
+    hands: &mut Hands<'_>,
+    step: &AppliedStep,
+    rules: Rules,
+    result: &mut StepOutcome,
+) -> Result<(), SysError> {
+    let now = match read_now(hands, step) {
+        Err(error) if is_gone(step, &error) => {
+            say_gone(result);
+            return Ok(());
+        }
+        other => other?,
+    };
+    result.before = Some(now.clone());
+    if matches!(step.what.as_str(), "file" | "block") {
+        let real = match is_block(step) {
+            true => real_file(hands.root, &step.path),
+            false => below(hands.root, &step.path),
+        };
+        remove_temporary(hands, &real)?;
+    }
+    let decision = decide(&now, step, rules);
+    match &decision {
+        Back::Nothing => result.state = State::AsBefore,
+        Back::LeaveAlone => {
+            leave_alone(step, result);
+            return Ok(());
+        }
+        Back::To(target) | Back::Cut(target) => put_back(hands, step, &now, target, result)?,
+    }
+    if matches!(decision, Back::Cut(_)) {
+        result.note = Some(ONLY_THE_BLOCK.to_owned());
+        return Ok(());
+    }
+    let kept = match step.before {
+        Some(Place::Absent) => remove_above(hands, &step.makes)?,
+        _ => Vec::new(),
+    };
+    if let Some(folder) = kept.first() {
+        result.note = Some(format!(
+            "{} stays: somebody else put something there",
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+fn put_back(
+    hands: &mut Hands<'_>,
+    step: &AppliedStep,
+    now: &Place,
+    target: &Place,
+    result: &mut StepOutcome,
+) -> Result<(), SysError> {
+    let beside_before = beside(hands, &step.path);
+    let made = make(
+        hands,
+        Change {
+            path: &step.path,
+            now,
+            target,
+            is_block: is_block(step),
+            drop_caches: false,
+        },
+    )?;
+    put_beside(hands, step, beside_before)?;
+    result.state = match made.state {
+        State::Done => State::Restored,
+        other => other,
+    };
+    if let (State::InUse, Place::Pool { surplus, .. }) = (made.state, &made.after) {
+        result.note = Some(format!(
+            "{surplus} pages are still in use; each goes when the program that uses it lets go"
+        ));
+    }
+    if let (State::Short, Place::Pool { pages, .. }) = (made.state, &made.after) {
+        result.note = Some(format!("only {pages} pages were to be had again"));
+    }
+    result.after = Some(made.after);
+    Ok(())
+}
+
+/// Puts back what the kernel changed along with a knob, where it did not do so by itself and
+/// nobody else has set it meanwhile.
+fn put_beside(
+    hands: &mut Hands<'_>,
+    step: &AppliedStep,
+    found: Option<String>,
+) -> Result<(), SysError> {
+    let (Some(before), Some(after)) = &step.beside else {
+        return Ok(());
+    };
+    let now = beside(hands, &step.path);
+    if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
+        let path = hands.root.path(BESIDE);
+        hands.sink.write_value(&path, before)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "undo_tests.rs"]
+mod tests;

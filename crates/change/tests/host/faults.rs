@@ -1,0 +1,386 @@
+//! Every call failing in turn: it stops there, says so, and undo works.
+
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::host::{
+    ApplyOptions, Hands, HostError, RealHost, Request, State, StopReason, UndoOptions, Which, apply,
+};
+use hugeleaf_host::Root;
+use hugeleaf_sys::{Errno, lock_host};
+
+use crate::faulty::{Fate, FaultyHost};
+use crate::tree::{Tree, assert_same, file, knob, pool, steps};
+use crate::{apply_to, options, state, undo_in};
+
+/// How many calls an apply of all steps makes, and how many its undo.
+pub fn calls() -> (usize, usize) {
+    let tree = Tree::new();
+    let mut sink = FaultyHost::counting();
+    apply_to(tree.path(), &mut sink, &steps(), &options()).unwrap();
+    let applying = sink.calls.len();
+    let mut sink = FaultyHost::counting();
+    undo_in(
+        tree.path(),
+        &mut sink,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    (applying, sink.calls.len())
+}
+
+#[test]
+fn an_apply_that_fails_at_any_call_says_so_and_is_undone() {
+    let (applying, _) = calls();
+    for errno in [
+        Errno::ROFS,
+        Errno::NOSPC,
+        Errno::ACCESS,
+        Errno::BUSY,
+        Errno::INVAL,
+    ] {
+        for at in 1..=applying {
+            fails_at(at, Fate::Fail(errno));
+        }
+    }
+    for at in 1..=applying {
+        fails_at(at, Fate::HalfThenFail(Errno::NOSPC));
+    }
+}
+
+fn fails_at(at: usize, fate: Fate) {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let mut sink = FaultyHost::at(at, fate);
+    let result = apply_to(tree.path(), &mut sink, &steps(), &options());
+    let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
+    match result {
+        // Nothing but the journal was touched.
+        Err(HostError::State(_)) => assert_same(&before, &tree.snapshot(), &when),
+        Err(other) => panic!("{when}: {other}"),
+        Ok(outcome) => {
+            let Some(StopReason::Failed { step, error, .. }) = &outcome.stopped else {
+                panic!("{when}: not told: {outcome:#?}");
+            };
+            assert!(!error.is_empty(), "{when}");
+            // What comes after the failed step was not begun.
+            let place = outcome.steps.iter().position(|s| s.id == *step);
+            let after = outcome
+                .steps
+                .iter()
+                .skip(place.map_or(usize::MAX, |p| p + 1));
+            for later in after {
+                assert_eq!(later.state, State::NotReached, "{when}: {}", later.id);
+            }
+        }
+    }
+    undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_same(&before, &tree.snapshot(), &format!("{when}, undone"));
+}
+
+#[test]
+fn an_undo_that_fails_at_any_call_says_so_and_can_be_run_again() {
+    let (_, undoing) = calls();
+    for fate in [Fate::Fail(Errno::ROFS), Fate::HalfThenFail(Errno::NOSPC)] {
+        for at in 1..=undoing {
+            let tree = Tree::new();
+            let before = tree.snapshot();
+            apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+            let mut sink = FaultyHost::at(at, fate);
+            let undone = undo_in(
+                tree.path(),
+                &mut sink,
+                Which::Newest,
+                UndoOptions::default(),
+            );
+            let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
+            let undone = undone.unwrap_or_else(|e| panic!("{when}: {e}"));
+            assert!(!undone[0].is_good(), "{when}: not told: {undone:#?}");
+            undo_in(
+                tree.path(),
+                &mut RealHost,
+                Which::Newest,
+                UndoOptions::default(),
+            )
+            .unwrap();
+            assert_same(&before, &tree.snapshot(), &format!("{when}, undone again"));
+        }
+    }
+}
+
+#[test]
+fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
+    let (applying, _) = calls();
+    for at in 1..=applying {
+        let tree = Tree::new();
+        let before = tree.snapshot();
+        let mut sink = FaultyHost::from(at, Fate::Fail(Errno::ROFS));
+        let result = apply_to(tree.path(), &mut sink, &steps(), &options());
+        let told = match &result {
+            Err(HostError::State(_)) => true,
+            Ok(outcome) => outcome.stopped.is_some(),
+            Err(_) => false,
+        };
+        assert!(told, "call {at}: {result:#?}");
+        undo_in(
+            tree.path(),
+            &mut RealHost,
+            Which::Newest,
+            UndoOptions::default(),
+        )
+        .unwrap();
+        assert_same(
+            &before,
+            &tree.snapshot(),
+            &format!("read-only from call {at}"),
+        );
+    }
+}
+
+#[test]
+fn two_at_once() {
+    let tree = Tree::new();
+    tree.write("var/lib/hugeleaf/lock", "4711\n");
+    // Where nothing was ever applied, undo needs no lock.
+    std::fs::create_dir(tree.path().join("var/lib/hugeleaf/journal")).unwrap();
+    let lock = tree.path().join("var/lib/hugeleaf/lock");
+    // The guard against forks is taken by what is called here: it cannot be held as well.
+    let held = {
+        let _no_fork = crate::no_fork();
+        lock_host(&lock, false).unwrap()
+    };
+    let before = tree.snapshot();
+    let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+    let named = matches!(
+        error,
+        HostError::Locked {
+            pid: Some(4711),
+            ..
+        }
+    );
+    assert!(named && error.to_string().contains("4711"), "{error}");
+    let undo = undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    );
+    assert!(matches!(undo, Err(HostError::Locked { .. })), "{undo:?}");
+    assert_same(&before, &tree.snapshot(), "refused");
+    drop(held);
+    // A child that was forked meanwhile lets go of it when it runs its program.
+    let mut result = apply_to(tree.path(), &mut RealHost, &steps(), &options());
+    for _ in 0..100 {
+        if !matches!(result, Err(HostError::Locked { .. })) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        result = apply_to(tree.path(), &mut RealHost, &steps(), &options());
+    }
+    result.unwrap();
+}
+
+#[test]
+fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
+    let tree = Tree::new();
+    tree.write(
+        "proc/meminfo",
+        "MemTotal: 1000 kB\nMemFree: 10 kB\nCached: 500 kB\n",
+    );
+    tree.write("proc/buddyinfo", "Node 0, zone Normal 1 2 3\n");
+    let before = tree.snapshot();
+    // A pool of plain text takes any number: this one is made to forget what is written.
+    let mut steps = steps();
+    steps[1] = pool(500);
+    let mut sink = Stingy(RealHost);
+    let outcome = apply_to(tree.path(), &mut sink, &steps, &options()).unwrap();
+    assert!(!outcome.is_good() && outcome.stopped.is_none());
+    let step = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
+    assert_eq!(step.state, State::Short);
+    let short = step.shortage.as_ref().unwrap();
+    assert_eq!((short.got.get(), short.missing().get()), (7, 493));
+    assert!(short.free.known().is_some() && short.attempts > 1);
+    assert_eq!(
+        state(&outcome.steps, "unit"),
+        State::Done,
+        "the rest is made"
+    );
+    undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_same(&before, &tree.snapshot(), "undone");
+
+    let strict = ApplyOptions {
+        all_or_nothing: true,
+        ..options()
+    };
+    let outcome = apply_to(tree.path(), &mut sink, &steps, &strict).unwrap();
+    assert_eq!(outcome.stopped, Some(StopReason::Short));
+    assert!(
+        outcome.taken_back.as_ref().unwrap().is_good(),
+        "{outcome:#?}"
+    );
+    assert_eq!(state(&outcome.steps, "group"), State::Restored);
+    assert_eq!(state(&outcome.steps, "unit"), State::NotReached);
+    assert_same(&before, &tree.snapshot(), "taken back");
+}
+
+/// A host whose pools never hold more than seven pages.
+struct Stingy(RealHost);
+
+impl hugeleaf_change::host::HostSink for Stingy {
+    fn write_value(
+        &mut self,
+        path: &std::path::Path,
+        value: &str,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        let is_pool = path.ends_with("nr_hugepages");
+        let capped = value
+            .parse::<u64>()
+            .map_or(value.to_owned(), |n| n.min(7).to_string());
+        self.0
+            .write_value(path, if is_pool { &capped } else { value })
+    }
+    fn create_file(
+        &mut self,
+        path: &std::path::Path,
+        content: &[u8],
+        look: &hugeleaf_sys::FileLook,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.create_file(path, content, look)
+    }
+    fn append_to(
+        &mut self,
+        path: &std::path::Path,
+        content: &[u8],
+        mode: u32,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.append_to(path, content, mode)
+    }
+    fn rename(
+        &mut self,
+        from: &std::path::Path,
+        to: &std::path::Path,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.rename(from, to)
+    }
+    fn remove_file(&mut self, path: &std::path::Path) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.remove_file(path)
+    }
+    fn make_folder(
+        &mut self,
+        path: &std::path::Path,
+        mode: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.make_folder(path, mode, owner)
+    }
+    fn remove_folder(&mut self, path: &std::path::Path) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.remove_folder(path)
+    }
+    fn sync_folder(&mut self, path: &std::path::Path) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.sync_folder(path)
+    }
+    fn mount(
+        &mut self,
+        path: &std::path::Path,
+        options: &str,
+    ) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.mount(path, options)
+    }
+    fn unmount(&mut self, path: &std::path::Path) -> Result<(), hugeleaf_sys::SysError> {
+        self.0.unmount(path)
+    }
+    fn pause(&mut self, _time: std::time::Duration) {}
+    fn now(&mut self) -> String {
+        self.0.now()
+    }
+}
+
+#[test]
+fn stopped_by_the_person_it_ends_between_two_steps() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let (root, stop) = (Root::at(tree.path()), AtomicBool::new(false));
+    let steps = steps();
+    let request = Request {
+        steps: &steps,
+        plan: crate::PLAN,
+        plan_file: "p",
+        program: "t",
+        forced: Some("because"),
+    };
+    let mut seen = 0;
+    let mut hands = Hands {
+        root: &root,
+        sink: &mut RealHost,
+        stop: &stop,
+        progress: &mut |_| {
+            seen += 1;
+            stop.store(seen == 3, std::sync::atomic::Ordering::Relaxed);
+        },
+    };
+    let outcome = {
+        let _no_fork = crate::no_fork();
+        apply(&mut hands, &request, &options()).unwrap()
+    };
+    assert_eq!(outcome.stopped, Some(StopReason::Signal));
+    let done = outcome
+        .steps
+        .iter()
+        .filter(|s| s.state == State::Done)
+        .count();
+    let rest = outcome
+        .steps
+        .iter()
+        .filter(|s| s.state == State::NotReached)
+        .count();
+    assert_eq!((done, rest), (3, steps.len() - 3));
+    // What was cut off and is applied again is undone as one.
+    let again = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap();
+    assert_eq!(again.continues, Some(1));
+    let undone = undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(undone.iter().map(|u| u.id).collect::<Vec<_>>(), [2, 1]);
+    assert_same(&before, &tree.snapshot(), "undone");
+}
+
+#[test]
+fn what_may_not_be_written_is_told_before_anything_is_changed() {
+    if hugeleaf_sys::effective_uid() == 0 {
+        println!("not run: what_may_not_be_written_is_told: root may write anything here");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let tree = Tree::new();
+    let locked = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(tree.path().join("etc/sysctl.d"), locked).unwrap();
+    let group = tree.path().join("proc/sys/vm/hugetlb_shm_group");
+    std::fs::set_permissions(&group, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let steps = [
+        pool(3),
+        knob("group", "/proc/sys/vm/hugetlb_shm_group", "26"),
+        file("sysctl", "/etc/sysctl.d/60-hugeleaf.conf", "x\n"),
+    ];
+    let error = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap_err();
+    assert!(
+        matches!(&error, HostError::Refused(all, 3) if all.len() == 2),
+        "{error}"
+    );
+    assert_eq!(tree.read(crate::tree::POOL), "0\n");
+}

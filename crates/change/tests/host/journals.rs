@@ -1,0 +1,110 @@
+//! Journals that are not whole: what is there is used, and what is not is said.
+
+use hugeleaf_change::host::{RealHost, State, UndoOptions, Which, applied};
+use hugeleaf_host::Root;
+
+use crate::tree::{Tree, assert_same, steps};
+use crate::{apply_to, options, state, undo_in};
+
+const LOG: &str = "var/lib/hugeleaf/journal/0001.log";
+
+#[test]
+fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
+    let whole = {
+        let tree = Tree::new();
+        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        tree.read(LOG)
+    };
+    let head = whole.find('\n').unwrap() + 1;
+    for end in (head..whole.len()).step_by(97) {
+        let tree = Tree::new();
+        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        tree.write(LOG, &whole[..end]);
+        let begun = whole[..end].matches("\"record\":\"begin\"").count();
+        let undone = undo_in(
+            tree.path(),
+            &mut RealHost,
+            Which::Newest,
+            UndoOptions::default(),
+        )
+        .unwrap();
+        // A begin whose line is not whole does not count.
+        let steps = &undone[0].steps;
+        assert!(
+            steps.len() == begun || steps.len() + 1 == begun,
+            "cut at {end}"
+        );
+        let told = !undone[0].damage.is_empty() || whole[..end].ends_with('\n');
+        assert!(told, "cut at {end}");
+        for step in steps {
+            assert_eq!(step.state, State::Restored, "cut at {end}: {}", step.id);
+        }
+    }
+}
+
+#[test]
+fn damaged_in_the_middle_the_rest_is_still_undone() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let text = tree.read(LOG);
+    let damaged = text.replacen("\"step\":\"pool\"", "\"step\":\"poll\"", 1);
+    assert_ne!(text, damaged);
+    tree.write(LOG, &damaged);
+    let undone = undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(undone[0].damage.len(), 1, "{undone:#?}");
+    assert!(
+        undone[0].damage[0].contains("0001.log: line"),
+        "{undone:#?}"
+    );
+    assert_eq!(state(&undone[0].steps, "group"), State::Restored);
+    // The step whose beginning was lost is the only one that stays.
+    assert_eq!(tree.read(crate::tree::POOL), "5\n");
+    tree.write(crate::tree::POOL, "0\n");
+    assert_same(&before, &tree.snapshot(), "but for the pool");
+}
+
+#[test]
+fn without_its_head_a_journal_still_undoes() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let text = tree.read(LOG);
+    let (_, rest) = text.split_once('\n').unwrap();
+    tree.write(LOG, rest);
+    let all = applied(&Root::at(tree.path()));
+    assert!(!all.known().unwrap()[0].damage.is_empty());
+    undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_same(&before, &tree.snapshot(), "undone");
+}
+
+#[test]
+fn noise_is_no_journal_and_hurts_nothing() {
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    tree.write(LOG, "noise\n\u{0}\u{1}\n");
+    tree.write("var/lib/hugeleaf/journal/other.txt", "noise");
+    let undone = undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::Newest,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert_eq!((undone[0].steps.len(), undone[0].damage.len()), (0, 2));
+    assert_same(&before, &tree.snapshot(), "nothing to undo");
+    let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    assert_eq!(outcome.id, Some(2));
+}

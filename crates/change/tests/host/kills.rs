@@ -1,0 +1,201 @@
+//! A kill at every call. A child process of this test program acts; it is killed in the middle, and
+//! what it left is undone, or applied again and then undone.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use hugeleaf_change::host::{RealHost, UndoOptions, Which};
+use hugeleaf_sys::Errno;
+use hugeleaf_verdict::plan::Step;
+
+use crate::faults::calls;
+use crate::faulty::{Fate, FaultyHost};
+use crate::tree::{Tree, assert_same, steps};
+use crate::{apply_to, options, undo_in};
+
+/// What the child is told, in its environment: what to do, where, and when to die.
+const ORDER: &str = "HUGELEAF_TEST_ORDER";
+
+/// Which steps the child applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steps {
+    Plain,
+    Real,
+}
+
+/// Not a test by itself: what the child process of the others does.
+#[test]
+fn child_that_is_killed() {
+    let Ok(order) = std::env::var(ORDER) else {
+        return;
+    };
+    let words: Vec<&str> = order.split(' ').collect();
+    let [what, steps, at, fate, root] = words[..] else {
+        panic!("{order}")
+    };
+    let fate = match fate {
+        "kill" => Fate::Kill,
+        _ => Fate::Half,
+    };
+    let mut sink = FaultyHost::at(at.parse().unwrap(), fate);
+    let root = PathBuf::from(root);
+    if what == "undo" {
+        undo_in(&root, &mut sink, Which::Newest, UndoOptions::default()).unwrap();
+        return;
+    }
+    let steps = match steps {
+        "Plain" => crate::tree::steps(),
+        _ => crate::real::steps(),
+    };
+    apply_to(&root, &mut sink, &steps, &options()).unwrap();
+}
+
+/// Lets a child apply or undo, killed at a call. Gives whether the kill came.
+pub fn killed(what: &str, steps: Steps, at: usize, half: bool, root: &Path) -> bool {
+    let fate = if half { "half" } else { "kill" };
+    let order = format!("{what} {steps:?} {at} {fate} {}", root.display());
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "kills::child_that_is_killed", "--nocapture"])
+        .env(ORDER, &order)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = {
+        let forks = crate::FORKS.write();
+        let _forks = forks.unwrap_or_else(std::sync::PoisonError::into_inner);
+        command.spawn().unwrap()
+    };
+    let out = child.wait_with_output().unwrap();
+    match out.status.signal() {
+        Some(9) => true,
+        None if out.status.success() => false,
+        _ => panic!(
+            "{order}: {}\n{}{}",
+            out.status,
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        ),
+    }
+}
+
+fn undo(root: &Path) {
+    let undone = undo_in(root, &mut RealHost, Which::Newest, UndoOptions::default()).unwrap();
+    for one in &undone {
+        assert!(one.is_good(), "{undone:#?}");
+    }
+}
+
+#[test]
+fn killed_at_any_call_an_apply_is_undone() {
+    let (applying, _) = calls();
+    assert!(applying > 60, "{applying} calls are too few to be all");
+    for half in [false, true] {
+        for at in 1..=applying {
+            let tree = Tree::new();
+            let before = tree.snapshot();
+            assert!(
+                killed("apply", Steps::Plain, at, half, tree.path()),
+                "call {at}"
+            );
+            undo(tree.path());
+            let when = format!("killed at call {at}, half: {half}");
+            assert_same(&before, &tree.snapshot(), &when);
+            // And once more.
+            undo(tree.path());
+            assert_same(&before, &tree.snapshot(), &when);
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_call_and_applied_again_it_is_whole_and_is_undone() {
+    let (applying, _) = calls();
+    let wanted = {
+        let tree = Tree::new();
+        apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        tree.snapshot()
+    };
+    for at in 1..=applying {
+        let tree = Tree::new();
+        let before = tree.snapshot();
+        assert!(killed("apply", Steps::Plain, at, at % 2 == 0, tree.path()));
+        let again = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+        let when = format!("killed at call {at}");
+        assert!(again.is_good(), "{when}: {again:#?}");
+        assert_same(&wanted, &tree.snapshot(), &format!("{when}, applied again"));
+        undo(tree.path());
+        assert_same(
+            &before,
+            &tree.snapshot(),
+            &format!("{when}, applied again, undone"),
+        );
+    }
+}
+
+#[test]
+fn killed_at_any_call_an_undo_is_run_again() {
+    let (_, undoing) = calls();
+    for half in [false, true] {
+        for at in 1..=undoing {
+            let tree = Tree::new();
+            let before = tree.snapshot();
+            apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+            assert!(
+                killed("undo", Steps::Plain, at, half, tree.path()),
+                "call {at}"
+            );
+            undo(tree.path());
+            assert_same(
+                &before,
+                &tree.snapshot(),
+                &format!("undo killed at call {at}"),
+            );
+        }
+    }
+}
+
+#[test]
+fn killed_in_both_directions_again_and_again() {
+    let (applying, undoing) = calls();
+    let tree = Tree::new();
+    let before = tree.snapshot();
+    let number = |name: &str, otherwise: u64| {
+        let text = std::env::var(name).ok();
+        text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let mut random = fastrand::Rng::with_seed(number("HUGELEAF_SEED", 5));
+    let rounds = number("HUGELEAF_ROUNDS", 60);
+    for _ in 0..rounds {
+        let (what, calls) = match random.bool() {
+            true => ("apply", applying),
+            false => ("undo", undoing),
+        };
+        killed(
+            what,
+            Steps::Plain,
+            random.usize(1..=calls),
+            random.bool(),
+            tree.path(),
+        );
+    }
+    let all = undo_in(
+        tree.path(),
+        &mut RealHost,
+        Which::All,
+        UndoOptions::default(),
+    )
+    .unwrap();
+    assert!(all.iter().all(|one| one.is_good()), "{all:#?}");
+    assert_same(&before, &tree.snapshot(), "after all of it");
+}
+
+/// The kill falls where it should: a test of the tests.
+#[test]
+fn the_child_says_where_it_fails() {
+    let tree = Tree::new();
+    let mut sink = FaultyHost::at(1, Fate::Fail(Errno::ACCESS));
+    let steps: Vec<Step> = steps();
+    assert!(apply_to(tree.path(), &mut sink, &steps, &options()).is_err());
+    assert!(!killed("undo", Steps::Plain, 10_000, false, tree.path()));
+}

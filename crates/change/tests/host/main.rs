@@ -1,0 +1,97 @@
+//! Applying steps and undoing them: on plain files, by an ordinary user, with every call failing in
+//! turn and a kill at every one; and on the knobs, pools and mounts of the running host as root.
+
+// Not only tests: what they share unwraps too.
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod faulty;
+mod journals;
+mod kills;
+mod plain;
+mod real;
+mod tree;
+
+use std::path::Path;
+use std::sync::RwLock;
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::host::{
+    ApplyOptions, ApplyOutcome, Hands, HostError, HostSink, Request, State, StepOutcome,
+    UndoOptions, UndoOutcome, Which, apply, undo,
+};
+use hugeleaf_host::Root;
+use hugeleaf_sys::{Kernel, RealKernel};
+use hugeleaf_verdict::plan::Step;
+
+/// The plan's text that these tests apply; what it says is of no concern here.
+const PLAN: &str = "schema = 1\n";
+
+fn options() -> ApplyOptions {
+    ApplyOptions {
+        drop_caches: false,
+        all_or_nothing: false,
+        base_page: RealKernel::new().base_page(),
+    }
+}
+
+/// Held for reading while a lock of hugeleaf's may be held, for writing while a child is forked:
+/// until it runs its program a child has all that its parent has open, and holds the lock too.
+pub static FORKS: RwLock<()> = RwLock::new(());
+
+fn no_fork() -> std::sync::RwLockReadGuard<'static, ()> {
+    FORKS
+        .read()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Applies the steps below `root`.
+fn apply_to(
+    root: &Path,
+    sink: &mut dyn HostSink,
+    steps: &[Step],
+    options: &ApplyOptions,
+) -> Result<ApplyOutcome, HostError> {
+    let _no_fork = no_fork();
+    let (root, stop) = (Root::at(root), AtomicBool::new(false));
+    let mut hands = Hands {
+        root: &root,
+        sink,
+        stop: &stop,
+        progress: &mut |_| {},
+    };
+    let request = Request {
+        steps,
+        plan: PLAN,
+        plan_file: "plan.toml",
+        program: "test",
+        forced: None,
+    };
+    apply(&mut hands, &request, options)
+}
+
+/// Undoes below `root`.
+fn undo_in(
+    root: &Path,
+    sink: &mut dyn HostSink,
+    which: Which,
+    options: UndoOptions,
+) -> Result<Vec<UndoOutcome>, HostError> {
+    let _no_fork = no_fork();
+    let (root, stop) = (Root::at(root), AtomicBool::new(false));
+    let mut hands = Hands {
+        root: &root,
+        sink,
+        stop: &stop,
+        progress: &mut |_| {},
+    };
+    undo(&mut hands, which, &options)
+}
+
+/// The state of a step.
+#[track_caller]
+fn state(steps: &[StepOutcome], id: &str) -> State {
+    let step = steps.iter().find(|step| step.id == id);
+    step.unwrap_or_else(|| panic!("no step {id}: {steps:#?}"))
+        .state
+}

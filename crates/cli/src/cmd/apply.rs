@@ -1,0 +1,264 @@
+//! See `hugeleaf apply --help`.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_change::host::{
+    ApplyOptions, ApplyOutcome, Hands, HostError, Obstacle, RealHost, Request, StopReason, apply,
+    look,
+};
+use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
+use hugeleaf_report::table::Look;
+use hugeleaf_sys::{Errno, effective_uid};
+use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
+use indicatif::ProgressBar;
+
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Every step is read, journaled with what was there before, made, and read back. Where one cannot be
+made, none is: that is looked at first. Pools are asked for several times, with compaction between.
+What was done is taken back by: hugeleaf undo
+
+Exit status: 0 all as planned; 1 done, with fewer pages than planned; 2 wrong usage, or a plan that
+does not read; 3 a precondition is missing, or a step failed: what was done is said.
+
+Examples:
+  hugeleaf apply --dry-run plan.toml
+  hugeleaf apply plan.toml
+  hugeleaf apply --drop-caches --all-or-nothing plan.toml")]
+pub struct Args {
+    /// The plan, as hugeleaf plan has written it and a person has edited it
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+    /// Print the difference and change nothing; works with --root too
+    #[arg(long)]
+    dry_run: bool,
+    /// Where a pool is short, drop clean pages of files between tries: servers read them again
+    #[arg(long)]
+    drop_caches: bool,
+    /// Where a pool stays short, take everything back instead of keeping what was got
+    #[arg(long)]
+    all_or_nothing: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    if !args.dry_run && !context.root.is_live() {
+        return Err(Failure::usage(
+            "apply: --root names a captured host, and apply acts on a running one",
+            format!(
+                "hugeleaf apply --dry-run --root DIR {}",
+                args.plan.display()
+            ),
+        ));
+    }
+    let text = read_plan(&args.plan)?;
+    let plan = parse(&text).map_err(|error| {
+        Failure::usage(
+            format!("{}: {error}", args.plan.display()),
+            format!("mend that line: $EDITOR {}", args.plan.display()),
+        )
+    })?;
+    let warnings = held_against(&plan, context)?;
+    let steps = steps(&plan);
+    let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
+    let asked = Asked {
+        plan: &shown,
+        by_hand: &by_hand,
+        warnings: &warnings,
+    };
+    if args.dry_run {
+        return preview(&steps, asked, context);
+    }
+    context.stop_on_signals()?;
+    let options = ApplyOptions {
+        drop_caches: args.drop_caches,
+        all_or_nothing: args.all_or_nothing,
+        base_page: plan.host.base_page,
+    };
+    let program = format!("hugeleaf {}", env!("CARGO_PKG_VERSION"));
+    // The journal is read from other folders than the one this was typed in.
+    let file = std::path::absolute(&args.plan).unwrap_or_else(|_| args.plan.clone());
+    let request = Request {
+        steps: &steps,
+        plan: &text,
+        plan_file: &file.display().to_string(),
+        program: &program,
+        forced: plan.force.as_deref(),
+    };
+    let bar = progress(context);
+    let mut hands = Hands {
+        root: &context.root,
+        sink: &mut RealHost,
+        stop: &context.stop,
+        progress: &mut |step| bar.set_message(step.to_owned()),
+    };
+    let outcome = apply(&mut hands, &request, &options);
+    bar.finish_and_clear();
+    let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
+    Context::print(&match context.json {
+        true => apply_json(&outcome, asked),
+        false => hugeleaf_report::apply::apply(&outcome, asked, look_of()),
+    })?;
+    ended(&outcome, &shown)
+}
+
+fn look_of() -> Look {
+    Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    }
+}
+
+/// What the work is at, on a terminal; nothing in a pipe.
+pub fn progress(context: &Context) -> ProgressBar {
+    match Context::is_terminal() && !context.json {
+        true => ProgressBar::new_spinner(),
+        false => ProgressBar::hidden(),
+    }
+}
+
+fn read_plan(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(
+            format!("{}: {error}", path.display()),
+            format!("hugeleaf plan --output {}", path.display()),
+        )
+    })
+}
+
+/// Holds the plan against the host; what is only worth knowing comes back.
+fn held_against(plan: &Plan, context: &Context) -> Result<Vec<String>, Failure> {
+    let host = context.host()?;
+    let identity = hugeleaf_host::identity(&context.root);
+    let now = Now {
+        host: &host,
+        identity: &identity,
+    };
+    check(plan, &now).map_err(|refusals| {
+        let whats: Vec<&str> = refusals.iter().map(|r| &*r.what).collect();
+        let next = refusals.first().map_or("hugeleaf plan", |r| &r.next);
+        Failure::missing(whats.join("; "), next)
+    })
+}
+
+fn preview(
+    steps: &[hugeleaf_verdict::plan::Step],
+    asked: Asked<'_>,
+    context: &Context,
+) -> Result<Status, Failure> {
+    let (looked, obstacles) = look(&context.root, steps);
+    let systemd = context.root.path("run/systemd/system").is_dir();
+    Context::print(&match context.json {
+        true => dry_run_json(&looked, &obstacles, asked, systemd),
+        false => dry_run(&looked, &obstacles, asked, systemd, look_of()),
+    })?;
+    match obstacles.is_empty() {
+        true => Ok(Status::Good),
+        false => {
+            let error = HostError::Refused(obstacles, steps.len());
+            Err(refusal(error, "apply", asked.plan))
+        }
+    }
+}
+
+/// The status of an apply that came to an answer.
+fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
+    let Some(StopReason::Failed {
+        step,
+        error,
+        errno,
+        journal,
+    }) = &outcome.stopped
+    else {
+        return Ok(match outcome.is_good() {
+            true => Status::Good,
+            false => Status::No,
+        });
+    };
+    let what = match journal {
+        true => format!("apply stopped at {step}: its journal cannot be written: {error}"),
+        false => format!("apply stopped at {step}: {error}"),
+    };
+    let mend = match errno {
+        Some(Errno::NOSPC | Errno::DQUOT) => "make room on that file system",
+        Some(Errno::ROFS) => "make that file system writable",
+        Some(Errno::ACCESS | Errno::PERM) => "run as root on the host itself",
+        _ => "mend that",
+    };
+    Err(Failure::missing(
+        what,
+        format!("{mend} and go on: hugeleaf apply {plan}; or take it back: hugeleaf undo"),
+    ))
+}
+
+/// Why nothing was changed, and what to do about it.
+pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
+    let text = format!("{command}: {error}; nothing was changed");
+    match &error {
+        HostError::Refused(obstacles, _) => {
+            Failure::missing(text, way_out(obstacles.first(), command, plan))
+        }
+        HostError::SameId(_) => Failure::usage(text, format!("$EDITOR {plan}")),
+        HostError::Locked { pid, path } => Failure::missing(
+            text,
+            match pid {
+                Some(pid) => format!("wait until process {pid} has ended: ps {pid}"),
+                None => format!("wait until it has ended: fuser {}", path.display()),
+            },
+        ),
+        HostError::State(error) => Failure::missing(text, mend(error.errno, "/var/lib/hugeleaf")),
+        HostError::Journal(error) if error.is_denied() => Failure::missing(text, "run as root"),
+        HostError::Journal(_) => Failure::missing(text, "ls -l /var/lib/hugeleaf/journal"),
+        HostError::NoSuch(_) => Failure::usage(text, "hugeleaf undo --list"),
+        HostError::BuiltUpon { by, .. } => Failure::missing(
+            text,
+            format!("hugeleaf undo {by}    # first; or hugeleaf undo --all"),
+        ),
+    }
+}
+
+fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
+    match obstacle {
+        Some(Obstacle::Foreign(path)) => {
+            let path = path.display();
+            format!("mv {path} {path}.before; hugeleaf {command} {plan}")
+        }
+        Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
+        Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
+        Some(Obstacle::MayNotMount(_)) => {
+            "run as root on the host itself, outside containers".into()
+        }
+        Some(Obstacle::Broken { path, .. }) => {
+            format!("mend that line: $EDITOR {}", path.display())
+        }
+        Some(Obstacle::OtherMount { path, .. }) => {
+            format!("umount {}; or another path in {plan}", path.display())
+        }
+        Some(Obstacle::Missing(_) | Obstacle::NoChoice { .. }) => {
+            "make a plan for this host: hugeleaf plan --output FILE".into()
+        }
+        _ => format!("hugeleaf apply --dry-run {plan}"),
+    }
+}
+
+/// What helps against an errno at a path.
+fn mend(errno: Errno, path: &str) -> String {
+    let of_kernel = ["proc", "sys"]
+        .iter()
+        .any(|name| Path::new(path).starts_with(Path::new("/").join(name)));
+    match errno {
+        Errno::ACCESS | Errno::PERM if effective_uid() != 0 => "run as root".into(),
+        Errno::ROFS | Errno::ACCESS | Errno::PERM if of_kernel => {
+            "run it on the host itself: a container may not set this".into()
+        }
+        Errno::ROFS => {
+            format!("make it writable: mount -o remount,rw $(findmnt -nT {path} -o TARGET)")
+        }
+        Errno::NOSPC | Errno::DQUOT => format!("make room: df {path}"),
+        Errno::PERM => format!("see whether it is immutable: lsattr -d {path}"),
+        _ => format!("ls -ld {path}"),
+    }
+}

@@ -1,0 +1,304 @@
+//! See `hugeleaf plan --help`.
+
+mod demand;
+mod watch;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugeleaf_change::host::look;
+use hugeleaf_host::Host;
+use hugeleaf_report::plan::Planned;
+use hugeleaf_report::table::Look;
+use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
+use hugeleaf_verdict::plan::{
+    Facts, GRUB, Margin, Mount, Plan, Refusal, Wishes, keep, make, parse, steps, tighten, write,
+};
+
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = "\
+Says how many pages of which size each service needs, on which node, what stays for base pages, and
+every file and setting that has to agree with that. Nothing is changed: --output writes the plan
+into a file to read, edit and give to hugeleaf apply.
+
+Without a target or a source of demand: every service on this host that could use large pages.
+Sources may be mixed. What base pages have been using stays theirs, with a margin of 10 % of memory
+or 1G, whichever is more; where that leaves too little, pages are cut and the plan says whose.
+
+Exit status: 0 planned; 1 planned, and pages had to be cut; 2 wrong usage; 3 a service could not be
+asked, or the host does not say what a plan rests on.
+
+Examples:
+  hugeleaf plan                                  all services
+  hugeleaf plan postgresql@15-main.service --output pg.toml
+  hugeleaf plan --postgres /var/lib/postgresql/15/main
+  hugeleaf plan --bytes 8G --name cache --user app
+  hugeleaf plan --tighten --for 24h --every 1m   after a day of real load")]
+pub struct Args {
+    /// Services: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// A PostgreSQL cluster by its data folder, running or not
+    #[arg(long, value_name = "DATADIR")]
+    postgres: Vec<PathBuf>,
+    /// MariaDB or MySQL as its option files configure it, or as this one does
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    mariadb: Option<Option<PathBuf>>,
+    /// A JVM with these flags, as in --java '-Xmx8g -XX:+UseLargePages'
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    java: Vec<String>,
+    /// A container or pod by its cgroup's path; prints the pod's lines too
+    #[arg(long, value_name = "CGROUP")]
+    container: Vec<String>,
+    /// So many bytes, for any program
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<Bytes>,
+    /// A data mover with so many segments, by the published rule
+    #[arg(long, value_name = "SEGMENTS")]
+    mover: Option<u64>,
+    /// What --bytes or --mover is for
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Whom --bytes or --mover runs as: says which group, limit or capability that user lacks
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// The node that --bytes or --mover is bound to
+    #[arg(long, value_name = "NODE")]
+    node: Option<u32>,
+    /// What stays free for base pages: a size, or a part of memory as in 10%
+    #[arg(long, value_name = "SIZE")]
+    margin: Option<Margin>,
+    /// Page sizes to choose from, as in 1G,2M, instead of those that the programs will ask for;
+    /// thp:2M alone reserves nothing and plans for hugeleaf promote
+    #[arg(long, value_name = "LADDER")]
+    sizes: Option<Ladder>,
+    /// Plan more than the margin allows; the reason goes into the plan and the journal
+    #[arg(long, value_name = "REASON")]
+    force: Option<String>,
+    /// Also mount a hugetlbfs here, owned by --user
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Start the units through hugeleaf run, with these flags of it
+    #[arg(long, value_name = "FLAGS", num_args = 0..=1, require_equals = true)]
+    run: Option<Option<String>>,
+    /// A variable for the units, as in NAME=value
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Write the plan into this file; - is stdout
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Watch the pools and plan smaller ones, by the most that was in use
+    #[arg(long, conflicts_with_all = [
+        "targets", "postgres", "mariadb", "java", "container", "bytes", "mover", "name", "user",
+        "node", "sizes", "force", "mount", "run", "env",
+    ])]
+    tighten: bool,
+    /// How long --tighten watches
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, default_value = "10m", requires = "tighten")]
+    period: Option<Duration>,
+    /// How often --tighten looks
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s", requires = "tighten")]
+    every: Option<Duration>,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::missing(refusal.what, refusal.next)
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let host = context.host()?;
+    let identity = hugeleaf_host::identity(&context.root);
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/hugeleaf"));
+    let made = jiff::Timestamp::now().round(jiff::Unit::Second);
+    let made = made.map(|time| time.to_string()).ok();
+    let grub = Path::new(GRUB);
+    let facts = Facts {
+        host: &host,
+        identity: &identity,
+        grub_drop_ins: grub
+            .parent()
+            .is_some_and(|folder| is_folder(context, folder)),
+        grub_text: &text_of(context, grub).unwrap_or_default(),
+        // A captured host has no /run to tell.
+        tmpfiles: is_folder(context, Path::new("/run/systemd/system")) || !context.root.is_live(),
+        program: &program,
+        made: made.as_deref().filter(|_| context.root.is_live()),
+    };
+    let wishes = wishes(args, &host, context)?;
+    let (mut plan, unread) = if args.tighten {
+        let (samples, watched) = watch::watch(args.period, args.every, context)?;
+        (tighten(&facts, &samples, watched, &wishes)?, Vec::new())
+    } else {
+        let (services, unread) = demand::services(args, &host, context)?;
+        (make(&facts, &services, &wishes)?, unread)
+    };
+    keep(&mut plan, |path| text_of(context, path));
+    show(args, context, &plan, &unread)?;
+    Ok(match plan.missing().next() {
+        None => Status::Good,
+        Some(_) => Status::No,
+    })
+}
+
+/// The text of a file of the host that is planned for.
+fn text_of(context: &Context, path: &Path) -> Option<String> {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    context.root.read(below).known().cloned()
+}
+
+fn is_folder(context: &Context, path: &Path) -> bool {
+    let below = path.strip_prefix("/").unwrap_or(path);
+    context.root.list(below).known().is_some()
+}
+
+fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure> {
+    sensible(args, host)?;
+    let sizes = args.sizes.as_ref().map(reserved).transpose()?;
+    // A hugetlbfs has pages of one size: what is planned beside it is of that size.
+    let default = host.memory.default_hugetlb_page.get();
+    let of_mount = default.filter(|_| args.mount.is_some());
+    let sizes = sizes.or(of_mount.map(|size| vec![size]));
+    let size = sizes.as_ref().and_then(|sizes| sizes.first().copied());
+    let mount = match (&args.mount, size) {
+        (None, _) => None,
+        (Some(path), Some(page)) => Some(mount(args, path, page, context)?),
+        (Some(_), None) => {
+            return Err(Failure::missing(
+                "--mount: nothing can be reserved for it, by this kernel or by --sizes",
+                "hugeleaf status    # says what this kernel has",
+            ));
+        }
+    };
+    Ok(Wishes {
+        margin: args.margin,
+        sizes,
+        force: args.force.clone(),
+        mounts: mount.into_iter().collect(),
+        run: args.run.clone().map(Option::unwrap_or_default),
+        environment: args.env.clone(),
+    })
+}
+
+/// Values that could not be meant.
+fn sensible(args: &Args, host: &Host) -> Result<(), Failure> {
+    for variable in &args.env {
+        if !variable.contains('=') {
+            return Err(Failure::usage(
+                format!("--env '{variable}': no = in it"),
+                "write NAME=value",
+            ));
+        }
+    }
+    if let Some(node) = args.node.filter(|node| !host.nodes.contains(node)) {
+        return Err(Failure::usage(
+            format!("--node {node}: this host has no node {node} with memory"),
+            "ls /sys/devices/system/node    # lists them",
+        ));
+    }
+    let reason = args.force.as_deref();
+    if reason.is_some_and(|reason| reason.trim().is_empty()) {
+        return Err(Failure::usage(
+            "--force: an empty reason",
+            "say why: it goes into the plan and the journal",
+        ));
+    }
+    Ok(())
+}
+
+/// The sizes of a ladder that can be reserved; none where it names transparent huge pages only.
+fn reserved(ladder: &Ladder) -> Result<Vec<PageSize>, Failure> {
+    if ladder.is_mandatory() {
+        return Err(Failure::usage(
+            format!("--sizes {ladder}: a plan has no mandatory sizes"),
+            "leave the ! out; what has to be cut the plan says",
+        ));
+    }
+    let reserved = ladder
+        .rungs()
+        .iter()
+        .filter(|r| r.kind != Some(PageKind::Thp));
+    Ok(reserved.map(|rung| rung.size).collect())
+}
+
+fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<Mount, Failure> {
+    /// Nobody but the owner and its group.
+    const MODE: u32 = 0o770;
+    let user = args.user.as_deref().map(|name| demand::user(name, context));
+    let user = user.transpose()?;
+    Ok(Mount {
+        path: path.to_owned(),
+        page,
+        uid: user.as_ref().map(|u| u.uid),
+        gid: user.as_ref().map(|u| u.gid),
+        mode: MODE,
+        size: None,
+    })
+}
+
+fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Result<(), Failure> {
+    let text = write(plan, |path| text_of(context, path));
+    // What a person cannot read back is of no use to apply either, and says what is wrong with a
+    // flag.
+    parse(&text).map_err(|error| {
+        let value = text.lines().nth(error.line.saturating_sub(1));
+        Failure::usage(
+            format!("the plan would not be one: {}", error.what),
+            format!(
+                "change the flag that says: {}",
+                value.unwrap_or_default().trim()
+            ),
+        )
+    })?;
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return Context::print(&text);
+    }
+    let all = steps(plan);
+    let (looked, obstacles) = look(&context.root, &all);
+    if let Some(file) = &args.output {
+        save(file, &text)?;
+    }
+    let written = args.output.as_ref().map(|file| file.display().to_string());
+    let planned = Planned {
+        plan,
+        steps: &looked,
+        obstacles: &obstacles,
+        unread,
+        written: written.as_deref(),
+    };
+    let look = Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    };
+    Context::print(&match context.json {
+        true => planned.json(),
+        false => planned.text(look),
+    })
+}
+
+/// Writes the plan. A file that is there may be a plan that somebody edited: it stays.
+fn save(file: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::usage(
+            format!("{}: there is such a file already", file.display()),
+            "name another one with --output, or remove it first",
+        ),
+        _ => Failure::missing(
+            format!("{}: {e}", file.display()),
+            "name a file that can be written with --output",
+        ),
+    };
+    let mut out = std::fs::File::create_new(file).map_err(failed)?;
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
+    written.map_err(|e| {
+        // Half a plan is none.
+        let _ = std::fs::remove_file(file);
+        failed(e)
+    })
+}

@@ -1,0 +1,108 @@
+//! See `hugeleaf undo --help`.
+
+use hugeleaf_change::host::{Hands, RealHost, State, UndoOptions, Which, applied, undo};
+use hugeleaf_host::Fact;
+use hugeleaf_report::apply::{list_json, undo_json, undo_list};
+use hugeleaf_report::table::Look;
+
+use super::apply::{progress, refusal};
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Without ID: the newest apply that is in force. Each step is held against what stands there now: what
+is as the apply left it is put back exactly, and what somebody else has changed meanwhile is left
+alone and said. Running it again does no harm, also after a crash.
+
+Exit status: 0 all as before; 1 something was left alone, or is still in use; 2 wrong usage; 3 a
+precondition is missing, or a step failed.
+
+Examples:
+  hugeleaf undo --list
+  hugeleaf undo --dry-run
+  hugeleaf undo 3 --even-if-changed")]
+pub struct Args {
+    /// Which apply, by the number that it printed
+    #[arg(value_name = "ID", conflicts_with = "all")]
+    id: Option<u32>,
+    /// All that are in force, newest first
+    #[arg(long)]
+    all: bool,
+    /// Print what was applied, and change nothing
+    #[arg(long, conflicts_with_all = ["id", "all", "even_if_changed", "dry_run"])]
+    list: bool,
+    /// Also put back what somebody else has changed meanwhile
+    #[arg(long)]
+    even_if_changed: bool,
+    /// Print the difference and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let look = Look {
+        width: Context::width(),
+        colour: Context::colour(),
+    };
+    if args.list {
+        let all = match applied(&context.root) {
+            Fact::Known(all) => all,
+            Fact::Absent => Vec::new(),
+            Fact::Unreadable(error) => return Err(error.into()),
+        };
+        Context::print(&match context.json {
+            true => list_json(&all),
+            false => undo_list(&all, look),
+        })?;
+        return Ok(Status::Good);
+    }
+    if !args.dry_run {
+        context.need_live("undo")?;
+    }
+    let which = match args.id {
+        Some(id) => Which::Id(id),
+        None if args.all => Which::All,
+        None => Which::Newest,
+    };
+    let options = UndoOptions {
+        even_if_changed: args.even_if_changed,
+        dry_run: args.dry_run,
+    };
+    context.stop_on_signals()?;
+    let bar = progress(context);
+    let mut hands = Hands {
+        root: &context.root,
+        sink: &mut RealHost,
+        stop: &context.stop,
+        progress: &mut |step| bar.set_message(step.to_owned()),
+    };
+    let outcomes = undo(&mut hands, which, &options);
+    bar.finish_and_clear();
+    let outcomes = outcomes.map_err(|error| refusal(error, "undo", ""))?;
+    Context::print(&match context.json {
+        true => undo_json(&outcomes, args.dry_run),
+        false => hugeleaf_report::apply::undo(&outcomes, args.dry_run, look),
+    })?;
+    let steps = || outcomes.iter().flat_map(|one| &one.steps);
+    if let Some(failed) = steps().find(|step| step.state == State::Failed) {
+        let why = failed.note.as_deref().unwrap_or("it failed");
+        return Err(Failure::missing(
+            format!("undo: {}: {why}", failed.id),
+            "mend that and run it again: hugeleaf undo",
+        ));
+    }
+    if outcomes.iter().any(|one| one.unjournaled) {
+        return Err(Failure::missing(
+            "undo: its journal cannot be written",
+            "make room, and writable: df /var/lib/hugeleaf",
+        ));
+    }
+    Ok(
+        match outcomes.iter().all(|one| args.dry_run || one.is_good()) {
+            true => Status::Good,
+            false => Status::No,
+        },
+    )
+}

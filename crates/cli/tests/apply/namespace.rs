@@ -1,0 +1,165 @@
+//! A mount namespace of the test's own: `/etc` is a copy, hugeleaf's state is empty, and what is
+//! mounted there is seen by nobody else. Knobs and pools are the host's, so its lock is held.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use hugeleaf_sys::{HostLock, lock_host};
+use tempfile::TempDir;
+
+use crate::cli_support::{NOBODY, not_run};
+
+/// The namespace, and the host's lock. Everything in it is gone when it is dropped.
+pub struct Namespace {
+    holder: Child,
+    pub folder: TempDir,
+    knobs: Vec<(&'static str, Option<String>)>,
+    _lock: HostLock,
+}
+
+/// What these tests change on the host itself.
+const KNOBS: [&str; 4] = [
+    "/proc/sys/vm/hugetlb_shm_group",
+    "/proc/sys/vm/nr_hugepages",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+];
+
+/// The folder comes first, then the command that the test adds to the setting up.
+const SETUP: &str = r#"
+set -e
+mount --bind "$1/etc" /etc
+mount -t tmpfs none /mnt
+mount --bind "$1/lib" /var/lib
+eval "$2"
+echo ready
+read -r line
+"#;
+
+impl Namespace {
+    /// One that is set up; `more` is a shell command run in it at the end of that.
+    pub fn new(test: &str, more: &str) -> Option<Namespace> {
+        if hugeleaf_sys::effective_uid() != 0 {
+            not_run(test, "needs root");
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let etc = folder.path().join("etc");
+        let copied = Command::new("cp").arg("-a").arg("/etc").arg(&etc).status();
+        assert!(copied.unwrap().success());
+        std::fs::create_dir(folder.path().join("lib")).unwrap();
+        let mut holder = Command::new("unshare")
+            .args(["-m", "sh", "-c", SETUP, "sh"])
+            .arg(folder.path())
+            .arg(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = holder.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        if line != "ready\n" {
+            let said = holder.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&said.stderr).into_owned();
+            not_run(test, &format!("no mount namespace to be had: {said}"));
+            return None;
+        }
+        let knobs = KNOBS.map(|path| (path, std::fs::read_to_string(path).ok()));
+        Some(Namespace {
+            holder,
+            folder,
+            knobs: knobs.to_vec(),
+            _lock: lock,
+        })
+    }
+
+    /// A command in the namespace, as it would be outside.
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["-t", &self.holder.id().to_string(), "-m", "--wd=/"])
+            .arg(program)
+            .args(args)
+            .env_remove("NO_COLOR")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// hugeleaf in the namespace.
+    pub fn hugeleaf(&self, args: &[&str]) -> Output {
+        self.command(env!("CARGO_BIN_EXE_hugeleaf"), args)
+            .output()
+            .unwrap()
+    }
+
+    /// A shell in the namespace; must end well. Gives its output.
+    #[track_caller]
+    pub fn shell(&self, script: &str) -> String {
+        let out = self.command("sh", &["-c", script]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{script}: {said}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    /// A plan for this host in the namespace's folder: some pages, limits and a group for an
+    /// ordinary user, a mount.
+    #[track_caller]
+    pub fn plan(&self) -> String {
+        let file = self.folder.path().join("plan.toml").display().to_string();
+        let user = NOBODY.to_string();
+        let out = self.hugeleaf(&[
+            "plan",
+            "--bytes",
+            "16M",
+            "--name",
+            "cache",
+            "--user",
+            &user,
+            "--mount",
+            "/mnt/huge",
+            "--output",
+            &file,
+        ]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(0), "{said}");
+        file
+    }
+
+    /// `/etc` in the namespace is what it was.
+    #[track_caller]
+    pub fn assert_etc_as_before(&self, when: &str) {
+        let etc = self.folder.path().join("etc");
+        let out = Command::new("diff")
+            .args(["-r", "--no-dereference", "/etc"])
+            .arg(&etc)
+            .output()
+            .unwrap();
+        let differ = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{when}:\n{differ}");
+    }
+
+    /// The host's knobs are what they were.
+    #[track_caller]
+    pub fn assert_knobs_as_before(&self, when: &str) {
+        for (path, before) in &self.knobs {
+            let now = std::fs::read_to_string(path).ok();
+            assert_eq!(&now, before, "{path} {when}");
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Also after a failed assertion: the host's knobs must be as they were.
+        let _ = self.hugeleaf(&["undo", "--all", "--even-if-changed"]);
+        if let Some(stdin) = self.holder.stdin.as_mut() {
+            let _ = stdin.write_all(b"end\n");
+        }
+        let _ = self.holder.wait();
+    }
+}

@@ -1,0 +1,484 @@
+//! The pages that are planned for a program are enough for it, and at most 2 % or two pages too
+//! many: each program is told to use large pages and started on exactly the pages that its demand
+//! comes to. It then runs and has them, and with that much fewer it fails or falls back.
+//!
+//! Needs root, the programs, and memory to reserve; says "not run" by name otherwise.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+// The tests of servers use the rest of it.
+#[allow(dead_code)]
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hugeleaf_host::demand::{Service, Source, read_source};
+use hugeleaf_host::{Pid, Root, read_memory_facts};
+use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_units::{Bytes, PageSize};
+use rustix::process::Signal;
+use support::server::{Account, Server, as_account, folder_for, prepare, wait_until};
+use support::{Answer, find_program, mariadb, postgresql};
+
+fn not_run(test: &str, why: &str) {
+    println!("not run: {test}: {why}");
+}
+
+/// The pool of the default size, empty of others' pages; put back when dropped.
+struct Pool {
+    folder: PathBuf,
+    page: PageSize,
+    before: u64,
+    _lock: HostLock,
+}
+
+impl Pool {
+    /// The pool, or why it cannot be used for so much memory.
+    fn take(test: &str, bytes: Bytes) -> Option<Pool> {
+        if !rustix::process::geteuid().is_root() {
+            not_run(test, "needs root");
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let Some(page) = host.memory.default_hugetlb_page.get() else {
+            not_run(test, "this kernel has no hugetlb pages");
+            return None;
+        };
+        let needed = Bytes(bytes.get() + bytes.get() / 2);
+        if host
+            .memory
+            .available
+            .get()
+            .is_none_or(|available| available < needed)
+        {
+            not_run(test, &format!("needs {needed} of available memory"));
+            return None;
+        }
+        let kib = page.bytes().get() / 1024;
+        let folder = PathBuf::from(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB"));
+        let mut pool = Pool {
+            folder,
+            page,
+            before: 0,
+            _lock: lock,
+        };
+        pool.before = pool.number("nr_hugepages");
+        if pool.taken() > 0 {
+            not_run(test, "somebody else uses the pool");
+            return None;
+        }
+        Some(pool)
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(self.folder.join(name)).unwrap();
+        text.trim().parse().unwrap()
+    }
+
+    /// Pages in use or promised.
+    fn taken(&self) -> u64 {
+        self.number("nr_hugepages") - self.number("free_hugepages") + self.number("resv_hugepages")
+    }
+
+    /// Makes the pool so large; memory may have to be moved first.
+    fn set(&self, pages: u64) {
+        let file = self.folder.join("nr_hugepages");
+        for _ in 0..5 {
+            std::fs::write(&file, pages.to_string()).unwrap();
+            if self.number("nr_hugepages") == pages {
+                return;
+            }
+            std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
+        }
+        panic!(
+            "{} pages of {} and no more",
+            self.number("nr_hugepages"),
+            self.page
+        );
+    }
+
+    /// The pages that a service's demand comes to, each piece rounded up by itself.
+    fn planned(&self, services: &[Service]) -> u64 {
+        let demands = services.iter().flat_map(|service| &service.demands);
+        let pieces = demands.flat_map(|demand| &demand.pieces);
+        let pages: u64 = pieces
+            .map(|piece| self.page.pages_for(piece.bytes).get() * piece.count)
+            .sum();
+        assert!(pages > 0, "{services:?}");
+        pages
+    }
+
+    /// How many pages may be planned too many.
+    fn slack(planned: u64) -> u64 {
+        (planned / 50).max(2)
+    }
+
+    /// What has been taken of the plan is nearly all of it.
+    #[track_caller]
+    fn is_tight(&self, what: &str, planned: u64) {
+        let taken = self.taken();
+        println!("{what}: {planned} pages planned, {taken} taken");
+        assert!(taken <= planned, "{what}: {taken} of {planned}");
+        assert!(
+            taken + Pool::slack(planned) >= planned,
+            "{what}: {planned} pages planned, only {taken} taken"
+        );
+    }
+
+    /// Everything is given back.
+    #[track_caller]
+    fn is_free(&self) {
+        wait_until("the pool is free again", Duration::from_secs(60), || {
+            self.taken() == 0
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let file = self.folder.join("nr_hugepages");
+        let _ = std::fs::write(file, self.before.to_string());
+    }
+}
+
+fn demand_of(source: &Source) -> Vec<Service> {
+    let (root, kernel) = (Root::live(), RealKernel::new());
+    let host = read_memory_facts(&root, &kernel).unwrap();
+    read_source(&root, &kernel, &host, source).unwrap_or_else(|e| panic!("{e}: {}", e.next))
+}
+
+// PostgreSQL -------------------------------------------------------------------------------------
+
+const GB: u64 = 1 << 30;
+
+fn postgres_command(bin: &Path, account: Account, folder: &Path) -> Command {
+    let mut command = as_account(account, &bin.join("postgres"), folder);
+    command.arg("-D").arg(folder.join("data"));
+    command
+}
+
+fn postgres_configured(folder: &Path, buffers_gb: u64) {
+    let text = format!(
+        "listen_addresses = ''\nunix_socket_directories = '{}'\nshared_buffers = {buffers_gb}GB\n\
+         huge_pages = on\nfsync = off\nautovacuum = off\n",
+        folder.display()
+    );
+    std::fs::write(folder.join("data/postgresql.conf"), text).unwrap();
+}
+
+fn postgresql_of(buffers_gb: u64) {
+    let test = format!("postgresql_starts_on_exactly_the_plan_{buffers_gb}_gb");
+    let Some(bin) = postgresql::programs() else {
+        return not_run(&test, "needs PostgreSQL");
+    };
+    let Some(pool) = Pool::take(&test, Bytes(buffers_gb * GB)) else {
+        return;
+    };
+    let account = Account::first_of(&["postgres", "nobody"]);
+    let folder = folder_for(account);
+    let data = folder.path().join("data");
+    prepare(
+        as_account(account, &bin.join("initdb"), folder.path())
+            .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
+            .arg(&data),
+    );
+    postgres_configured(folder.path(), buffers_gb);
+    let planned = pool.planned(&demand_of(&Source::Postgres(data.clone())));
+
+    pool.set(planned - Pool::slack(planned) - 1);
+    let refused = Answer::of(&mut postgres_command(&bin, account, folder.path()));
+    assert_ne!(refused.status, 0);
+    assert!(
+        refused.stderr.contains("could not map"),
+        "{}",
+        refused.stderr
+    );
+
+    pool.set(planned);
+    let mut command = postgres_command(&bin, account, folder.path());
+    let socket = folder.path().join(".s.PGSQL.5432");
+    let server = Server::start(&mut command, folder, Signal::INT, || socket.exists());
+    pool.is_tight(&test, planned);
+    // The running one is measured, and comes to the same.
+    let running = demand_of(&Source::Postgres(data));
+    assert_eq!(running[0].pids[0], Pid(server.pid()));
+    assert_eq!(pool.planned(&running), planned);
+    drop(server);
+    pool.is_free();
+}
+
+#[test]
+fn postgresql_starts_on_exactly_the_plan_1_gb() {
+    postgresql_of(1);
+}
+
+#[test]
+fn postgresql_starts_on_exactly_the_plan_4_gb() {
+    postgresql_of(4);
+}
+
+#[test]
+fn postgresql_starts_on_exactly_the_plan_8_gb() {
+    postgresql_of(8);
+}
+
+// MariaDB ----------------------------------------------------------------------------------------
+
+fn mariadb_of(test: &str, settings: &str) {
+    let Some((program, install)) = mariadb::programs() else {
+        return not_run(test, "needs MariaDB");
+    };
+    let Some(pool) = Pool::take(test, Bytes(GB)) else {
+        return;
+    };
+    let account = Account::first_of(&["mysql", "nobody"]);
+    let home = folder_for(account);
+    let (data, socket) = (home.path().join("data"), home.path().join("socket"));
+    prepare(
+        as_account(account, &install, home.path())
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", data.display()))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db"]),
+    );
+    let options = home.path().join("options.cnf");
+    let text = format!(
+        "[mysqld]\ndatadir = {}\nsocket = {}\nskip-networking\nskip-log-bin\nlarge-pages\n{settings}",
+        data.display(),
+        socket.display()
+    );
+    std::fs::write(&options, text).unwrap();
+    let start = || {
+        let folder = folder_for(account);
+        let mut command = as_account(account, &program, folder.path());
+        command.arg(format!("--defaults-file={}", options.display()));
+        let server = Server::start(&mut command, folder, Signal::TERM, || socket.exists());
+        let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
+        (server, log)
+    };
+    let planned = pool.planned(&demand_of(&Source::MariaDb(Some(options.clone()))));
+
+    pool.set(planned);
+    let (mut server, log) = start();
+    pool.is_tight(test, planned);
+    assert!(!log.contains("Couldn't allocate"), "{log}");
+    let running = demand_of(&Source::Pids(vec![Pid(server.pid())]));
+    assert_eq!(pool.planned(&running), planned);
+    server.assert_no_complaint(&mariadb::COMPLAINTS);
+    let had = pool.taken();
+    drop(server);
+    pool.is_free();
+
+    // With so much fewer it falls back; whether it says so depends on the piece.
+    pool.set(planned - Pool::slack(planned) - 1);
+    let (server, _) = start();
+    assert!(pool.taken() < had, "{} of {had}", pool.taken());
+    drop(server);
+    pool.is_free();
+}
+
+#[test]
+fn mariadb_starts_on_exactly_the_plan() {
+    mariadb_of(
+        "mariadb_starts_on_exactly_the_plan",
+        "innodb-buffer-pool-size = 512M\n",
+    );
+}
+
+#[test]
+fn mariadb_of_other_sizes_starts_on_exactly_the_plan() {
+    mariadb_of(
+        "mariadb_of_other_sizes_starts_on_exactly_the_plan",
+        "innodb-buffer-pool-size = 300M\nkey-buffer-size = 96M\nkey-cache-segments = 2\n\
+         aria-pagecache-buffer-size = 200M\ninnodb-log-buffer-size = 5M\n",
+    );
+}
+
+// JVM --------------------------------------------------------------------------------------------
+
+/// A JVM that is up, and waits until its standard input ends.
+struct Jvm {
+    child: Child,
+    said: Vec<String>,
+}
+
+impl Jvm {
+    fn start(java: &Path, flags: &[&str], program: &Path) -> Jvm {
+        let mut child = Command::new(java)
+            .args(flags)
+            .arg("-Xlog:pagesize=warning")
+            .arg(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if line == "up" {
+                break;
+            }
+            said.push(line);
+        }
+        Jvm { child, said }
+    }
+}
+
+impl Drop for Jvm {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+fn jvm_of(test: &str, flags: &str) {
+    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+        return not_run(test, "needs a JDK");
+    };
+    let Some(pool) = Pool::take(test, Bytes(2 * GB)) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("Wait.java");
+    let source = "public class Wait { public static void main(String[] a) throws Exception { \
+        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
+    std::fs::write(&program, source).unwrap();
+    let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
+    let named = format!("{} {}", java.display(), flags.join(" "));
+    let planned = pool.planned(&demand_of(&Source::Java(named)));
+
+    pool.set(planned);
+    let jvm = Jvm::start(&java, &flags, &program);
+    assert_eq!(jvm.said, [""; 0], "{test}");
+    pool.is_tight(test, planned);
+    let had = pool.taken();
+    let running = demand_of(&Source::Pids(vec![Pid(jvm.child.id())]));
+    assert_eq!(pool.planned(&running), planned);
+    drop(jvm);
+    pool.is_free();
+
+    pool.set(planned - Pool::slack(planned) - 1);
+    // It starts all the same, on base pages in part.
+    let jvm = Jvm::start(&java, &flags, &program);
+    assert!(pool.taken() < had, "{} of {had}", pool.taken());
+    drop(jvm);
+    pool.is_free();
+}
+
+#[test]
+fn a_jvm_with_g1_starts_on_exactly_the_plan() {
+    jvm_of(
+        "a_jvm_with_g1_starts_on_exactly_the_plan",
+        "-Xmx1g -XX:+UseG1GC",
+    );
+}
+
+#[test]
+fn a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan() {
+    jvm_of(
+        "a_jvm_with_a_small_code_cache_starts_on_exactly_the_plan",
+        "-Xms64m -Xmx700m -XX:+UseG1GC -XX:ReservedCodeCacheSize=64m",
+    );
+}
+
+#[test]
+fn a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
+    jvm_of(
+        "a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan",
+        "-Xmx1g -XX:+UseParallelGC",
+    );
+}
+
+#[test]
+fn a_jvm_with_the_serial_collector_starts_on_exactly_the_plan() {
+    jvm_of(
+        "a_jvm_with_the_serial_collector_starts_on_exactly_the_plan",
+        "-Xmx512m -XX:+UseSerialGC",
+    );
+}
+
+#[test]
+fn a_jvm_with_shenandoah_starts_on_exactly_the_plan() {
+    jvm_of(
+        "a_jvm_with_shenandoah_starts_on_exactly_the_plan",
+        "-Xmx1g -XX:+UseShenandoahGC",
+    );
+}
+
+// SysV -------------------------------------------------------------------------------------------
+
+/// The program that makes segments, running.
+struct Segments {
+    child: Child,
+    said: String,
+}
+
+impl Segments {
+    fn start(program: &Path, sizes: &[u64], huge: bool) -> Segments {
+        let mut child = Command::new(program)
+            .args(huge.then_some("huge"))
+            .args(sizes.iter().map(u64::to_string))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        Segments { child, said }
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_sysv_program_starts_on_exactly_the_plan() {
+    let test = "a_sysv_program_starts_on_exactly_the_plan";
+    let Some(pool) = Pool::take(test, Bytes(GB)) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("segments");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan_sizes/segments.c");
+    let compiled = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(source)
+        .status();
+    assert!(compiled.unwrap().success());
+    let page = pool.page.bytes().get();
+    // One of whole pages, one a byte longer, one a byte shorter.
+    let sizes = [200 * page, 100 * page + 1, 50 * page - 1];
+    let segments = Segments::start(&program, &sizes, false);
+    assert_eq!(segments.said, "ready\n");
+    let services = demand_of(&Source::Pids(vec![Pid(segments.child.id())]));
+    let planned = pool.planned(&services);
+    assert_eq!(planned, 200 + 101 + 50);
+    drop(segments);
+
+    pool.set(planned - 1);
+    let refused = Segments::start(&program, &sizes, true);
+    assert!(
+        refused.said.contains("Cannot allocate memory"),
+        "{}",
+        refused.said
+    );
+    drop(refused);
+    pool.set(planned);
+    let segments = Segments::start(&program, &sizes, true);
+    assert_eq!(segments.said, "ready\n");
+    pool.is_tight(test, planned);
+    let running = demand_of(&Source::Pids(vec![Pid(segments.child.id())]));
+    assert_eq!(pool.planned(&running), planned);
+    assert_eq!(running[0].demands[0].page, Some(pool.page));
+    drop(segments);
+    pool.is_free();
+}

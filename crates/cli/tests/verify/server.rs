@@ -1,0 +1,207 @@
+//! Servers that run: started before their pool was filled, restarted, and robbed of their pages
+//! while they hold them.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use hugeleaf_host::demand::{Source, read_source};
+use hugeleaf_host::{Root, read_memory_facts};
+use hugeleaf_sys::{HostLock, RealKernel, lock_host};
+use hugeleaf_units::{Bytes, PageSize};
+use rustix::process::Signal;
+
+use crate::cli_support::{self, NOBODY, Running, is_root, not_run, public_copy, run};
+use crate::support::server::{Account, Server, as_account, folder_for, prepare};
+use crate::support::{find_program, postgresql};
+use crate::{answer, ids};
+
+/// The pool of the default size; put back when dropped.
+pub struct Pool {
+    file: PathBuf,
+    before: String,
+    pub page: PageSize,
+    _lock: HostLock,
+}
+
+impl Pool {
+    /// The host's lock and its pool, or why not.
+    pub fn take(test: &str) -> Option<Pool> {
+        if !is_root() {
+            not_run(test, "needs root");
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        let host = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+        let Some(page) = host.memory.default_hugetlb_page.get() else {
+            not_run(test, "this kernel has no hugetlb pages");
+            return None;
+        };
+        let kib = page.bytes().get() / 1024;
+        let folder = PathBuf::from(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB"));
+        let file = folder.join("nr_hugepages");
+        let before = std::fs::read_to_string(&file).unwrap();
+        if before.trim() != "0" {
+            not_run(test, "somebody else has a pool on this host");
+            return None;
+        }
+        Some(Pool {
+            file,
+            before,
+            page,
+            _lock: lock,
+        })
+    }
+
+    pub fn set(&self, pages: u64) {
+        for _ in 0..5 {
+            std::fs::write(&self.file, pages.to_string()).unwrap();
+            std::fs::write("/proc/sys/vm/compact_memory", "1").unwrap();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.file, self.before.trim());
+    }
+}
+
+#[test]
+fn a_server_without_its_pages_restarted_and_robbed_of_them() {
+    let test = "a_server_without_its_pages_restarted_and_robbed_of_them";
+    let Some(bin) = postgresql::programs() else {
+        return not_run(test, "needs PostgreSQL");
+    };
+    let Some(pool) = Pool::take(test) else {
+        return;
+    };
+    let account = Account::first_of(&["postgres", "nobody"]);
+    let home = folder_for(account);
+    let data = home.path().join("data");
+    prepare(
+        as_account(account, &bin.join("initdb"), home.path())
+            .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
+            .arg(&data),
+    );
+    let sockets = home.path().display();
+    let text = format!(
+        "listen_addresses = ''\nunix_socket_directories = '{sockets}'\nshared_buffers = 256MB\n\
+         huge_pages = try\nfsync = off\n"
+    );
+    std::fs::write(data.join("postgresql.conf"), text).unwrap();
+    let start = || {
+        let mut command = as_account(account, &bin.join("postgres"), home.path());
+        command.arg("-D").arg(&data);
+        let socket = home.path().join(".s.PGSQL.5432");
+        Server::start(&mut command, folder_for(account), Signal::INT, || {
+            socket.exists()
+        })
+    };
+    let (root, kernel) = (Root::live(), RealKernel::new());
+    let host = read_memory_facts(&root, &kernel).unwrap();
+    let demand = read_source(&root, &kernel, &host, &Source::Postgres(data.clone())).unwrap();
+    let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();
+    // Other lines of the kernel's log are not this test's business.
+    let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));
+
+    let server = start();
+    let (found, status) = verify();
+    assert_eq!(
+        (ids(&found), status),
+        (vec!["service-short"], 1),
+        "{found:#}"
+    );
+    let service = &found["services"][0];
+    assert_eq!(service["short_pages"], pages);
+    assert_eq!(service["pids"][0], server.pid());
+    assert!(service["since"].is_string());
+
+    pool.set(pages);
+    let (found, status) = verify();
+    assert_eq!(
+        (ids(&found), status),
+        (vec!["started-before-pool"], 1),
+        "{found:#}"
+    );
+
+    drop(server);
+    let server = start();
+    let (found, status) = verify();
+    assert_eq!((ids(&found), status), (vec![], 0), "{found:#}");
+    assert_eq!(found["services"][0]["got"][0]["pages"], pages);
+
+    // Its pages stay, as surplus, and are gone once it lets go.
+    pool.set(0);
+    let (found, status) = verify();
+    assert_eq!(
+        (ids(&found), status),
+        (vec!["restart-would-fail"], 1),
+        "{found:#}"
+    );
+    assert_eq!(found["services"][0]["short_pages"], 0);
+    drop(server);
+}
+
+/// A JVM starts without its pages, whatever it was told.
+#[test]
+fn a_jvm_without_its_pages() {
+    let test = "a_jvm_without_its_pages";
+    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+        return not_run(test, "needs a JDK");
+    };
+    let Some(pool) = Pool::take(test) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("Wait.java");
+    let source = "public class Wait { public static void main(String[] a) throws Exception { \
+        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
+    std::fs::write(&program, source).unwrap();
+    let mut child = Command::new(&java)
+        .args([
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:ReservedCodeCacheSize=64m",
+            "-XX:+UseLargePages",
+        ])
+        .arg(&program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let jvm = Running(child);
+    assert!(out.lines().any(|line| line.unwrap() == "up"), "it came up");
+    let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));
+    let (found, status) = verify();
+    assert_eq!(
+        (ids(&found), status),
+        (vec!["service-short"], 1),
+        "{found:#}"
+    );
+    let service = &found["services"][0];
+    assert_eq!(
+        (&service["kind"], &service["pids"][0]),
+        (&"jvm".into(), &jvm.0.id().into())
+    );
+    let pages = pool.page.pages_for(Bytes::from_mib(256 + 64)).get();
+    assert_eq!(service["short_pages"], pages);
+    pool.set(pages);
+    assert_eq!(ids(&verify().0), ["started-before-pool"]);
+}
+
+#[test]
+fn an_ordinary_user_gets_an_answer_too() {
+    let test = "an_ordinary_user_gets_an_answer_too";
+    if !is_root() {
+        return not_run(test, "needs root, to become another user");
+    }
+    let (_folder, program) = public_copy();
+    let mut command = cli_support::program(&program, &["verify", "--json"]);
+    let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
+    let (found, status) = answer(&output);
+    assert_eq!(found["good"], status == 0);
+}

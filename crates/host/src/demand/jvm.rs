@@ -1,0 +1,415 @@
+//! JVMs: with `-XX:+UseLargePages` heap, code cache and tables of the collector are taken from the
+//! pool, whole, at the start.
+//!
+//! The JVM is asked for its sizes with large pages switched off, so that asking takes no page from
+//! anybody, and the rules of OpenJDK 17 say which of them would be on large pages (each compared
+//! with the mappings of a JVM that had them, for every collector).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::ask::ask;
+use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish};
+use crate::model::Process;
+use crate::process::{Looking, find_variable, read_process};
+
+/// Whether that is the name of a JVM's launcher.
+pub(super) fn is_jvm(name: &str) -> bool {
+    name == "java"
+}
+
+/// A JVM that does not run, by the flags that it is to have; they may begin with its program.
+pub(super) fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
+    let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
+    let program = match words.first() {
+        Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
+        _ => PathBuf::from("/usr/bin/java"),
+    };
+    if !look.path(&program).is_file() {
+        return Err(DemandError::usage(
+            format!("{}: no such program", program.display()),
+            "begin the flags with the JVM's program: --java '/opt/jdk/bin/java -Xmx8g'",
+        ));
+    }
+    let mut service = Service::new("java", ServiceKind::Jvm);
+    let asked = ask_sizes(look, &program, &words, None)?;
+    service.wish = wish_of(&words);
+    service.demands = vec![demand_of(&asked, &words, look, &program)];
+    Ok(service)
+}
+
+/// A running JVM.
+pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+    let process = read_process(
+        look.root,
+        look.kernel,
+        look.host,
+        process.pid,
+        Looking::Segments,
+    )
+    .map_err(|e| look.process_error(&e))?;
+    let mut service = look.service(&process, ServiceKind::Jvm, "java");
+    let arguments = flags_of(look, &process);
+    service.wish = wish_of(&arguments);
+    // ZGC takes its heap from the pool as it grows: what it has by now is what it asked for.
+    let is_growing = arguments.iter().any(|a| a == "-XX:+UseZGC");
+    let has_some = !held_on_pool(&process).is_empty();
+    let user = service.user.as_ref().map(|user| (user.uid, user.gid));
+    let asked = look.own_program(process.pid).and_then(|program| {
+        let sizes = ask_sizes(look, &program, &arguments, user)?;
+        Ok(demand_of(&sizes, &arguments, look, &program))
+    });
+    service.demands = match asked {
+        Ok(_) if is_growing && has_some => measured_pool(&process),
+        Ok(mut demand) => {
+            demand.held = Some(private_and_pool(&process));
+            vec![demand]
+        }
+        Err(_) if has_some => measured_pool(&process),
+        Err(error) => return Err(error),
+    };
+    Ok(service)
+}
+
+/// The flags of a running JVM: those of its environment first, since the command line overrules.
+fn flags_of(look: &Look<'_>, process: &Process) -> Vec<String> {
+    let mut flags = Vec::new();
+    let environment = look.root.read(format!("proc/{}/environ", process.pid));
+    for name in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"] {
+        let value = environment
+            .known()
+            .and_then(|text| find_variable(text, name));
+        let words = value.unwrap_or_default().split_ascii_whitespace();
+        flags.extend(words.map(str::to_owned));
+    }
+    let arguments = arguments_of(look.root, process.pid);
+    flags.extend(
+        arguments
+            .into_iter()
+            .skip(1)
+            .take_while(|a| a.starts_with('-') && a != "-jar"),
+    );
+    flags
+}
+
+/// The flags that decide about sizes, without those that would make a JVM write, listen, or touch
+/// all its memory.
+fn safe_flags(flags: &[String]) -> Vec<String> {
+    const LEFT_OUT: [&str; 16] = [
+        "OnError",
+        "OnOutOfMemoryError",
+        "Flags=",
+        "VMOptionsFile",
+        "FlightRecord",
+        "StartFlightRecording",
+        "PreTouch",
+        "Dump",
+        "File",
+        "Archive",
+        "UseLargePages",
+        "UseTransparentHugePages",
+        "LargePageSizeInBytes",
+        "Print",
+        "Log",
+        "CRaC",
+    ];
+    let decides = |flag: &&String| {
+        let is_size = ["-Xms", "-Xmx", "-Xmn", "-Xss"]
+            .iter()
+            .any(|p| flag.starts_with(p));
+        let is_setting = flag.starts_with("-XX:");
+        is_size || (is_setting && !LEFT_OUT.iter().any(|name| flag.contains(name)))
+    };
+    flags.iter().filter(decides).cloned().collect()
+}
+
+/// What a JVM of these flags says of its sizes.
+fn ask_sizes(
+    look: &Look<'_>,
+    program: &Path,
+    flags: &[String],
+    account: Option<(u32, u32)>,
+) -> Result<Sizes, DemandError> {
+    let mut arguments = safe_flags(flags);
+    arguments.extend(
+        [
+            "-XX:-UseLargePages",
+            "-XX:-UseTransparentHugePages",
+            // It would leave a file for jps(1).
+            "-XX:-UsePerfData",
+            "-Xlog:disable",
+            "-Xlog:pagesize*=info",
+            "-XX:+PrintFlagsFinal",
+            "-version",
+        ]
+        .map(str::to_owned),
+    );
+    let answer = ask(look.root, program, &arguments, account)?;
+    let sizes = parse_sizes(&answer.stdout);
+    if answer.is_good && sizes.flags.contains_key("MaxHeapSize") {
+        return Ok(sizes);
+    }
+    Err(DemandError::missing(
+        format!(
+            "{} {}: {}",
+            program.display(),
+            safe_flags(flags).join(" "),
+            answer.complaint()
+        ),
+        "mend the flags that it names; JVMs before 11 do not tell: start it with \
+         -XX:+UseLargePages and run this again, since a running one is measured",
+    ))
+}
+
+/// What a JVM printed about its sizes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// `-XX:+PrintFlagsFinal`.
+    pub flags: BTreeMap<String, String>,
+    /// The lines of `-Xlog:pagesize*`.
+    pub regions: Vec<Region>,
+}
+
+/// A part of a JVM's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// As in `Heap` or `CodeHeap 'non-nmethods'`.
+    pub name: String,
+    /// Its size; what was asked for where the line has that.
+    pub bytes: Bytes,
+    /// The line has `req_size`: a table of G1.
+    pub is_g1_table: bool,
+}
+
+/// Reads both from one output.
+pub fn parse_sizes(text: &str) -> Sizes {
+    let mut sizes = Sizes::default();
+    for line in text.lines() {
+        if let Some((_, rest)) = line.split_once("[pagesize] ") {
+            sizes.regions.extend(region_of(rest));
+        } else if let Some((left, right)) = line.split_once('=')
+            && let (Some(name), Some(value)) = (
+                left.split_ascii_whitespace().last(),
+                right.split_ascii_whitespace().next(),
+            )
+        {
+            sizes
+                .flags
+                .insert(name.trim_end_matches(':').to_owned(), value.to_owned());
+        }
+    }
+    sizes
+}
+
+fn region_of(text: &str) -> Option<Region> {
+    let (name, fields) = text.rsplit_once(": ")?;
+    let field = |wanted: &str| {
+        let mut words = fields.split_ascii_whitespace();
+        let value = words.find_map(|word| word.strip_prefix(wanted)?.strip_prefix('='))?;
+        value.trim_end_matches('B').parse::<Bytes>().ok()
+    };
+    let asked = field("req_size");
+    Some(Region {
+        name: name.trim().to_owned(),
+        bytes: asked.or_else(|| field("size"))?,
+        is_g1_table: asked.is_some(),
+    })
+}
+
+/// What would be on large pages, piece by piece.
+fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
+    let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
+    let is_code =
+        |region: &&Region| region.name.starts_with("CodeHeap") || region.name == "CodeCache";
+    let code: Vec<&Region> = sizes.regions.iter().filter(is_code).collect();
+    let code_bytes: Bytes = code.iter().map(|region| region.bytes).sum();
+    let mut pieces = Vec::new();
+    // A cache in segments lies in one mapping and has to come to eight pages.
+    if at_least(code_bytes, if code.len() > 1 { 8 } else { 1 }) {
+        pieces.push(Piece::one(code_bytes));
+    }
+    for region in sizes.regions.iter().filter(|region| !is_code(region)) {
+        let needed = match region.name.as_str() {
+            "Heap" => 0,
+            _ if region.is_g1_table => 1,
+            "Mark Bitmap" | "Parallel Compact Data" => 10,
+            // Card tables of the other collectors: on base pages whatever their size.
+            _ => continue,
+        };
+        if at_least(region.bytes, needed) {
+            pieces.push(Piece::one(region.bytes));
+        }
+    }
+    if !sizes.regions.iter().any(|region| region.name == "Heap") {
+        pieces.extend(unlogged(sizes));
+    }
+    pieces
+}
+
+/// Heap and tables of collectors that log none of them.
+fn unlogged(sizes: &Sizes) -> Vec<Piece> {
+    let heap: u64 = sizes
+        .flags
+        .get("MaxHeapSize")
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
+    let mut pieces = vec![Piece::one(Bytes(heap))];
+    if sizes
+        .flags
+        .get("UseShenandoahGC")
+        .is_some_and(|on| on == "true")
+    {
+        // Two bitmaps of two bits a word, and the regions' own table, which takes a page.
+        pieces.push(Piece {
+            bytes: Bytes(heap / 32),
+            count: 2,
+        });
+        pieces.push(Piece::one(Bytes(1)));
+    }
+    pieces
+}
+
+fn demand_of(sizes: &Sizes, flags: &[String], look: &Look<'_>, program: &Path) -> Demand {
+    let asked = asked_page(flags);
+    let default = look.host.memory.default_hugetlb_page.get();
+    let page = asked.or(default).unwrap_or(look.host.base_page);
+    Demand {
+        what: "heap, code cache and the collector's tables".to_owned(),
+        pieces: pieces_of(sizes, page),
+        place: if switch(flags, "UseTransparentHugePages") == Some(true) {
+            Place::Thp
+        } else {
+            Place::Pool
+        },
+        page: asked,
+        source: format!("{} -Xlog:pagesize -XX:+PrintFlagsFinal", program.display()),
+        held: None,
+    }
+}
+
+/// `-XX:LargePageSizeInBytes=`; 0 is the default.
+fn asked_page(flags: &[String]) -> Option<PageSize> {
+    let value = flags
+        .iter()
+        .rev()
+        .find_map(|flag| flag.strip_prefix("-XX:LargePageSizeInBytes="))?;
+    PageSize::new(value.to_ascii_uppercase().parse().ok()?).ok()
+}
+
+/// The last `-XX:+NAME` or `-XX:-NAME`.
+fn switch(flags: &[String], name: &str) -> Option<bool> {
+    flags.iter().rev().find_map(|flag| {
+        let set = flag.strip_prefix("-XX:")?;
+        match set.strip_prefix('+') {
+            Some(on) => (on == name).then_some(true),
+            None => (set.strip_prefix('-')? == name).then_some(false),
+        }
+    })
+}
+
+fn wish_of(flags: &[String]) -> Wish {
+    match switch(flags, "UseLargePages") {
+        Some(true) => Wish {
+            how: Insists::IfToBeHad,
+            said: "-XX:+UseLargePages".to_owned(),
+        },
+        Some(false) => Wish {
+            how: Insists::Never,
+            said: "-XX:-UseLargePages".to_owned(),
+        },
+        None if switch(flags, "UseTransparentHugePages") == Some(true) => Wish {
+            how: Insists::Never,
+            said: "-XX:+UseTransparentHugePages".to_owned(),
+        },
+        None => Wish {
+            how: Insists::Never,
+            said: String::new(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const G1: &str = "\
+        [0.001s][info][pagesize]   hugepage size: 2M\n\
+        [0.002s][info][pagesize] CodeHeap 'non-nmethods':  min=2496K max=5692K base=0x00007fc9a4938000 page_size=4K size=5692K\n\
+        [0.002s][info][pagesize] CodeHeap 'profiled nmethods':  min=2496K max=120032K base=0x00007fc9 page_size=4K size=120032K\n\
+        [0.002s][info][pagesize] CodeHeap 'non-profiled nmethods':  min=2496K max=120036K base=0x0 page_size=4K size=120036K\n\
+        [0.004s][info][pagesize] Heap:  min=8M max=1G base=0x00000000c0000000 page_size=4K size=1G\n\
+        [0.004s][info][pagesize] Block Offset Table: req_size=2M base=0x0 page_size=4K alignment=4K size=2M\n\
+        [0.004s][info][pagesize] Card Table: req_size=2M base=0x0 page_size=4K alignment=4K size=2M\n\
+        [0.004s][info][pagesize] Card Counts Table: req_size=1M base=0x0 page_size=4K alignment=4K size=2M\n\
+        [0.004s][info][pagesize] Prev Bitmap: req_size=16M base=0x0 page_size=4K alignment=4K size=16M\n\
+        [Global flags]\n\
+           size_t MaxHeapSize                              = 1073741824                                {product} {command line}\n\
+             bool UseShenandoahGC                          = false                                     {product} {default}\n";
+
+    fn two_mib() -> PageSize {
+        "2M".parse().unwrap()
+    }
+
+    fn pages(text: &str) -> u64 {
+        let pieces = pieces_of(&parse_sizes(text), two_mib());
+        let of = |p: &Piece| two_mib().pages_for(p.bytes).get() * p.count;
+        pieces.iter().map(of).sum()
+    }
+
+    #[test]
+    fn g1_takes_tables_that_come_to_a_page() {
+        assert_eq!(pages(G1), 120 + 512 + 1 + 1 + 8);
+    }
+
+    #[test]
+    fn the_parallel_collector_takes_bitmaps_of_ten_pages() {
+        let text = "[pagesize] Heap:  min=8M max=1G page_size=4K size=1G\n\
+            [pagesize] Card Table:  min=2097153B max=2097153B page_size=4K size=2052K\n\
+            [pagesize] Mark Bitmap:  min=32M max=32M page_size=4K size=32M\n\
+            [pagesize] Parallel Compact Data:  min=2M max=2M page_size=4K size=2M\n";
+        assert_eq!(pages(text), 512 + 16);
+        assert_eq!(pages(&text.replace("32M", "16M")), 512);
+    }
+
+    #[test]
+    fn collectors_that_log_nothing() {
+        let z = " size_t MaxHeapSize = 1073741824 {product}\n bool UseZGC = true {product}\n";
+        assert_eq!(pages(z), 512);
+        let shenandoah = z.replace("UseZGC", "UseShenandoahGC");
+        assert_eq!(pages(&shenandoah), 512 + 32 + 1);
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_jvm_that_is_asked_writes_nothing_and_listens_nowhere() {
+        let flags = words(
+            "-Xmx8g -Xlog:gc:/var/log/gc -XX:+UseG1GC -XX:+AlwaysPreTouch -javaagent:/x.jar \
+             -Dcom.sun.management.jmxremote.port=1 -XX:OnError=reboot -XX:+UseLargePages \
+             -XX:StartFlightRecording=filename=/x -XX:+HeapDumpOnOutOfMemoryError -agentlib:jdwp=1 \
+             -XX:+LogVMOutput -XX:CRaCCheckpointTo=/x",
+        );
+        assert_eq!(safe_flags(&flags), ["-Xmx8g", "-XX:+UseG1GC"]);
+        assert_eq!(wish_of(&flags).how, Insists::IfToBeHad);
+        assert_eq!(wish_of(&words("-Xmx1g")).how, Insists::Never);
+        let sized = words("-XX:LargePageSizeInBytes=1g");
+        assert_eq!(asked_page(&sized), "1G".parse().ok());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*", line in "[A-Za-z' :=0-9KMGB]*", flag in "[-+A-Za-z:=0-9]*") {
+            let _ = parse_sizes(&text);
+            let sizes = parse_sizes(&format!("[pagesize] {line}\n{G1}"));
+            let _ = pieces_of(&sizes, two_mib());
+            let flags = [flag];
+            let _ = (safe_flags(&flags), wish_of(&flags), asked_page(&flags));
+        }
+    }
+}

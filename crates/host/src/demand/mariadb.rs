@@ -1,0 +1,334 @@
+//! MariaDB and MySQL: private memory that the server itself takes from the pool with
+//! `large_pages`, piece by piece: key cache, Aria's cache, buffer pool, and the log buffer twice.
+//!
+//! What MariaDB 10.11.19 maps was seen with strace: the buffer pool in one piece (rounded up to 8
+//! MB), the two caches without the descriptors of their blocks, which it subtracts from the size
+//! that is set and keeps elsewhere. Each piece is tried with the largest page size that the pool
+//! has and is no larger than the piece, rounded up to it, then with smaller ones. Where none can
+//! be had the server starts on base pages: with a warning for the caches, with none for the buffer
+//! pool.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::Bytes;
+
+use super::ask::ask;
+use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
+use crate::model::Process;
+use crate::process::{Looking, read_process};
+
+/// Whether that is the name of the server.
+pub(super) fn is_server(name: &str) -> bool {
+    matches!(name, "mariadbd" | "mysqld")
+}
+
+/// A server that does not run, by its option file or by the ones it reads by itself.
+pub(super) fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+    let program = ["mariadbd", "mysqld"]
+        .iter()
+        .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
+        .map(PathBuf::from)
+        .find(|path| look.path(path).is_file())
+        .ok_or_else(|| {
+            DemandError::missing(
+                "neither mariadbd nor mysqld is installed in /usr/sbin, /usr/bin or /usr/libexec",
+                "start the server and name its process: hugeleaf plan PID",
+            )
+        })?;
+    let mut arguments = Vec::new();
+    let file = file.map(|file| look.resolved(file));
+    if let Some(file) = &file {
+        if !look.path(file).is_file() {
+            return Err(DemandError::usage(
+                format!("{}: no such option file", file.display()),
+                format!(
+                    "{} --help --verbose | grep -A1 'Default options'",
+                    program.display()
+                ),
+            ));
+        }
+        arguments.push(format!("--defaults-file={}", file.display()));
+    }
+    let user = account::read_user(look.root, "mysql");
+    let account = match user.known() {
+        Some(user) if hugeleaf_sys::effective_uid() == 0 => Some((user.uid, user.gid)),
+        _ => None,
+    };
+    let options = options_of(look, &program, &arguments, account)?;
+    let mut service = Service::new("mariadb", ServiceKind::MariaDb);
+    service.user = user.known().cloned();
+    service.configured_by = file;
+    service.wish = wish_of(&options);
+    service.demands = vec![demand_of(&options, &program)];
+    Ok(service)
+}
+
+/// A running server.
+pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+    let process = read_process(
+        look.root,
+        look.kernel,
+        look.host,
+        process.pid,
+        Looking::Segments,
+    )
+    .map_err(|e| look.process_error(&e))?;
+    let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
+    let arguments = arguments_of(look.root, process.pid);
+    let file = arguments
+        .iter()
+        .find_map(|a| a.strip_prefix("--defaults-file="));
+    service.configured_by = file.map(PathBuf::from);
+    let held = held_on_pool(&process);
+    let asked = look.own_program(process.pid).and_then(|program| {
+        let user = service.user.as_ref().map(|user| (user.uid, user.gid));
+        let options = options_of(look, &program, &safe_arguments(&arguments), user)?;
+        Ok((program, options))
+    });
+    match asked {
+        Ok((program, options)) => {
+            service.wish = wish_of(&options);
+            let mut demand = demand_of(&options, &program);
+            demand.held = Some(private_and_pool(&process));
+            service.demands = vec![demand];
+        }
+        // What is on the pool is known all the same; on base pages nothing tells the caches from
+        // the rest of its memory.
+        Err(_) if !held.is_empty() => {
+            service.wish.how = Insists::IfToBeHad;
+            service.demands = measured_pool(&process);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(service)
+}
+
+/// The arguments of a running server that decide about sizes: the others name files and ports, and
+/// the one that is asked is to open none.
+fn safe_arguments(arguments: &[String]) -> Vec<String> {
+    const DECIDE: [&str; 8] = [
+        "defaults-",
+        "no-defaults",
+        "large-pages",
+        "skip-large-pages",
+        "innodb-buffer-pool-",
+        "innodb-log-buffer-",
+        "key-",
+        "aria-",
+    ];
+    let decides = |argument: &&String| {
+        let name = argument.strip_prefix("--").unwrap_or_default();
+        let name = name
+            .strip_prefix("loose-")
+            .unwrap_or(name)
+            .replace('_', "-");
+        DECIDE.iter().any(|prefix| name.starts_with(prefix))
+    };
+    arguments.iter().skip(1).filter(decides).cloned().collect()
+}
+
+/// The options that are in force, as the program itself reads them.
+fn options_of(
+    look: &Look<'_>,
+    program: &Path,
+    arguments: &[String],
+    account: Option<(u32, u32)>,
+) -> Result<BTreeMap<String, String>, DemandError> {
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["--verbose", "--help"].map(str::to_owned));
+    let answer = ask(look.root, program, &arguments, account)?;
+    let options = parse_options(&answer.stdout);
+    if options.contains_key(BUFFER_POOL) {
+        return Ok(options);
+    }
+    Err(DemandError::missing(
+        format!(
+            "{} --verbose --help: {}",
+            program.display(),
+            answer.complaint()
+        ),
+        "mend what it says in the option files it reads",
+    ))
+}
+
+const BUFFER_POOL: &str = "innodb-buffer-pool-size";
+
+/// The table at the end of `--verbose --help`: names and values in two columns.
+pub fn parse_options(text: &str) -> BTreeMap<String, String> {
+    text.lines()
+        .skip_while(|line| !line.starts_with("-----"))
+        .skip(1)
+        .take_while(|line| !line.trim().is_empty())
+        .filter_map(|line| {
+            let (name, value) = line.split_once(char::is_whitespace)?;
+            Some((name.replace('_', "-"), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+fn wish_of(options: &BTreeMap<String, String>) -> Wish {
+    let value = options.get("large-pages").map_or("", String::as_str);
+    let (how, word) = match value {
+        "TRUE" | "ON" | "1" => (Insists::IfToBeHad, "ON"),
+        "FALSE" | "OFF" | "0" => (Insists::Never, "OFF"),
+        _ => (Insists::Unknown, value),
+    };
+    Wish {
+        how,
+        said: format!("large_pages = {word}"),
+    }
+}
+
+fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
+    let pieces = pieces_of(options)
+        .into_iter()
+        .filter(|piece| !piece.bytes.is_zero());
+    Demand {
+        what: "buffer pool, caches and log buffer".to_owned(),
+        pieces: pieces.collect(),
+        place: Place::Pool,
+        page: None,
+        source: format!("{} --verbose --help", program.display()),
+        held: None,
+    }
+}
+
+/// The pieces that the server maps with `large_pages`.
+fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
+    let number = |name: &str| options.get(name).and_then(|n| n.parse::<u64>().ok());
+    let bytes = |name: &str| number(name).unwrap_or(0);
+    let segments = bytes("key-cache-segments").max(1);
+    let key_block = number("key-cache-block-size").unwrap_or(KEY_BLOCK).max(1);
+    let key_cache = blocks_in(
+        bytes("key-buffer-size") / segments,
+        key_block,
+        KEY_DESCRIPTORS,
+    );
+    let aria_block = number("aria-block-size").unwrap_or(ARIA_BLOCK).max(1);
+    let aria_size = bytes("aria-pagecache-buffer-size");
+    let aria = blocks_in(aria_size, aria_block, ARIA_DESCRIPTORS);
+    let mut pieces = vec![
+        Piece {
+            bytes: key_cache,
+            count: segments,
+        },
+        Piece::one(aria),
+    ];
+    pieces.extend(buffer_pool(
+        bytes(BUFFER_POOL),
+        bytes("innodb-buffer-pool-chunk-size"),
+    ));
+    pieces.push(Piece {
+        bytes: Bytes(bytes("innodb-log-buffer-size")),
+        count: 2,
+    });
+    pieces
+}
+
+/// Defaults of options that older versions do not list.
+const KEY_BLOCK: u64 = 1 << 10; // not a page size: a block of an index
+const ARIA_BLOCK: u64 = 8 << 10; // not a page size: a block of an index
+
+/// What a block costs beside itself: its descriptor and two links (mysys/mf_keycache.c,
+/// storage/maria/ma_pagecache.c of MariaDB 10.11; found by the sizes that it maps for several
+/// settings from 64 MB to 4 GB, and exact to a block there).
+const KEY_DESCRIPTORS: u64 = 208;
+const ARIA_DESCRIPTORS: u64 = 368;
+
+/// The bytes of the blocks of a cache: as many as fit into its size with their descriptors and a
+/// hash table of the next power of two from five quarters of them.
+fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
+    const POINTER: u64 = 8;
+    let first = size / (block + descriptors + POINTER * 5 / 4);
+    let table = (first + first / 4)
+        .next_power_of_two()
+        .saturating_mul(POINTER);
+    let blocks = size.saturating_sub(table) / (block + descriptors);
+    Bytes(blocks.saturating_mul(block))
+}
+
+/// InnoDB's buffer pool: one piece since 10.11.12, where the option for chunks has no more effect
+/// and reads 0; before that, and in MySQL, chunks that each have the descriptors of their pages
+/// beside them. Those are estimated at a 32nd: no such version was tried.
+fn buffer_pool(size: u64, chunk: u64) -> Vec<Piece> {
+    const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
+    if chunk == 0 {
+        return vec![Piece::one(Bytes(
+            size.checked_next_multiple_of(EXTENT).unwrap_or(size),
+        ))];
+    }
+    vec![Piece {
+        bytes: Bytes(chunk.saturating_add(chunk / 32)),
+        count: size.div_ceil(chunk),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Rounded up to 2 MB, as MariaDB 10.11.19 mapped it under strace for these settings.
+    #[test]
+    fn the_caches_are_what_the_server_maps() {
+        let rounded = |bytes: Bytes| bytes.get().next_multiple_of(2 << 20); // not a page size
+        let key = |mib: u64| rounded(blocks_in(mib << 20, 1024, KEY_DESCRIPTORS));
+        assert_eq!(
+            [key(8), key(128), key(1024)],
+            [8_388_608, 111_149_056, 878_706_688]
+        );
+        let large_blocks = 4 << 10; // not a page size: a block of an index
+        let key_of_4g = rounded(blocks_in(4 << 30, large_blocks, KEY_DESCRIPTORS));
+        assert_eq!(key_of_4g, 4_072_669_184);
+        let aria = |mib: u64| rounded(blocks_in(mib << 20, ARIA_BLOCK, ARIA_DESCRIPTORS));
+        assert_eq!([aria(64), aria(128)], [65_011_712, 130_023_424]);
+        assert_eq!([aria(1024), aria(4096)], [1_027_604_480, 4_104_126_464]);
+    }
+
+    #[test]
+    fn the_buffer_pool_in_one_piece_and_in_chunks() {
+        let one = |size: u64| buffer_pool(size, 0)[0].bytes.get();
+        assert_eq!(one(300 << 20), 318_767_104);
+        assert_eq!(one(1100 << 20), 1_157_627_904);
+        assert_eq!(one(1 << 30), 1 << 30);
+        let chunks = buffer_pool(300 << 20, 128 << 20);
+        assert_eq!(chunks[0].count, 3);
+        assert!(chunks[0].bytes > Bytes(128 << 20));
+    }
+
+    #[test]
+    fn options_are_the_table_at_the_end() {
+        let text = "mysqld  Ver 10\n  --large-pages  help\nlarge-pages TRUE\n\
+            Variables (--variable-name=value)\n-------------- ----\n\
+            innodb-buffer-pool-size   134217728\nlarge_pages  TRUE\nsocket  /run/a b\n\nTo see\nx y\n";
+        let options = parse_options(text);
+        assert_eq!(options.len(), 3);
+        assert_eq!(options["socket"], "/run/a b");
+        let wish = wish_of(&options);
+        let expected = (Insists::IfToBeHad, "large_pages = ON");
+        assert_eq!((wish.how, wish.said.as_str()), expected);
+        assert_eq!(wish_of(&BTreeMap::new()).how, Insists::Unknown);
+    }
+
+    #[test]
+    fn a_server_that_is_asked_opens_no_file_and_no_port() {
+        let words = "mariadbd --defaults-file=/etc/my.cnf --log-error=/var/log/x --port=3306 \
+            --innodb_buffer_pool_size=1G --large-pages --datadir=/d --pid-file=/p --key-buffer-size=8M";
+        let words: Vec<String> = words.split_ascii_whitespace().map(str::to_owned).collect();
+        let kept = safe_arguments(&words);
+        assert_eq!(kept.len(), 4, "{kept:?}");
+        assert_eq!(kept[0], "--defaults-file=/etc/my.cnf");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*", n: u64) {
+            let _ = parse_options(&format!("-----\n{text}"));
+            let mut options = parse_options(&format!("-----\nkey-buffer-size {n}\n"));
+            options.insert(BUFFER_POOL.to_owned(), (n >> 4).to_string());
+            let _ = pieces_of(&options);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Programs that nothing is known of but what they hold: shared segments, and private memory.
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+
+use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
+use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
+use crate::model::{Held, Process};
+use crate::process::{Looking, read_process};
+
+/// Redis and its kin: everything is private, and saved by a forked child. A child that touches a
+/// page of the pool when none is free is killed (SIGBUS), so the pool is never for it.
+pub(super) fn redis(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+    let process = read(look, process.pid)?;
+    let mut service = look.service(&process, ServiceKind::Redis, &process.name);
+    service.demands = private(&process).into_iter().collect();
+    Ok(service)
+}
+
+/// Whether that is the name of Redis or one of its kin.
+pub(super) fn is_redis(name: &str) -> bool {
+    matches!(name, "redis-server" | "valkey-server" | "keydb-server")
+}
+
+/// Processes that belong together, by what they hold: shared memory once, private memory each.
+pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, DemandError> {
+    let mut read_in = Vec::new();
+    let mut failed = None;
+    for process in processes {
+        match read(look, process.pid) {
+            Ok(process) => read_in.push(process),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some(first) = read_in.first() else {
+        let nobody = DemandError::usage("no process is named", "hugeleaf mem");
+        return Err(failed.unwrap_or(nobody));
+    };
+    // The list of segments does not show those of another IPC namespace; the mappings do.
+    let mut segments = read_in.iter().flat_map(shared_objects);
+    let kind = match segments.any(|segment| segment.name.starts_with("/SYSV")) {
+        true => ServiceKind::SysV,
+        false => ServiceKind::Other,
+    };
+    let mut service = look.service(first, kind, &first.name);
+    service.pids = read_in.iter().map(|process| process.pid).collect();
+    service.demands = demands(look, &read_in);
+    Ok(service)
+}
+
+fn read(look: &Look<'_>, pid: Pid) -> Result<Process, DemandError> {
+    read_process(look.root, look.kernel, look.host, pid, Looking::Segments)
+        .map_err(|error| look.process_error(&error))
+}
+
+fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {
+    let smallest = look
+        .host
+        .pools
+        .iter()
+        .map(|pool| pool.size)
+        .chain(look.host.pmd_page.get())
+        .min();
+    let least = smallest.map_or(Bytes(u64::MAX), |size| size.bytes());
+    let mut seen = Vec::new();
+    let mut demands = Vec::new();
+    for process in processes {
+        for segment in shared_objects(process) {
+            let is_new = !seen.contains(&segment.object);
+            if is_new && segment.asked.hugetlb.is_none() && segment.range.len() >= least {
+                seen.push(segment.object);
+                demands.push(Demand {
+                    what: format!("shared memory {}", segment.name)
+                        .trim_end()
+                        .to_owned(),
+                    pieces: vec![Piece::one(segment.range.len())],
+                    place: Place::Pool,
+                    page: None,
+                    source: "the length of the mapping".to_owned(),
+                    held: Some(held_of(segment)),
+                });
+            }
+        }
+        demands.extend(measured_pool(process));
+        demands.extend(private(process).filter(|demand| demand.bytes() >= least));
+    }
+    demands
+}
+
+/// A process's private memory.
+fn private(process: &Process) -> Option<Demand> {
+    let mut held = Vec::new();
+    for part in private_segments(process).flat_map(|s| &s.by_page_size) {
+        Held::add(&mut held, part.size, part.kind, part.bytes);
+    }
+    let bytes = sum(&held);
+    (!bytes.is_zero()).then(|| Demand {
+        what: format!("private memory of {}", process.name),
+        pieces: vec![Piece::one(bytes)],
+        place: Place::Thp,
+        page: None,
+        source: "what is resident".to_owned(),
+        held: Some(held),
+    })
+}

@@ -1,0 +1,401 @@
+//! PostgreSQL: one shared mapping, taken whole at the start, from the pool where it is told to.
+//!
+//! A stopped cluster is asked through its own program (`postgres -C shared_memory_size`, since
+//! version 15); of a running one the mapping itself is measured.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::ask::ask;
+use super::running::{Look, arguments_of, held_of, shared_objects};
+use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
+use crate::model::{Process, Segment};
+use crate::process::{Looking, read_process};
+
+const WHAT: &str = "shared_buffers and what goes with it";
+
+/// The cluster in a data folder, running or not.
+pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
+    let data = &look.resolved(data);
+    let version = version_of(look, data)?;
+    if let Some(postmaster) = running_in(look, data) {
+        return of_postmaster(look, &postmaster);
+    }
+    let cluster = Cluster::find(look, data, &version)?;
+    let mut service = Service::new(format!("postgresql-{version}"), ServiceKind::PostgreSql);
+    service.user = Some(account::of_uid(look.root, cluster.owner.0));
+    service.configured_by = Some(data.clone());
+    let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
+        .iter()
+        .any(|file| {
+            let text = look.read(file);
+            text.known()
+                .is_some_and(|text| setting_in(text, "huge_pages").is_some())
+        });
+    service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
+        wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
+        wish => wish,
+    };
+    service.demands = vec![cluster.demand(look)?];
+    Ok(service)
+}
+
+/// A running cluster, by its postmaster.
+pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+    let process = read_process(
+        look.root,
+        look.kernel,
+        look.host,
+        postmaster.pid,
+        Looking::Segments,
+    )
+    .map_err(|e| look.process_error(&e))?;
+    let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
+    let data = look.link(process.pid, "cwd");
+    service.configured_by.clone_from(&data);
+    service.demands = largest_shared(&process).map(measured).into_iter().collect();
+    service.wish = wish_of_running(look, &process, data.as_deref());
+    if let Some(page) = asked_page(look, &process, data.as_deref())
+        && let Some(demand) = service.demands.first_mut()
+    {
+        demand.page = Some(page);
+    }
+    Ok(service)
+}
+
+/// The mapping that holds the buffers: by far the largest that is shared.
+fn largest_shared(process: &Process) -> Option<&Segment> {
+    shared_objects(process).max_by_key(|segment| segment.range.len())
+}
+
+fn measured(segment: &Segment) -> Demand {
+    Demand {
+        what: WHAT.to_owned(),
+        pieces: vec![Piece::one(segment.range.len())],
+        place: Place::Pool,
+        page: None,
+        source: "the length of its shared mapping".to_owned(),
+        held: Some(held_of(segment)),
+    }
+}
+
+/// What `huge_pages` says.
+fn wish_of(value: &str) -> Wish {
+    let how = match value.trim() {
+        "on" => Insists::Always,
+        "try" => Insists::IfToBeHad,
+        "off" => Insists::Never,
+        _ => Insists::Unknown,
+    };
+    Wish {
+        how,
+        said: format!("huge_pages = {}", value.trim()),
+    }
+}
+
+/// What PostgreSQL does where nobody says anything: `try`.
+fn by_default() -> Wish {
+    Wish {
+        said: String::new(),
+        ..wish_of("try")
+    }
+}
+
+/// The value that a running postmaster was given: on its command line, else in its files.
+fn wish_of_running(look: &Look<'_>, process: &Process, data: Option<&Path>) -> Wish {
+    setting_of_running(look, process, data, "huge_pages")
+        .map(|value| wish_of(&value))
+        .unwrap_or_else(by_default)
+}
+
+fn asked_page(look: &Look<'_>, process: &Process, data: Option<&Path>) -> Option<PageSize> {
+    page_of(&setting_of_running(look, process, data, "huge_page_size")?)
+}
+
+fn setting_of_running(
+    look: &Look<'_>,
+    process: &Process,
+    data: Option<&Path>,
+    name: &str,
+) -> Option<String> {
+    let arguments = arguments_of(look.root, process.pid);
+    if let Some(value) = setting_in_arguments(&arguments, name) {
+        return Some(value);
+    }
+    let data = data?;
+    let named = setting_in_arguments(&arguments, "config_file").map(PathBuf::from);
+    let config = named.unwrap_or_else(|| data.join("postgresql.conf"));
+    // ALTER SYSTEM writes the other file, which is read last.
+    let files = [data.join("postgresql.auto.conf"), config];
+    let values = files.iter().map(|file| {
+        let text = look.read(file);
+        text.known().and_then(|text| setting_in(text, name))
+    });
+    values.flatten().next()
+}
+
+/// A setting in the arguments of `postgres`: `-c name=value` or `--name=value`, the last one.
+fn setting_in_arguments(arguments: &[String], name: &str) -> Option<String> {
+    let mut found = None;
+    let mut before = "";
+    for argument in arguments {
+        let setting = match before {
+            "-c" => Some(argument.as_str()),
+            _ => argument
+                .strip_prefix("--")
+                .or_else(|| argument.strip_prefix("-c").filter(|rest| !rest.is_empty())),
+        };
+        if let Some((key, value)) = setting.and_then(|s| s.split_once('='))
+            && key.replace('-', "_") == name
+        {
+            found = Some(value.to_owned());
+        }
+        before = argument;
+    }
+    found
+}
+
+/// A setting in the text of `postgresql.conf`, the last one; names are not case-sensitive and the
+/// equals sign may be missing.
+pub fn setting_in(text: &str, name: &str) -> Option<String> {
+    let parse = |line: &str| {
+        let line = line.trim_start();
+        let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
+        if !line[..end].eq_ignore_ascii_case(name) {
+            return None;
+        }
+        let rest = line[end..]
+            .trim_start()
+            .trim_start_matches('=')
+            .trim_start();
+        let value = match rest.strip_prefix('\'') {
+            Some(quoted) => &quoted[..quoted.find('\'')?],
+            None => rest.split(['#', ' ', '\t']).next()?,
+        };
+        Some(value.to_owned())
+    };
+    text.lines().filter_map(parse).next_back()
+}
+
+/// A page size as PostgreSQL writes it: `2MB`, `1GB`, a number of kB, 0 for the default.
+fn page_of(value: &str) -> Option<PageSize> {
+    let value = value.trim();
+    let bytes = match value.ends_with('B') {
+        true => value.parse().ok()?,
+        false => Bytes::from_kib(value.parse().ok()?),
+    };
+    PageSize::new(bytes).ok()
+}
+
+fn version_of(look: &Look<'_>, data: &Path) -> Result<String, DemandError> {
+    let file = data.join("PG_VERSION");
+    match look.read(&file) {
+        crate::Fact::Known(text) => Ok(text.trim().to_owned()),
+        crate::Fact::Absent => Err(DemandError::usage(
+            format!("{}: not there, so that is no data folder", file.display()),
+            "name the folder that this prints: psql -Atc 'SHOW data_directory'",
+        )),
+        crate::Fact::Unreadable(error) => Err(DemandError::missing(
+            error.to_string(),
+            "run hugeleaf as root, or as the owner of the folder",
+        )),
+    }
+}
+
+/// The postmaster of a data folder, where one runs: its working folder is the data folder.
+fn running_in(look: &Look<'_>, data: &Path) -> Option<Process> {
+    let text = look.read(&data.join("postmaster.pid")).known()?.clone();
+    let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
+    let process = crate::process::read_basics(look.root, pid).ok()?;
+    let is_there = is_server(&process.name) && {
+        let folder = look.link(pid, "cwd")?;
+        std::fs::canonicalize(look.path(&folder)).ok()
+            == std::fs::canonicalize(look.path(data)).ok()
+    };
+    is_there.then_some(process)
+}
+
+/// Whether that is the name of PostgreSQL's program.
+pub(super) fn is_server(name: &str) -> bool {
+    matches!(name, "postgres" | "postmaster")
+}
+
+/// A stopped cluster: where its program and its configuration are, and whose it is.
+struct Cluster {
+    data: PathBuf,
+    config: PathBuf,
+    program: PathBuf,
+    owner: (u32, u32),
+}
+
+impl Cluster {
+    fn find(look: &Look<'_>, data: &Path, version: &str) -> Result<Cluster, DemandError> {
+        let folder = std::fs::metadata(look.path(data)).map_err(|e| {
+            DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root")
+        })?;
+        let own = data.join("postgresql.conf");
+        let config = if look.path(&own).is_file() {
+            own.clone()
+        } else {
+            debian_config(look, data).unwrap_or(own)
+        };
+        let program = program_of(look, version).ok_or_else(|| {
+            DemandError::missing(
+                format!(
+                    "{}: no postgres of version {version} is installed",
+                    data.display()
+                ),
+                "install it, or start the cluster where it is and run this again: a running one \
+                 is measured",
+            )
+        })?;
+        Ok(Cluster {
+            data: data.to_owned(),
+            config,
+            program,
+            owner: (folder.uid(), folder.gid()),
+        })
+    }
+
+    /// One setting, as its own program tells it.
+    fn ask(&self, look: &Look<'_>, setting: &str) -> Result<String, DemandError> {
+        let arguments = [
+            "-D".to_owned(),
+            self.data.display().to_string(),
+            "-c".to_owned(),
+            format!("config_file={}", self.config.display()),
+            "-C".to_owned(),
+            setting.to_owned(),
+        ];
+        let answer = ask(look.root, &self.program, &arguments, Some(self.owner))?;
+        if answer.is_good {
+            return Ok(answer.stdout.trim().to_owned());
+        }
+        let complaint = answer.complaint();
+        let next = if complaint.contains("unrecognized configuration parameter") {
+            "versions before 15 do not tell: start it, and run this again: a running one is measured"
+                .to_owned()
+        } else {
+            format!("mend what it says, in {}", self.config.display())
+        };
+        let program = self.program.display();
+        Err(DemandError::missing(
+            format!(
+                "{program} -D {} -C {setting}: {complaint}",
+                self.data.display()
+            ),
+            next,
+        ))
+    }
+
+    /// Its demand. The figure is in whole MB, rounded up: rounding that up again to pages of a
+    /// MB or more comes to the same as rounding the bytes, which it does not tell.
+    fn demand(&self, look: &Look<'_>) -> Result<Demand, DemandError> {
+        const SETTING: &str = "shared_memory_size";
+        let told = self.ask(look, SETTING)?;
+        let mib: u64 = told.parse().map_err(|_| {
+            DemandError::missing(
+                format!(
+                    "{} -C {SETTING}: '{told}' is no number",
+                    self.program.display()
+                ),
+                "start the cluster and run this again: a running one is measured",
+            )
+        })?;
+        Ok(Demand {
+            what: WHAT.to_owned(),
+            pieces: vec![Piece::one(Bytes::from_mib(mib))],
+            place: Place::Pool,
+            page: page_of(&self.ask(look, "huge_page_size")?),
+            source: format!("{} -C {SETTING}", self.program.display()),
+            held: None,
+        })
+    }
+}
+
+/// Debian keeps the configuration apart from the data, and names the data in it.
+fn debian_config(look: &Look<'_>, data: &Path) -> Option<PathBuf> {
+    let found = debian_clusters(look);
+    found
+        .into_iter()
+        .find_map(|(config, folder)| (folder == data).then_some(config))
+}
+
+/// Configuration and data folder of every cluster below `/etc/postgresql`.
+pub(super) fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
+    let list = |folder: &str| look.root.list(folder).known().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for version in list("etc/postgresql") {
+        for name in list(&format!("etc/postgresql/{version}")) {
+            let config = format!("etc/postgresql/{version}/{name}/postgresql.conf");
+            let text = look.root.read(&config);
+            let data = text
+                .known()
+                .and_then(|text| setting_in(text, "data_directory"));
+            if let Some(data) = data {
+                found.push((Path::new("/").join(config), PathBuf::from(data)));
+            }
+        }
+    }
+    found
+}
+
+/// Where distributions put the program of a version.
+fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
+    let major = version.split('.').next().unwrap_or(version);
+    let mut candidates = vec![
+        format!("/usr/lib/postgresql/{major}/bin/postgres"),
+        format!("/usr/pgsql-{major}/bin/postgres"),
+        format!("/usr/lib64/postgresql/{major}/bin/postgres"),
+        format!("/usr/local/pgsql-{major}/bin/postgres"),
+    ];
+    candidates.extend(["/usr/bin/postgres", "/usr/local/pgsql/bin/postgres"].map(str::to_owned));
+    candidates
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| look.path(path).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_are_read_as_the_server_does() {
+        let text = "#huge_pages = off\nhuge_pages = on\t# (change requires restart)\n\
+            Huge_Pages try\ndata_directory = '/var/lib/a b'\t# x\nhuge_page_size='1GB'\n";
+        assert_eq!(setting_in(text, "huge_pages").as_deref(), Some("try"));
+        let data = setting_in(text, "data_directory");
+        assert_eq!(data.as_deref(), Some("/var/lib/a b"));
+        assert_eq!(setting_in(text, "shared_buffers"), None);
+        assert_eq!(setting_in(text, "huge"), None);
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let line =
+            words("postgres -D /d -c huge_pages=off --huge-pages=on -chuge_page_size=2MB -F");
+        let of = |name| setting_in_arguments(&line, name);
+        assert_eq!(of("huge_pages").as_deref(), Some("on"));
+        assert_eq!(of("huge_page_size").as_deref(), Some("2MB"));
+        assert_eq!(of("D"), None);
+    }
+
+    #[test]
+    fn page_sizes_are_written_in_three_ways() {
+        let page = |text| page_of(text).map(|size| size.to_string());
+        assert_eq!(page("2MB").as_deref(), Some("2M"));
+        assert_eq!(page("64kB").as_deref(), Some("64K"));
+        assert_eq!(page("1048576").as_deref(), Some("1G"));
+        assert_eq!(page("0"), None);
+        assert_eq!(page("x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*", words in proptest::collection::vec("[-a-z=_]*", 0..6)) {
+            let _ = (setting_in(&text, "huge_pages"), page_of(&text));
+            let _ = setting_in_arguments(&words, "huge_pages");
+        }
+    }
+}

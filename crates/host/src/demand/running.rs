@@ -1,0 +1,257 @@
+//! Services among the running processes: which there are, and what every reader of one needs.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::{Bytes, PageKind};
+
+use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
+use crate::fact::Fact;
+use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
+use crate::process::{ProcessError, read_basics};
+use crate::root::Root;
+use crate::snapshot::all_pids;
+use crate::system::{boot_time, unit_files};
+
+/// What every reader of services looks through.
+pub(super) struct Look<'a> {
+    /// Where the host is read.
+    pub root: &'a Root,
+    /// The running kernel.
+    pub kernel: &'a dyn Kernel,
+    /// The host.
+    pub host: &'a Host,
+}
+
+impl Look<'_> {
+    /// Where an absolute path of the host lies.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        self.root.path(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A path that a person typed, as the kernel names it: absolute, without links. Of a captured
+    /// host as it was typed.
+    pub fn resolved(&self, path: &Path) -> PathBuf {
+        match self.root.is_live() {
+            true => std::fs::canonicalize(path)
+                .or_else(|_| std::path::absolute(path))
+                .unwrap_or_else(|_| path.to_owned()),
+            false => path.to_owned(),
+        }
+    }
+
+    /// A file of the host, by its absolute path.
+    pub fn read(&self, path: &Path) -> Fact<String> {
+        self.root.read(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// What a link of a process points at, as in `cwd`.
+    pub fn link(&self, pid: Pid, name: &str) -> Option<PathBuf> {
+        std::fs::read_link(self.root.path(format!("proc/{pid}/{name}"))).ok()
+    }
+
+    /// The program of a process, to be run again and asked.
+    ///
+    /// # Errors
+    /// Where it sees other files than this process does (a container): what lies at that path here
+    /// is not that program.
+    pub fn own_program(&self, pid: Pid) -> Result<PathBuf, DemandError> {
+        let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
+        let is_same = own.is_some()
+            && self.link(pid, "ns/mnt") == own
+            && self.link(pid, "root").as_deref() == Some(Path::new("/"));
+        let program = self.link(pid, "exe").filter(|_| is_same).ok_or_else(|| {
+            DemandError::missing(
+                format!("process {pid}: its program cannot be asked from here: it runs in another mount namespace, or its files may not be seen"),
+                "run hugeleaf as root, or inside that container",
+            )
+        })?;
+        // An upgrade replaced it: the one that is there now will be started next time.
+        let text = program.to_string_lossy();
+        Ok(PathBuf::from(text.trim_end_matches(" (deleted)")))
+    }
+
+    /// A service with all that is known of it by its first process; without demands.
+    pub fn service(&self, process: &Process, kind: ServiceKind, name: &str) -> Service {
+        let unit = process
+            .unit
+            .clone()
+            .filter(|unit| unit.ends_with(".service"));
+        let name = match unit.as_deref().and_then(|u| u.strip_suffix(".service")) {
+            Some(unit) => unit.to_owned(),
+            None => name.to_owned(),
+        };
+        let mut service = Service::new(name, kind);
+        if let Some(unit) = &unit {
+            service.exec_start =
+                unit_files::read(self.root, unit).and_then(|file| file.only_command());
+        }
+        service.unit = unit;
+        service.user = Some(account::of_process(self.root, process));
+        service.pids = vec![process.pid];
+        service.since = self.since(process);
+        service.cgroup.clone_from(&process.cgroup);
+        service.node = self.bound_to(process.pid);
+        service
+    }
+
+    /// When a process started, in seconds since 1970.
+    fn since(&self, process: &Process) -> Fact<u64> {
+        // The unit of start times is 100 a second on every architecture that this runs on.
+        let ticks = hugeleaf_sys::ticks_per_second().max(1);
+        let boot = boot_time::read(self.root);
+        boot.map(|boot| boot + process.start_ticks / ticks)
+    }
+
+    /// The one node that a process may take memory from, on a host of several.
+    fn bound_to(&self, pid: Pid) -> Option<u32> {
+        let text = self.root.read(format!("proc/{pid}/status"));
+        let nodes = text.known().and_then(|text| {
+            let line = text
+                .lines()
+                .find_map(|l| l.strip_prefix("Mems_allowed_list:"))?;
+            line.trim().parse().ok()
+        });
+        nodes.filter(|_| self.host.nodes.len() > 1)
+    }
+
+    /// Why a process could not be looked at.
+    pub fn process_error(&self, error: &ProcessError) -> DemandError {
+        let next = match error {
+            ProcessError::Denied { .. } => "run hugeleaf as root, or as the owner of the process",
+            _ => "hugeleaf mem    # lists the processes there are",
+        };
+        DemandError::missing(error.to_string(), next)
+    }
+
+    /// Every process with memory of its own, without this one.
+    pub fn processes(&self) -> Vec<Process> {
+        let own = hugeleaf_sys::own_pid();
+        all_pids(self.root)
+            .into_iter()
+            .filter(|pid| !(self.root.is_live() && *pid == own))
+            .filter_map(|pid| read_basics(self.root, pid).ok())
+            .filter(|process| process.kind == ProcessKind::User)
+            .collect()
+    }
+}
+
+/// The arguments of a process, its program's name first.
+pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
+    let text = root.read(format!("proc/{pid}/cmdline"));
+    let text = text.known().map(String::as_str).unwrap_or_default();
+    let text = text.trim_end_matches('\0');
+    match text {
+        "" => Vec::new(),
+        _ => text.split('\0').map(str::to_owned).collect(),
+    }
+}
+
+/// Shared memory of a process, each object once, by the longest mapping of it.
+pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment> {
+    let shared = process
+        .segments
+        .iter()
+        .filter(|s| s.shared && s.role == Role::Shm);
+    shared.filter(|segment| {
+        let same = |other: &&Segment| other.object == segment.object && other.shared;
+        let longest = process
+            .segments
+            .iter()
+            .filter(same)
+            .max_by_key(|s| s.range.len());
+        longest.is_some_and(|longest| longest.range == segment.range)
+    })
+}
+
+/// What a mapping has, by page size. On hugetlb pages a mapping has all of its length from the
+/// start: what is not touched yet is reserved.
+pub(super) fn held_of(segment: &Segment) -> Vec<Held> {
+    match segment.asked.hugetlb {
+        Some(size) => vec![Held {
+            size,
+            kind: PageKind::Hugetlb,
+            bytes: segment.range.len(),
+        }],
+        None => segment.by_page_size.clone(),
+    }
+}
+
+/// The mappings of a process on hugetlb pages, each object once.
+fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
+    let pool = process
+        .segments
+        .iter()
+        .filter(|s| s.asked.hugetlb.is_some());
+    pool.enumerate()
+        .filter(|(at, segment)| {
+            let before = process
+                .segments
+                .iter()
+                .filter(|s| s.asked.hugetlb.is_some());
+            // A heap may be mapped at several addresses (ZGC).
+            !before
+                .take(*at)
+                .any(|other| other.object == segment.object && other.offset == segment.offset)
+        })
+        .map(|(_, segment)| segment)
+}
+
+/// What a process has of the pool.
+pub(super) fn held_on_pool(process: &Process) -> Vec<Held> {
+    let mut table = Vec::new();
+    for held in on_pool(process).flat_map(held_of) {
+        Held::add(&mut table, held.size, held.kind, held.bytes);
+    }
+    table
+}
+
+/// What a process has of the pool, and its private memory.
+pub(super) fn private_and_pool(process: &Process) -> Vec<Held> {
+    let mut table = held_on_pool(process);
+    for held in private_segments(process).flat_map(|s| &s.by_page_size) {
+        Held::add(&mut table, held.size, held.kind, held.bytes);
+    }
+    table
+}
+
+/// Private memory that is not on the pool: heaps and anonymous mappings.
+pub(super) fn private_segments(process: &Process) -> impl Iterator<Item = &Segment> {
+    process.segments.iter().filter(|segment| {
+        let is_private = matches!(segment.role, Role::Heap | Role::Anon);
+        is_private && !segment.shared && segment.asked.hugetlb.is_none()
+    })
+}
+
+/// A demand for what a process has of the pool, mapping by mapping.
+pub(super) fn measured_pool(process: &Process) -> Vec<Demand> {
+    let mut by_page: Vec<Demand> = Vec::new();
+    for segment in on_pool(process) {
+        let piece = Piece::one(segment.range.len());
+        let held = held_of(segment).remove(0);
+        match by_page
+            .iter_mut()
+            .find(|demand| demand.page == Some(held.size))
+        {
+            Some(demand) => {
+                demand.pieces.push(piece);
+                let table = demand.held.get_or_insert_default();
+                Held::add(table, held.size, held.kind, held.bytes);
+            }
+            None => by_page.push(Demand {
+                what: "what it has of the pool".to_owned(),
+                pieces: vec![piece],
+                place: Place::Pool,
+                page: Some(held.size),
+                source: "the lengths of its mappings".to_owned(),
+                held: Some(vec![held]),
+            }),
+        }
+    }
+    by_page
+}
+
+/// All the bytes of a table.
+pub(super) fn sum(table: &[Held]) -> Bytes {
+    table.iter().map(|held| held.bytes).sum()
+}

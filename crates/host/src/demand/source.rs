@@ -1,0 +1,477 @@
+//! Where services are looked for: what a person names, or the whole host.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::Bytes;
+
+use super::running::{Look, held_of, shared_objects};
+use super::{
+    Demand, DemandError, Piece, Place, Service, ServiceKind, account, jvm, mariadb, measured,
+    postgres, sysv,
+};
+use crate::fact::Fact;
+use crate::model::{Host, Process};
+use crate::process::{Looking, read_process};
+use crate::root::Root;
+use crate::system::unit_files::{self, UnitFile};
+
+/// What a person names as the source of a demand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Running processes.
+    Pids(Vec<Pid>),
+    /// The data folder of a PostgreSQL cluster.
+    Postgres(PathBuf),
+    /// MariaDB or MySQL, by its option file where one is named.
+    MariaDb(Option<PathBuf>),
+    /// A JVM, by the flags that it is started with; they may begin with its program.
+    Java(String),
+    /// A systemd unit, running or not.
+    Unit(String),
+    /// A container or pod, by its cgroup's path.
+    Container(String),
+}
+
+/// Services, and why others could not be asked.
+#[derive(Debug, Clone, Default)]
+pub struct Services {
+    /// Those that could be told.
+    pub services: Vec<Service>,
+    /// Why others could not.
+    pub unread: Vec<DemandError>,
+}
+
+/// So many full large pages of memory make a program of which nothing else is known worth a look.
+const WORTH_A_LOOK: u64 = 64;
+
+/// The services that a source means.
+///
+/// # Errors
+/// Where it means none, or one that cannot be asked.
+pub fn read_source(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    source: &Source,
+) -> Result<Vec<Service>, DemandError> {
+    let look = Look { root, kernel, host };
+    let one = |service: Result<Service, DemandError>| service.map(|service| vec![service]);
+    match source {
+        Source::Pids(pids) => of_pids(&look, pids),
+        Source::Postgres(data) => one(postgres::of_folder(&look, data)),
+        Source::MariaDb(file) => one(mariadb::of_options(&look, file.as_deref())),
+        Source::Java(flags) => one(jvm::of_flags(&look, flags)),
+        Source::Unit(unit) => of_unit(&look, unit),
+        Source::Container(path) => one(of_container(&look, path)),
+    }
+}
+
+/// Every service on the host that could use large pages: those that run, and stopped ones that are
+/// started at boot.
+pub fn read_services(root: &Root, kernel: &dyn Kernel, host: &Host) -> Services {
+    let look = Look { root, kernel, host };
+    let all = look.processes();
+    let worth = host.pmd_page.get().map_or(Bytes(u64::MAX), |pmd| {
+        Bytes(pmd.bytes().get().saturating_mul(WORTH_A_LOOK))
+    });
+    let mut found = Services::default();
+    for result in of_processes(&look, &all, &all, Some(worth)) {
+        match result {
+            Ok(service) => found.services.push(service),
+            Err(error) => found.unread.push(error),
+        }
+    }
+    for result in stopped(&look, &found.services) {
+        match result {
+            Ok(service) => found.services.push(service),
+            Err(error) => found.unread.push(error),
+        }
+    }
+    found.services.retain(|service| !service.demands.is_empty());
+    found
+}
+
+/// The services that some of all processes are. A backend of PostgreSQL, or a child of Redis that
+/// saves, stands for its parent; what nothing else is known of is told by what it holds. Where the
+/// whole host is looked at, only from `worth` on.
+fn of_processes(
+    look: &Look<'_>,
+    some: &[Process],
+    all: &[Process],
+    worth: Option<Bytes>,
+) -> Vec<Result<Service, DemandError>> {
+    let mut services = Vec::new();
+    let mut taken: Vec<Pid> = Vec::new();
+    for process in some {
+        let name = process.name.as_str();
+        let is_child = some
+            .iter()
+            .any(|p| p.pid == process.parent && p.name == name);
+        let service = if is_child && (postgres::is_server(name) || measured::is_redis(name)) {
+            taken.push(process.pid);
+            continue;
+        } else if postgres::is_server(name) {
+            postgres::of_postmaster(look, process).map(|mut service| {
+                let children = all.iter().filter(|p| p.parent == process.pid);
+                service.pids.extend(children.map(|p| p.pid));
+                service
+            })
+        } else if mariadb::is_server(name) {
+            mariadb::of_process(look, process)
+        } else if jvm::is_jvm(name) {
+            jvm::of_process(look, process)
+        } else if measured::is_redis(name) {
+            measured::redis(look, process)
+        } else {
+            continue;
+        };
+        taken.push(process.pid);
+        services.push(service);
+    }
+    let others = |taken: &[Pid]| -> Vec<&Process> {
+        some.iter().filter(|p| !taken.contains(&p.pid)).collect()
+    };
+    // Of the whole host also segments that nobody attaches.
+    for service in sysv_services(look, &others(&taken), &taken, worth.is_some()) {
+        taken.extend(&service.pids);
+        services.push(Ok(service));
+    }
+    let mut rest = others(&taken);
+    rest.retain(|p| {
+        let held = p.resident_anon + p.resident_shmem + p.hugetlb;
+        worth.is_none_or(|worth| held >= worth)
+    });
+    services.extend(
+        groups(&rest)
+            .iter()
+            .map(|group| measured::group(look, group)),
+    );
+    services
+}
+
+/// Processes that belong together: those of one service's unit, else those of one name that
+/// descend from each other.
+fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
+    let mut groups: Vec<Vec<&Process>> = Vec::new();
+    for process in processes {
+        let unit = process
+            .unit
+            .as_deref()
+            .filter(|unit| unit.ends_with(".service"));
+        let belongs = |group: &&mut Vec<&Process>| {
+            group.iter().any(|other| {
+                let is_same_unit = unit.is_some() && other.unit.as_deref() == unit;
+                let is_kin = other.pid == process.parent || other.parent == process.parent;
+                is_same_unit || (is_kin && other.name == process.name)
+            })
+        };
+        match groups.iter_mut().find(belongs) {
+            Some(group) => group.push(process),
+            None => groups.push(vec![process]),
+        }
+    }
+    groups
+}
+
+/// SysV segments of at least a page, by who owns and made them; without those that belong to the
+/// processes `taken` (PostgreSQL makes a small one beside its mapping).
+fn sysv_services(
+    look: &Look<'_>,
+    others: &[&Process],
+    taken: &[Pid],
+    is_host: bool,
+) -> Vec<Service> {
+    let Some(page) = look.host.memory.default_hugetlb_page.get() else {
+        return Vec::new();
+    };
+    let Fact::Known(mut segments) = sysv::read(look.root) else {
+        return Vec::new();
+    };
+    segments.retain(|s| s.bytes >= page.bytes() && !taken.contains(&s.creator));
+    segments.sort_by_key(|segment| (segment.uid, segment.creator));
+    if segments.is_empty() {
+        return Vec::new();
+    }
+    let attached = attached_to(look, others);
+    segments.retain(|s| is_host || attached.iter().any(|(_, id)| *id == s.id));
+    let of_one = |a: &sysv::Segment, b: &sysv::Segment| (a.uid, a.creator) == (b.uid, b.creator);
+    segments
+        .chunk_by(of_one)
+        .filter_map(|group| sysv_service(look, group, &attached, others))
+        .collect()
+}
+
+/// Who attaches SysV segments, with the segments' inodes, which are their ids.
+fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
+    let of = |process: &&Process| {
+        let maps = crate::process::mappings(look.root, process.pid);
+        let maps = maps.known().cloned().unwrap_or_default();
+        let pid = process.pid;
+        let sysv = maps.into_iter().filter(|map| map.name.starts_with("/SYSV"));
+        sysv.map(move |map| (pid, map.object.2)).collect::<Vec<_>>()
+    };
+    processes.iter().flat_map(of).collect()
+}
+
+fn sysv_service(
+    look: &Look<'_>,
+    segments: &[sysv::Segment],
+    attached: &[(Pid, u64)],
+    processes: &[&Process],
+) -> Option<Service> {
+    let owner = segments.first()?;
+    let ids: Vec<u64> = segments.iter().map(|segment| segment.id).collect();
+    let mut pids: Vec<Pid> = attached
+        .iter()
+        .filter(|(_, id)| ids.contains(id))
+        .map(|(pid, _)| *pid)
+        .collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let first = processes
+        .iter()
+        .find(|p| pids.contains(&owner.creator) && p.pid == owner.creator)
+        .or_else(|| processes.iter().find(|p| pids.first() == Some(&p.pid)));
+    let mut service = match first {
+        Some(process) => look.service(process, ServiceKind::SysV, &process.name),
+        None => {
+            let user = account::of_uid(look.root, owner.uid);
+            let name = user
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("uid {}", owner.uid));
+            let mut service = Service::new(format!("segments of {name}"), ServiceKind::SysV);
+            service.user = Some(user);
+            service
+        }
+    };
+    service.pids = pids;
+    let process = first.and_then(|process| {
+        read_process(
+            look.root,
+            look.kernel,
+            look.host,
+            process.pid,
+            Looking::Segments,
+        )
+        .ok()
+    });
+    service.demands = segments
+        .iter()
+        .map(|segment| sysv_demand(segment, process.as_ref()))
+        .collect();
+    Some(service)
+}
+
+fn sysv_demand(segment: &sysv::Segment, attached: Option<&Process>) -> Demand {
+    let mapping = attached.and_then(|process| {
+        let mut objects = shared_objects(process);
+        objects.find(|s| s.object.2 == segment.id && s.name.starts_with("/SYSV"))
+    });
+    Demand {
+        what: format!("SysV segment {}", segment.id),
+        pieces: vec![Piece::one(segment.bytes)],
+        place: Place::Pool,
+        page: mapping.and_then(|mapping| mapping.asked.hugetlb),
+        source: "ipcs -m".to_owned(),
+        held: mapping.map(held_of),
+    }
+}
+
+/// The services that named processes are, or belong to.
+fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
+    let mut named: Vec<Process> = Vec::new();
+    let all = look.processes();
+    for pid in pids {
+        let mut process = all.iter().find(|p| p.pid == *pid).ok_or_else(|| {
+            DemandError::missing(
+                format!("process {pid}: gone, or without memory of its own"),
+                "hugeleaf mem    # lists the processes there are",
+            )
+        })?;
+        while let Some(parent) = all.iter().find(|p| p.pid == process.parent)
+            && postgres::is_server(&process.name)
+            && postgres::is_server(&parent.name)
+        {
+            process = parent;
+        }
+        if !named.iter().any(|p| p.pid == process.pid) {
+            named.push(process.clone());
+        }
+    }
+    of_processes(look, &named, &all, None).into_iter().collect()
+}
+
+/// A unit, by its processes or by its files.
+fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
+    let unit = match unit.contains('.') {
+        true => unit.to_owned(),
+        false => format!("{unit}.service"),
+    };
+    let all = look.processes();
+    let is_of = |p: &&Process| {
+        let parts = p.cgroup.as_deref().unwrap_or_default().split('/');
+        parts.into_iter().any(|part| part == unit)
+    };
+    let own: Vec<Process> = all.iter().filter(is_of).cloned().collect();
+    if !own.is_empty() {
+        return of_processes(look, &own, &all, None).into_iter().collect();
+    }
+    let file = unit_files::read(look.root, &unit).ok_or_else(|| {
+        DemandError::usage(
+            format!("{unit}: no process belongs to it, and no unit file has that name"),
+            "systemctl list-units --type=service --all",
+        )
+    })?;
+    match of_unit_file(look, &file) {
+        Some(service) => service.map(|service| vec![service]),
+        None => Err(DemandError::missing(
+            format!("{unit}: does not run, and what it starts cannot be asked before"),
+            format!("systemctl start {unit}; hugeleaf plan {unit}"),
+        )),
+    }
+}
+
+/// What a stopped unit would want, where its command is of a program that can be asked.
+fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, DemandError>> {
+    let command = file
+        .exec_start
+        .first()?
+        .trim_start_matches(['-', '@', ':', '+', '!']);
+    let words: Vec<&str> = command.split_ascii_whitespace().collect();
+    let program = words.first()?.rsplit('/').next()?;
+    let service = if postgres::is_server(program) {
+        let at = words.iter().position(|word| *word == "-D")?;
+        postgres::of_folder(look, Path::new(words.get(at + 1)?))
+    } else if program == "pg_ctlcluster" {
+        let cluster = words.iter().find_map(|word| {
+            word.split_once('-')
+                .filter(|(v, _)| v.parse::<u32>().is_ok())
+        })?;
+        let config = format!(
+            "/etc/postgresql/{}/{}/postgresql.conf",
+            cluster.0, cluster.1
+        );
+        let clusters = postgres::debian_clusters(look);
+        let (_, data) = clusters.iter().find(|(c, _)| *c == Path::new(&config))?;
+        postgres::of_folder(look, data)
+    } else if mariadb::is_server(program) {
+        let options = words
+            .iter()
+            .find_map(|word| word.strip_prefix("--defaults-file="));
+        mariadb::of_options(look, options.map(Path::new))
+    } else if jvm::is_jvm(program) {
+        let flags = words
+            .iter()
+            .take(1)
+            .chain(words.iter().skip(1).take_while(|w| w.starts_with('-')));
+        let flags: Vec<&str> = flags.copied().collect();
+        jvm::of_flags(look, &flags.join(" "))
+    } else {
+        return None;
+    };
+    Some(service.map(|service| with_unit(look, service, file)))
+}
+
+/// Fills in what only the unit knows.
+fn with_unit(look: &Look<'_>, mut service: Service, file: &UnitFile) -> Service {
+    if service.is_running() {
+        return service;
+    }
+    service.name = file.unit.trim_end_matches(".service").to_owned();
+    service.unit = Some(file.unit.clone());
+    service.exec_start = file.only_command();
+    if let Some(name) = &file.user {
+        service.user = account::read_user(look.root, name)
+            .known()
+            .cloned()
+            .or(service.user);
+    }
+    // A service gets the limits of its unit; those of PAM are for people who log in.
+    if let Some(user) = &mut service.user {
+        let limit = |of: fn(&(Bytes, Bytes)) -> Bytes| Fact::from(file.memlock.as_ref().map(of));
+        user.memlock = limit(|limits| limits.0);
+        user.memlock_hard = limit(|limits| limits.1);
+    }
+    service
+}
+
+/// Services that are started at boot and do not run now, as far as they can be asked.
+fn stopped(look: &Look<'_>, running: &[Service]) -> Vec<Result<Service, DemandError>> {
+    let runs = |service: &Service| {
+        running.iter().any(|r| {
+            let is_same_unit = r.unit.is_some() && r.unit == service.unit;
+            is_same_unit || (r.kind == service.kind && r.configured_by == service.configured_by)
+        })
+    };
+    unit_files::enabled(look.root)
+        .iter()
+        .filter(|unit| !running.iter().any(|r| r.unit.as_ref() == Some(unit)))
+        .filter_map(|unit| of_unit_file(look, &unit_files::read(look.root, unit)?))
+        .filter(|result| !matches!(result, Ok(service) if service.is_running() || runs(service)))
+        .collect()
+}
+
+/// A container, by its cgroup's path: everything that runs in it together.
+fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
+    let path = format!("/{}", path.trim_matches('/'));
+    let all = look.processes();
+    let is_in = |p: &&Process| {
+        let own = p.cgroup.as_deref().unwrap_or_default();
+        // Written with or without the mount point of the hierarchy.
+        let own_or_above = |own: &str| path == own || path.ends_with(own) && own != "/";
+        Path::new(own)
+            .ancestors()
+            .any(|above| own_or_above(&above.to_string_lossy()))
+    };
+    let inside: Vec<Process> = all.iter().filter(is_in).cloned().collect();
+    let cgroup = inside
+        .first()
+        .and_then(|p| p.cgroup.clone())
+        .ok_or_else(|| {
+            DemandError::usage(
+                format!("{path}: no process is in a cgroup of that path"),
+                "cat /proc/PID/cgroup    # of a process in the container",
+            )
+        })?;
+    let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+    let mut service = Service::new(name, ServiceKind::Container);
+    service.cgroup = Some(cgroup);
+    for part in inside_of(look, &inside, &all) {
+        service.pids.extend(part.pids);
+        service.demands.extend(part.demands);
+        service.user = service.user.or(part.user);
+        service.node = service.node.or(part.node);
+        if service.since.is_absent() {
+            service.since = part.since;
+        }
+    }
+    Ok(service)
+}
+
+/// What runs in a container. Programs of its own cannot be asked from outside: those are told by
+/// what they hold.
+fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
+    let (mut services, mut failed) = (Vec::new(), false);
+    for part in of_processes(look, inside, all, None) {
+        match part {
+            Ok(service) => services.push(service),
+            Err(_) => failed = true,
+        }
+    }
+    if failed {
+        let is_told = |p: &&Process| {
+            services
+                .iter()
+                .any(|service: &Service| service.pids.contains(&p.pid))
+        };
+        let rest: Vec<&Process> = inside.iter().filter(|p| !is_told(p)).collect();
+        services.extend(
+            groups(&rest)
+                .iter()
+                .filter_map(|group| measured::group(look, group).ok()),
+        );
+    }
+    services
+}

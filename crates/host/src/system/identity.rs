@@ -1,0 +1,60 @@
+//! What tells one host from another: a plan made for one must not be applied to the next.
+
+use sha2::{Digest, Sha256};
+
+use crate::fact::Fact;
+use crate::root::Root;
+
+/// A host's name, and a hash of its machine id.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// `/proc/sys/kernel/hostname`.
+    pub name: Fact<String>,
+    /// A hash of `/etc/machine-id`: machine-id(5) asks that the id itself go nowhere. Absent where
+    /// there is none, or where it is not set yet.
+    pub id: Fact<String>,
+}
+
+/// Reads them.
+pub fn identity(root: &Root) -> Identity {
+    let id = root.read("etc/machine-id").and_then(|text| {
+        let id = text.trim();
+        let is_set = !id.is_empty() && id.chars().all(|c| c.is_ascii_hexdigit());
+        is_set.then(|| hashed(id)).into()
+    });
+    let name = super::line(root, "proc/sys/kernel/hostname");
+    Identity { name, id }
+}
+
+/// Thirty-two hexadecimal digits, as a machine id has.
+fn hashed(id: &str) -> String {
+    const DIGITS: usize = 32;
+    let hash = Sha256::digest(format!("hugeleaf {id}"));
+    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.chars().take(DIGITS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_id_itself_goes_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("etc")).unwrap();
+        let file = dir.path().join("etc/machine-id");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            identity(&Root::at(dir.path())).id
+        };
+        let one = read("0123456789abcdef0123456789abcdef\n");
+        let known = one.known().unwrap().clone();
+        assert_eq!(known.len(), 32);
+        assert!(!known.contains("0123456789"), "{known}");
+        assert_eq!(read("0123456789abcdef0123456789abcdef"), one);
+        assert_ne!(read("0123456789abcdef0123456789abcdee"), one);
+        // systemd writes this word before the id is made.
+        assert_eq!(read("uninitialized\n"), Fact::Absent);
+        assert_eq!(identity(&Root::at("/nowhere")), Identity::default());
+    }
+}

@@ -1,0 +1,257 @@
+//! Services on captured hosts, and on this one.
+// A panic is how a test fails, in its helpers too.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::demand::{
+    DemandError, Insists, Place, Service, ServiceKind, Services, Source, read_services, read_source,
+};
+use hugeleaf_host::{Fact, Pid, Root, read_memory_facts};
+use hugeleaf_sys::RealKernel;
+use hugeleaf_units::{Bytes, PageKind};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/why")
+        .join(name)
+}
+
+fn all_of(root: &Root) -> Services {
+    let host = read_memory_facts(root, &RealKernel::new()).unwrap();
+    read_services(root, &RealKernel::new(), &host)
+}
+
+fn of(root: &Root, source: &Source) -> Result<Vec<Service>, DemandError> {
+    let host = read_memory_facts(root, &RealKernel::new()).unwrap();
+    read_source(root, &RealKernel::new(), &host, source)
+}
+
+/// A copy of a captured host, with some files more.
+fn with(name: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+    let dir = tempfile::tempdir().unwrap();
+    copy(&fixture(name), dir.path());
+    for (file, text) in files {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let root = Root::at(dir.path());
+    (dir, root)
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_running_cluster_is_told_by_its_shared_mapping() {
+    let unit = "lib/systemd/system/postgresql@.service";
+    let exec = "[Service]\nExecStart=/usr/bin/pg_ctlcluster %i start\nUser=postgres\n";
+    let passwd = "postgres:x:999:999::/:/bin/sh\n";
+    let files = [
+        (unit, exec),
+        ("proc/stat", "btime 1000\n"),
+        ("etc/passwd", passwd),
+    ];
+    let (_dir, root) = with("postgres-pool-short", &files);
+    let found = all_of(&root);
+    assert_eq!((found.services.len(), found.unread.len()), (1, 0));
+    let service = &found.services[0];
+    assert_eq!(
+        (service.name.as_str(), service.kind),
+        ("postgresql@15-main", ServiceKind::PostgreSql)
+    );
+    assert_eq!(service.unit.as_deref(), Some("postgresql@15-main.service"));
+    let command = "/usr/bin/pg_ctlcluster 15-main start";
+    assert_eq!(service.exec_start.as_deref(), Some(command));
+    assert_eq!(service.pids, [Pid(1000)]);
+    assert_eq!(
+        service.since,
+        Fact::Known(1000 + 5555 / hugeleaf_sys::ticks_per_second())
+    );
+    let user = service.user.as_ref().unwrap();
+    assert_eq!((user.name.as_deref(), user.uid), (Some("postgres"), 999));
+    // Nobody set it: that is its default.
+    assert_eq!(
+        (service.wish.how, service.wish.said.as_str()),
+        (Insists::IfToBeHad, "")
+    );
+    let demand = &service.demands[0];
+    assert_eq!(demand.bytes(), Bytes::from_kib(524_300));
+    assert_eq!((demand.place, demand.page), (Place::Pool, None));
+    let held = demand.held.as_ref().unwrap();
+    assert!(held.iter().all(|held| held.kind != PageKind::Hugetlb));
+    // The same by its PID, and by its unit.
+    let by_pid = of(&root, &Source::Pids(vec![Pid(1000)])).unwrap();
+    assert_eq!(by_pid, found.services);
+    for unit in ["postgresql@15-main", "postgresql@15-main.service"] {
+        assert_eq!(
+            of(&root, &Source::Unit(unit.to_owned())).unwrap(),
+            found.services
+        );
+    }
+}
+
+#[test]
+fn redis_is_never_for_the_pool() {
+    let found = all_of(&Root::at(fixture("redis-saves")));
+    let redis: Vec<&Service> = found
+        .services
+        .iter()
+        .filter(|s| s.kind == ServiceKind::Redis)
+        .collect();
+    assert!(!redis.is_empty(), "{found:?}");
+    let mut demands = redis.iter().flat_map(|service| &service.demands);
+    assert!(demands.all(|demand| demand.place == Place::Thp));
+}
+
+const HEADING: &str =
+    "key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap\n";
+
+#[test]
+fn segments_are_told_attached_or_not() {
+    let meminfo = std::fs::read_to_string(fixture("sysv-memlock").join("proc/meminfo")).unwrap();
+    assert!(meminfo.contains("Hugepagesize"));
+    let segments = format!(
+        "{HEADING}305419896 1029 600 536883200 1000 1000 1 54321 500 54321 500 0 0 0 0 0\n\
+         0 7 600 8388608000 4242 4242 0 54322 500 54322 500 0 0 0 0 0\n\
+         0 8 600 4096 4242 4242 0 54322 500 54322 500 0 0 0 0 0\n"
+    );
+    let files = [
+        ("proc/sysvipc/shm", segments.as_str()),
+        ("etc/passwd", "other:x:54322:500::/:/bin/sh\n"),
+    ];
+    let (_dir, root) = with("sysv-memlock", &files);
+    let found = all_of(&root);
+    let sysv: Vec<&Service> = found
+        .services
+        .iter()
+        .filter(|s| s.kind == ServiceKind::SysV)
+        .collect();
+    assert_eq!(sysv.len(), 2, "{found:?}");
+    assert_eq!(
+        (sysv[0].name.as_str(), sysv[0].pids.as_slice()),
+        ("oracle", &[Pid(1000)][..])
+    );
+    assert_eq!(sysv[0].demands[0].bytes(), Bytes(536_883_200));
+    assert!(sysv[0].demands[0].held.is_some());
+    // Who is named alone has its own segments only.
+    let named = of(&root, &Source::Pids(vec![Pid(1000)])).unwrap();
+    assert_eq!(named, [sysv[0].clone()]);
+    // Nobody attaches the second; the third is smaller than any large page.
+    assert_eq!(
+        (sysv[1].name.as_str(), sysv[1].pids.len()),
+        ("segments of other", 0)
+    );
+    assert_eq!(sysv[1].demands.len(), 1);
+    assert_eq!(sysv[1].demands[0].held, None);
+}
+
+#[test]
+fn segments_that_the_list_does_not_show_are_told_by_their_mappings() {
+    let found = all_of(&Root::at(fixture("sysv-no-right")));
+    let service = &found.services[0];
+    assert_eq!(
+        (service.name.as_str(), service.kind),
+        ("oracle", ServiceKind::SysV)
+    );
+}
+
+#[test]
+fn a_container_is_what_runs_in_it() {
+    let root = Root::at(fixture("container-limits"));
+    for path in ["/kubepods/a", "kubepods/a/", "/sys/fs/cgroup/kubepods/a"] {
+        let found = of(&root, &Source::Container(path.to_owned())).unwrap();
+        assert_eq!(
+            (found[0].kind, found[0].name.as_str()),
+            (ServiceKind::Container, "a")
+        );
+        assert_eq!(found[0].cgroup.as_deref(), Some("/kubepods/a"));
+        assert_eq!(found[0].pids, [Pid(1000)]);
+        let shared = found[0]
+            .demands
+            .iter()
+            .find(|d| d.place == Place::Pool)
+            .unwrap();
+        assert_eq!(shared.bytes(), Bytes::from_kib(524_300));
+    }
+    let all = of(&root, &Source::Container("/kubepods".to_owned())).unwrap();
+    assert_eq!(all[0].pids, [Pid(1000), Pid(1001)]);
+    let none = of(&root, &Source::Container("/kubepods/c".to_owned())).unwrap_err();
+    assert!(
+        none.is_usage && none.what.contains("/kubepods/c"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn no_program_is_run_for_a_captured_host() {
+    let files = [
+        ("srv/pg/PG_VERSION", "15\n"),
+        ("usr/lib/postgresql/15/bin/postgres", "#!/bin/sh\n"),
+        ("usr/sbin/mariadbd", "#!/bin/sh\n"),
+        ("usr/bin/java", "#!/bin/sh\n"),
+    ];
+    let (_dir, root) = with("postgres-stock", &files);
+    for source in [
+        Source::Postgres("/srv/pg".into()),
+        Source::MariaDb(None),
+        Source::Java("-Xmx1g".to_owned()),
+    ] {
+        let error = of(&root, &source).unwrap_err();
+        assert!(error.what.contains("captured host"), "{error:?}");
+        assert!(!error.next.is_empty() && !error.is_usage);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_said_with_what_to_do_next() {
+    let root = Root::at(fixture("postgres-stock"));
+    let usage = |source: Source| {
+        let error = of(&root, &source).unwrap_err();
+        assert!(error.is_usage && !error.next.is_empty(), "{error:?}");
+        error.what
+    };
+    assert!(usage(Source::Postgres("/nowhere".into())).contains("/nowhere/PG_VERSION"));
+    assert!(usage(Source::Java("/opt/none/java -Xmx1g".into())).starts_with("/opt/none/java"));
+    assert!(usage(Source::Unit("none".into())).starts_with("none.service"));
+    let gone = of(&root, &Source::Pids(vec![Pid(77)])).unwrap_err();
+    assert!(gone.what.contains("process 77"), "{gone:?}");
+}
+
+#[test]
+fn a_stopped_unit_whose_program_cannot_be_asked() {
+    let file = "etc/systemd/system/app.service";
+    let files = [
+        (file, "[Service]\nExecStart=/usr/bin/app\n"),
+        ("etc/systemd/system/multi-user.target.wants/app.service", ""),
+    ];
+    let (_dir, root) = with("postgres-stock", &files);
+    let error = of(&root, &Source::Unit("app".to_owned())).unwrap_err();
+    assert!(
+        error.next.contains("systemctl start app.service"),
+        "{error:?}"
+    );
+    // A scan of the host does not speak of it.
+    assert!(all_of(&root).unread.is_empty());
+}
+
+#[test]
+fn this_very_process_can_be_measured() {
+    let root = Root::live();
+    let parent = std::os::unix::process::parent_id();
+    match of(&root, &Source::Pids(vec![Pid(parent)])) {
+        Ok(found) => assert_eq!(found[0].pids, [Pid(parent)]),
+        // Another user's, or one that is gone.
+        Err(error) => assert!(error.what.contains(&parent.to_string()), "{error:?}"),
+    }
+}

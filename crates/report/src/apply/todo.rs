@@ -1,0 +1,69 @@
+//! What is left for a person to do after an apply or an undo.
+
+use std::path::Path;
+
+use hugeleaf_change::host::{State, StepOutcome};
+use hugeleaf_verdict::plan::Needs;
+
+/// Whether a step changed something, or would.
+fn is_changed(step: &StepOutcome) -> bool {
+    matches!(
+        step.state,
+        State::WouldChange
+            | State::Done
+            | State::Short
+            | State::InUse
+            | State::Differs
+            | State::Restored
+    )
+}
+
+/// The lines, in the order in which they are done: commands where there are some.
+pub fn todo(steps: &[StepOutcome], systemd: bool) -> Vec<String> {
+    let changed = || steps.iter().filter(|step| is_changed(step));
+    let below = |folder: &str| changed().any(|step| step.path.starts_with(folder));
+    let mut lines = Vec::new();
+    if systemd && (below("/etc/systemd") || below("/etc/fstab")) {
+        lines.push("systemctl daemon-reload".to_owned());
+    }
+    let mut add = |line: String| {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for step in changed() {
+        if let Needs::Reboot { first } = &step.needs {
+            add(format!(
+                "{first}    # then reboot: {} counts from then",
+                file(&step.path)
+            ));
+        }
+    }
+    for step in changed() {
+        if let Needs::Restart(services) = &step.needs {
+            for service in services {
+                add(match systemd {
+                    true => format!("systemctl restart {service}"),
+                    false => format!("restart {service}"),
+                });
+            }
+        }
+    }
+    if changed().any(|step| step.needs == Needs::Login) {
+        add(
+            "log in again, where a limit is of a user: limits count from the next login".to_owned(),
+        );
+    }
+    if !systemd && below("/etc/tmpfiles.d") {
+        add(
+            "have something write the lines of /etc/tmpfiles.d/hugeleaf.conf at boot: systemd does \
+             not run here"
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+fn file(path: &Path) -> String {
+    path.display().to_string()
+}

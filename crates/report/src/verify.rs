@@ -1,0 +1,377 @@
+//! `hugeleaf verify`: as a screen, as JSON, and in the text format of Prometheus.
+//!
+//! Where all is as it should be the screen is one line, so that cron mails nothing worth reading.
+
+mod prometheus;
+
+use hugeleaf_host::Fact;
+use hugeleaf_units::Pages;
+use hugeleaf_verdict::findings::Finding;
+use hugeleaf_verdict::plan::{PagesOf, kind_name};
+use hugeleaf_verdict::verify::{Place, PoolRow, Report, Row};
+use serde_json::{Value, json};
+
+use crate::json::Object;
+use crate::status::findings_section;
+use crate::table::{Align, Look, Paint, Table};
+
+pub use prometheus::verify_prometheus;
+
+/// The screen.
+pub fn verify(report: &Report, look: Look) -> String {
+    if report.findings.is_empty() {
+        return look.wrap("", &all_good(report));
+    }
+    let sections = [
+        services(report, look),
+        pools(report, look),
+        findings_section(&report.findings, look),
+    ];
+    let shown: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
+    shown.join("\n")
+}
+
+fn all_good(report: &Report) -> String {
+    let services = match report.services.len() {
+        0 => "no service asks for pages of a pool".to_owned(),
+        1 => "1 service has the pages it asked for".to_owned(),
+        n => format!("{n} services have the pages they asked for"),
+    };
+    let pools = report.pools.iter().filter(|pool| pool.total.get() > 0);
+    let pools: Vec<String> = pools
+        .map(|pool| {
+            let used = pool.total.get().saturating_sub(pool.available().get());
+            format!("{used} of {} pages of {} in use", pool.total, pool.page)
+        })
+        .collect();
+    let plan = report.plan.as_ref();
+    let plan = plan.map(|(id, time)| format!("apply {id} of {time} in force"));
+    let parts = [services].into_iter().chain(pools).chain(plan);
+    format!(
+        "All as it should be: {}.",
+        parts.collect::<Vec<_>>().join("; ")
+    )
+}
+
+fn services(report: &Report, look: Look) -> String {
+    let mut table = Table::new(&[
+        ("SERVICE", Align::Left),
+        ("ASKED", Align::Right),
+        ("GOT", Align::Right),
+        ("SHORT", Align::Right),
+        ("SINCE", Align::Left),
+    ])
+    .indented(2);
+    for row in &report.services {
+        let short = match row.short.get() {
+            0 => "-".to_owned(),
+            n => n.to_string(),
+        };
+        table.row([
+            row.name.clone(),
+            pages(&row.asked),
+            pages(&row.got),
+            short,
+            since(row),
+        ]);
+    }
+    section("SERVICES", &table, look)
+}
+
+fn section(title: &str, table: &Table, look: Look) -> String {
+    if table.is_empty() {
+        return String::new();
+    }
+    format!(
+        "{}\n{}",
+        look.paint(title, Paint::Bold),
+        table.render_as(look)
+    )
+}
+
+/// `4200 of 2M`, or several of these.
+fn pages(all: &[PagesOf]) -> String {
+    let one = |pages: &PagesOf| format!("{} of {}", pages.pages, pages.page);
+    match all {
+        [] => "-".to_owned(),
+        all => all.iter().map(one).collect::<Vec<_>>().join(" + "),
+    }
+}
+
+fn since(row: &Row) -> String {
+    if !row.is_found {
+        return "not found".to_owned();
+    }
+    if !row.is_running() {
+        return "does not run".to_owned();
+    }
+    match &row.since {
+        Fact::Known(seconds) => time(*seconds).map_or_else(
+            || "unknown".to_owned(),
+            |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        ),
+        Fact::Absent => "-".to_owned(),
+        Fact::Unreadable(_) => "unknown".to_owned(),
+    }
+}
+
+fn time(seconds: u64) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
+}
+
+fn pools(report: &Report, look: Look) -> String {
+    let mut table = Table::new(&[
+        ("PAGES OF", Align::Right),
+        ("TOTAL", Align::Right),
+        ("FREE", Align::Right),
+        ("RESERVED", Align::Right),
+        ("SURPLUS", Align::Right),
+        ("UNUSED", Align::Right),
+    ])
+    .indented(2);
+    let asked = |pool: &PoolRow| {
+        let mut sizes = report.services.iter().flat_map(|row| &row.asked);
+        sizes.any(|pages| pages.page == pool.page)
+    };
+    for pool in report
+        .pools
+        .iter()
+        .filter(|pool| pool.total.get() > 0 || asked(pool))
+    {
+        let counts = [
+            pool.total,
+            pool.free,
+            pool.reserved,
+            pool.surplus,
+            pool.unused,
+        ];
+        let cells = counts.iter().map(Pages::to_string);
+        table.row([pool.page.to_string()].into_iter().chain(cells));
+    }
+    section("POOLS", &table, look)
+}
+
+/// The whole answer as JSON.
+pub fn verify_json(report: &Report) -> String {
+    let mut answer = Object::answer();
+    answer
+        .put("good", report.is_good())
+        .put(
+            "services",
+            report.services.iter().map(service_json).collect::<Value>(),
+        )
+        .put(
+            "pools",
+            report.pools.iter().map(pool_json).collect::<Value>(),
+        )
+        .put(
+            "steps",
+            report.steps.iter().map(step_json).collect::<Value>(),
+        );
+    if let Some((id, time)) = &report.plan {
+        answer.put("applied", json!({"id": id, "time": time}));
+    }
+    answer.put(
+        "findings",
+        report.findings.iter().map(finding_json).collect::<Value>(),
+    );
+    answer.render()
+}
+
+fn pages_json(all: &[PagesOf]) -> Value {
+    let one = |p: &PagesOf| {
+        json!({
+            "page_bytes": p.page.bytes().get(),
+            "kind": "hugetlb",
+            "pages": p.pages.get(),
+            "bytes": p.bytes().get(),
+        })
+    };
+    all.iter().map(one).collect()
+}
+
+fn service_json(row: &Row) -> Value {
+    let pids: Vec<u32> = row.pids.iter().map(|pid| pid.0).collect();
+    let text = |seconds: &u64| time(*seconds).map(|time| time.to_string());
+    let mut object = Object::new();
+    object
+        .put("name", row.name.as_str())
+        .put("kind", kind_name(row.kind))
+        .put_some("unit", row.unit.as_deref())
+        .put("pids", pids)
+        .put("asked", pages_json(&row.asked))
+        .put("got", pages_json(&row.got))
+        .put("short_pages", row.short.get())
+        .put_fact("since", &row.since, text)
+        .put_some("reason", row.reason.as_deref());
+    object.build()
+}
+
+fn pool_json(pool: &PoolRow) -> Value {
+    json!({
+        "page_bytes": pool.page.bytes().get(),
+        "total": pool.total.get(),
+        "free": pool.free.get(),
+        "reserved": pool.reserved.get(),
+        "surplus": pool.surplus.get(),
+        "unused": pool.unused.get(),
+    })
+}
+
+fn step_json(place: &Place) -> Value {
+    let mut object = Object::new();
+    object
+        .put("id", place.id.as_str())
+        .put("what", place.what.name())
+        .put("path", place.path.display().to_string())
+        .put_some("before", place.before.as_deref())
+        .put_some("after", place.wanted.as_deref())
+        .put_some("now", place.now.as_deref())
+        .put("state", place.stands.name());
+    object.build()
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "id": finding.id,
+        "severity": finding.severity.name(),
+        "text": finding.text,
+        "command": finding.command,
+    })
+}
+
+#[cfg(test)]
+mod testing {
+    //! A report with one of everything.
+
+    use hugeleaf_host::demand::ServiceKind;
+    use hugeleaf_host::{Fact, Pid};
+    use hugeleaf_units::Pages;
+    use hugeleaf_verdict::findings::{Finding, Severity};
+    use hugeleaf_verdict::plan::PagesOf;
+    use hugeleaf_verdict::verify::{Did, Place, PoolRow, Report, Row, Stands};
+
+    pub fn report() -> Report {
+        let of = |pages: u64, size: &str| PagesOf {
+            page: size.parse().unwrap(),
+            pages: Pages(pages),
+        };
+        let row = |name: &str, pid: Option<u32>, got: Vec<PagesOf>, short: u64| Row {
+            name: name.to_owned(),
+            kind: ServiceKind::PostgreSql,
+            unit: Some(format!("{name}.service")),
+            is_found: true,
+            pids: pid.map(Pid).into_iter().collect(),
+            since: Fact::from(pid.map(|_| 1_790_000_000)),
+            asked: vec![of(4200, "2M")],
+            got,
+            short: Pages(short),
+            reason: (short > 0).then(|| "the pool is empty".to_owned()),
+        };
+        Report {
+            services: vec![
+                row("postgresql@15-main", Some(41), Vec::new(), 4200),
+                row("good", Some(42), vec![of(4200, "2M")], 0),
+                row("odd \"name\"\\\n", None, Vec::new(), 0),
+            ],
+            pools: vec![
+                PoolRow {
+                    page: "2M".parse().unwrap(),
+                    total: Pages(4300),
+                    free: Pages(4000),
+                    reserved: Pages(3900),
+                    surplus: Pages(0),
+                    unused: Pages(100),
+                },
+                PoolRow {
+                    page: "1G".parse().unwrap(),
+                    total: Pages(0),
+                    free: Pages(0),
+                    reserved: Pages(0),
+                    surplus: Pages(0),
+                    unused: Pages(0),
+                },
+            ],
+            steps: vec![Place {
+                id: "knob-shmem_enabled".to_owned(),
+                what: Did::Knob,
+                path: "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into(),
+                before: Some("never".to_owned()),
+                wanted: Some("advise".to_owned()),
+                now: Some("never".to_owned()),
+                stands: Stands::Changed,
+            }],
+            plan: Some((3, "2026-11-20T10:00:00Z".to_owned())),
+            findings: vec![Finding {
+                id: "service-short",
+                severity: Severity::Problem,
+                text: "postgresql@15-main asked for 8.2G and got nothing.".to_owned(),
+                command: "systemctl restart postgresql@15-main.service".to_owned(),
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::report;
+    use super::*;
+
+    #[test]
+    fn a_screen_with_shortfalls() {
+        let text = verify(&report(), Look::plain(100));
+        let expected = "\
+SERVICES
+  SERVICE                  ASKED         GOT  SHORT  SINCE
+  postgresql@15-main  4200 of 2M           -   4200  2026-09-21 14:13 UTC
+  good                4200 of 2M  4200 of 2M      -  2026-09-21 14:13 UTC
+  odd \"name\"\\?        4200 of 2M           -      -  does not run
+
+POOLS
+  PAGES OF  TOTAL  FREE  RESERVED  SURPLUS  UNUSED
+        2M   4300  4000      3900        0     100
+
+FINDINGS
+  problem  postgresql@15-main asked for 8.2G and got nothing.
+           run: systemctl restart postgresql@15-main.service
+";
+        assert_eq!(text, expected, "{text}");
+    }
+
+    #[test]
+    fn a_healthy_host_is_one_line() {
+        let mut report = report();
+        report.findings.clear();
+        report.services.truncate(2);
+        let text = verify(&report, Look::plain(200));
+        assert_eq!(
+            text,
+            "All as it should be: 2 services have the pages they asked for; 4200 of 4300 pages of 2M \
+             in use; apply 3 of 2026-11-20T10:00:00Z in force.\n"
+        );
+        let nothing = verify(&Report::default(), Look::plain(100));
+        assert_eq!(
+            nothing,
+            "All as it should be: no service asks for pages of a pool.\n"
+        );
+    }
+
+    #[test]
+    fn the_json_contract_holds() {
+        let answer: Value = serde_json::from_str(&verify_json(&report())).unwrap();
+        let service = &answer["services"][0];
+        for name in ["name", "asked", "got", "short_pages", "since", "reason"] {
+            assert!(!service[name].is_null(), "{name}");
+        }
+        assert_eq!(service["since"], "2026-09-21T14:13:20Z");
+        // What does not run has no start, and what is not short no reason: missing, not null.
+        let stopped = &answer["services"][2];
+        assert!(stopped.get("since").is_none() && stopped.get("reason").is_none());
+        for name in ["id", "what", "path", "before", "after", "state"] {
+            assert!(answer["steps"][0][name].is_string(), "{name}");
+        }
+        assert_eq!(answer["good"], false);
+        assert_eq!(answer["findings"][0]["id"], "service-short");
+        assert_eq!(answer["applied"]["id"], 3);
+    }
+}

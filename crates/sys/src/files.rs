@@ -1,0 +1,360 @@
+//! Files, folders and mounts as the writer of host settings changes them: one call each, so that
+//! whoever keeps a journal can say what was done and what was not.
+//!
+//! Nothing here decides anything. A symbolic link as the last part of a path is never followed.
+
+use std::ffi::CString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Access, Gid, Mode, OFlags, Uid, XattrFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::pagemap::errno_of;
+use crate::{Errno, SysError};
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, itself.
+    Link,
+    /// A device, socket or pipe.
+    Other,
+}
+
+/// Who may do what with a file; what has to be kept when its content is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileLook {
+    /// Permission bits, as in `0o644`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Extended attributes: access lists, labels of SELinux.
+    pub attributes: Vec<(String, Vec<u8>)>,
+}
+
+fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
+    SysError::new(call, path.display().to_string(), errno)
+}
+
+/// What stands at a path, a link not followed; `None` where nothing does.
+///
+/// # Errors
+/// Those of lstat(2) and listxattr(2).
+pub fn look_at(path: &Path) -> Result<Option<(FileKind, FileLook)>, SysError> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if matches!(errno_of(&e), Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(fail("lstat", path, errno_of(&e))),
+    };
+    let kind = match meta.file_type() {
+        t if t.is_file() => FileKind::File,
+        t if t.is_dir() => FileKind::Folder,
+        t if t.is_symlink() => FileKind::Link,
+        t if t.is_socket() => FileKind::Other,
+        _ => FileKind::Other,
+    };
+    let attributes = match kind {
+        FileKind::File => attributes(path)?,
+        _ => Vec::new(),
+    };
+    let look = FileLook {
+        mode: meta.mode() & 0o7777,
+        uid: meta.uid(),
+        gid: meta.gid(),
+        attributes,
+    };
+    Ok(Some((kind, look)))
+}
+
+/// All extended attributes that this process may see; none where the file system has none.
+fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>, SysError> {
+    let mut names = vec![0; XATTR_LIST_MAX];
+    let length = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(length) => length,
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
+        Err(errno) => return Err(fail("listxattr", path, errno)),
+    };
+    let mut all = Vec::new();
+    for name in names[..length].split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        let mut value = vec![0; XATTR_LIST_MAX];
+        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
+            Ok(length) => {
+                value.truncate(length);
+                all.push((String::from_utf8_lossy(name).into_owned(), value));
+            }
+            // Gone meanwhile.
+            Err(Errno::NODATA) => {}
+            Err(errno) => return Err(fail("getxattr", path, errno)),
+        }
+    }
+    Ok(all)
+}
+
+/// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX` (include/uapi/linux/limits.h): both are 64K.
+const XATTR_LIST_MAX: usize = 64 << 10;
+
+/// Writes a value in one write(2), as files of /proc/sys and /sys want it.
+///
+/// # Errors
+/// Those of open(2) and write(2).
+pub fn write_value(path: &Path, value: &str) -> Result<(), SysError> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        // The kernel ignores it; a captured host has plain files.
+        .truncate(true)
+        .open(path)
+        .map_err(|e| fail("open", path, errno_of(&e)))?;
+    let line = format!("{value}\n");
+    match file.write(line.as_bytes()) {
+        Ok(length) if length == line.len() => Ok(()),
+        // A part of a number is another number: it is read back, and this says why it differs.
+        Ok(_) => Err(fail("write", path, Errno::IO)),
+        Err(e) => Err(fail("write", path, errno_of(&e))),
+    }
+}
+
+/// Makes a new file with this content and look, on disk when this returns. A file of that name
+/// must not be there.
+///
+/// # Errors
+/// Those of open(2), write(2), fchown(2), fchmod(2), fsetxattr(2) and fsync(2). Then a part of the
+/// file may be left.
+pub fn create_file(path: &Path, content: &[u8], look: &FileLook) -> Result<(), SysError> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| fail("open", path, errno_of(&e)))?;
+    file.write_all(content)
+        .map_err(|e| fail("write", path, errno_of(&e)))?;
+    // The owner before the mode: a change of owner takes set-user-id bits away.
+    let (uid, gid) = (Uid::from_raw(look.uid), Gid::from_raw(look.gid));
+    rustix::fs::fchown(&file, Some(uid), Some(gid)).map_err(|e| fail("fchown", path, e))?;
+    for (name, value) in &look.attributes {
+        rustix::fs::fsetxattr(&file, name.as_str(), value, XattrFlags::empty())
+            .map_err(|e| fail("fsetxattr", path, e))?;
+    }
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(look.mode))
+        .map_err(|e| fail("fchmod", path, e))?;
+    file.sync_all()
+        .map_err(|e| fail("fsync", path, errno_of(&e)))
+}
+
+/// Appends to a file, which is made with these permissions where it is missing; on disk when this
+/// returns.
+///
+/// # Errors
+/// Those of open(2), write(2) and fsync(2). Then a part may have been written.
+pub fn append_to(path: &Path, content: &[u8], mode: u32) -> Result<(), SysError> {
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(mode)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+        .map_err(|e| fail("open", path, errno_of(&e)))?;
+    file.write_all(content)
+        .map_err(|e| fail("write", path, errno_of(&e)))?;
+    file.sync_all()
+        .map_err(|e| fail("fsync", path, errno_of(&e)))
+}
+
+/// rename(2): `to` is replaced in one step.
+///
+/// # Errors
+/// Those of rename(2).
+pub fn rename(from: &Path, to: &Path) -> Result<(), SysError> {
+    std::fs::rename(from, to).map_err(|e| fail("rename", to, errno_of(&e)))
+}
+
+/// unlink(2).
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn remove_file(path: &Path) -> Result<(), SysError> {
+    std::fs::remove_file(path).map_err(|e| fail("unlink", path, errno_of(&e)))
+}
+
+/// Makes one folder with exactly these permissions, and this owner where one is given.
+///
+/// # Errors
+/// Those of mkdir(2), chmod(2) and chown(2).
+pub fn make_folder(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> Result<(), SysError> {
+    DirBuilder::new()
+        .mode(mode)
+        .create(path)
+        .map_err(|e| fail("mkdir", path, errno_of(&e)))?;
+    if let Some((uid, gid)) = owner {
+        std::os::unix::fs::lchown(path, Some(uid), Some(gid))
+            .map_err(|e| fail("chown", path, errno_of(&e)))?;
+    }
+    // mkdir(2) takes the umask off.
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(|e| fail("chmod", path, e))
+}
+
+/// rmdir(2): only an empty one goes.
+///
+/// # Errors
+/// ENOTEMPTY, and the others of rmdir(2).
+pub fn remove_folder(path: &Path) -> Result<(), SysError> {
+    std::fs::remove_dir(path).map_err(|e| fail("rmdir", path, errno_of(&e)))
+}
+
+/// Makes the names in a folder last: fsync(2) of the folder.
+///
+/// # Errors
+/// Those of open(2) and fsync(2).
+pub fn sync_folder(path: &Path) -> Result<(), SysError> {
+    let folder = File::open(path).map_err(|e| fail("open", path, errno_of(&e)))?;
+    match folder.sync_all().map_err(|e| errno_of(&e)) {
+        // Some file systems cannot sync a folder, and say so in this way.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(fail("fsync", path, errno)),
+    }
+}
+
+/// Whether a file could be opened for writing now; it is not written. Tells a read-only file
+/// system, a missing right and an immutable file.
+///
+/// # Errors
+/// Those of open(2).
+pub fn probe_write(path: &Path) -> Result<(), SysError> {
+    OpenOptions::new()
+        .write(true)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+        .map(drop)
+        .map_err(|e| fail("open", path, errno_of(&e)))
+}
+
+/// Whether names could be made in a folder now; none is.
+///
+/// # Errors
+/// Those of access(2), EROFS among them.
+pub fn probe_folder(path: &Path) -> Result<(), SysError> {
+    rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|e| fail("access", path, e))
+}
+
+/// Mounts a hugetlbfs. `options` as mount(8) has them: words that mount(2) takes as flags are told
+/// from those that the file system reads.
+///
+/// # Errors
+/// EINVAL: an option or a page size that this kernel does not know; the others of mount(2).
+pub fn mount_hugetlbfs(path: &Path, options: &str) -> Result<(), SysError> {
+    let mut flags = MountFlags::empty();
+    let mut data = Vec::new();
+    for option in options.split(',').filter(|o| !o.is_empty()) {
+        match option {
+            "rw" | "defaults" => {}
+            "ro" => flags |= MountFlags::RDONLY,
+            "nosuid" => flags |= MountFlags::NOSUID,
+            "nodev" => flags |= MountFlags::NODEV,
+            "noexec" => flags |= MountFlags::NOEXEC,
+            "noatime" => flags |= MountFlags::NOATIME,
+            "relatime" => flags |= MountFlags::RELATIME,
+            other => data.push(other),
+        }
+    }
+    let data = CString::new(data.join(",")).map_err(|_| fail("mount", path, Errno::INVAL))?;
+    rustix::mount::mount("hugetlbfs", path, "hugetlbfs", flags, data.as_c_str())
+        .map_err(|e| fail("mount", path, e))
+}
+
+/// umount(2) of the topmost mount at a path; a mount in use stays.
+///
+/// # Errors
+/// EBUSY: something has it open; the others of umount(2).
+pub fn unmount(path: &Path) -> Result<(), SysError> {
+    rustix::mount::unmount(path, UnmountFlags::NOFOLLOW).map_err(|e| fail("umount", path, e))
+}
+
+/// The group this process acts as.
+pub fn effective_gid() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(mode: u32) -> FileLook {
+        FileLook {
+            mode,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            attributes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_made_looks_as_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a");
+        assert_eq!(look_at(&file).unwrap(), None);
+        create_file(&file, b"x\n", &look(0o640)).unwrap();
+        assert_eq!(look_at(&file).unwrap(), Some((FileKind::File, look(0o640))));
+        let twice = create_file(&file, b"y\n", &look(0o640)).unwrap_err();
+        assert_eq!(twice.errno, Errno::EXIST);
+        let folder = dir.path().join("d");
+        make_folder(&folder, 0o771, None).unwrap();
+        let (kind, seen) = look_at(&folder).unwrap().unwrap();
+        assert_eq!((kind, seen.mode), (FileKind::Folder, 0o771));
+        append_to(&file, b"z\n", 0o600).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"x\nz\n");
+    }
+
+    #[test]
+    fn attributes_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("a"), dir.path().join("b"));
+        create_file(&one, b"", &look(0o600)).unwrap();
+        let set = rustix::fs::setxattr(&one, "user.note", b"kept", XattrFlags::empty());
+        if set.is_err() {
+            println!("not run: attributes_are_kept: the file system has none");
+            return;
+        }
+        let (_, seen) = look_at(&one).unwrap().unwrap();
+        assert_eq!(
+            seen.attributes,
+            [("user.note".to_owned(), b"kept".to_vec())]
+        );
+        create_file(&two, b"", &seen).unwrap();
+        assert_eq!(look_at(&two).unwrap().unwrap().1, seen);
+    }
+
+    #[test]
+    fn links_are_seen_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("l");
+        std::os::unix::fs::symlink("/nowhere", &link).unwrap();
+        assert_eq!(look_at(&link).unwrap().unwrap().0, FileKind::Link);
+        assert_eq!(probe_write(&link).unwrap_err().errno, Errno::LOOP);
+    }
+
+    #[test]
+    fn errors_name_the_call_and_the_path() {
+        let missing = Path::new("/nonexistent/file");
+        for error in [
+            write_value(missing, "1").unwrap_err(),
+            append_to(missing, b"", 0o600).unwrap_err(),
+            probe_write(missing).unwrap_err(),
+            probe_folder(missing).unwrap_err(),
+            remove_folder(missing).unwrap_err(),
+            sync_folder(missing).unwrap_err(),
+        ] {
+            assert_eq!(error.errno, Errno::NOENT);
+            assert!(error.to_string().contains("/nonexistent/file"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Plans: from demand and a host to pages, settings and files.
+//!
+//! [`make`] makes a [`Plan`], [`write`](write()) writes it as the TOML file that a person edits,
+//! [`parse`] reads that again. [`check`] holds it against the host it is to be applied to, and
+//! [`steps`] says which file and which knob of which value follow from it. [`tighten`] makes the
+//! smaller plan from what was used over a time.
+//!
+//! All of it is pure: no I/O, no clock. `hugeleaf-change` makes the steps.
+
+mod arithmetic;
+mod check;
+mod derive;
+mod file;
+mod keep;
+mod knobs;
+mod layout;
+mod make;
+mod model;
+mod notes;
+mod read;
+mod rights;
+mod room;
+mod sense;
+mod spread;
+mod step;
+mod tighten;
+mod ways;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines};
+pub use check::{Now, check};
+pub use derive::{GRUB, OURS, pool_path, steps};
+pub use file::{PlanError, parse};
+pub use keep::keep;
+pub use make::{Facts, Wishes, make};
+pub use model::{
+    BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
+    PagesOf, Plan, SCHEMA, Unit, kind_name, place_name,
+};
+pub use room::Margin;
+pub use step::{Needs, Step, What};
+pub use tighten::{Sample, sample, tighten};
+pub use write::{needs, write};
+
+/// Why a plan cannot be made or applied: what is wrong, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong, with the value.
+    pub what: String,
+    /// The next thing to do, as a command where there is one.
+    pub next: String,
+}
+
+impl Refusal {
+    fn new(what: impl Into<String>, next: impl Into<String>) -> Refusal {
+        Refusal {
+            what: what.into(),
+            next: next.into(),
+        }
+    }
+}

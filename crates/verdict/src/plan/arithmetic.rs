@@ -1,0 +1,289 @@
+//! How pages follow from bytes: the choice of sizes, and the lines that show the sum.
+
+use hugeleaf_host::demand::{Piece, Place};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use super::model::{ForDemand, ForPool, PagesOf, Plan};
+
+/// A larger page may waste one part in so many of what lies on it: 2 %.
+const WASTE: u64 = 50;
+
+/// Which sizes a program takes for one piece of memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// This one, whatever it wastes: its configuration says so, or it knows no other.
+    Only(PageSize),
+    /// One of these for the whole piece: the largest that wastes little, else the last.
+    OneOf(Vec<PageSize>),
+    /// Several for one piece, as `hugeleaf run` lays it out: as many of the larger as fit, what
+    /// remains on the last.
+    Mix(Vec<PageSize>),
+}
+
+impl Takes {
+    /// The pages of one piece, largest size first.
+    pub fn pages(&self, piece: Bytes) -> Vec<PagesOf> {
+        let all = |page: PageSize| PagesOf {
+            page,
+            pages: page.pages_for(piece),
+        };
+        match self {
+            Takes::Only(size) => vec![all(*size)],
+            Takes::OneOf(sizes) => {
+                let fits = sizes.iter().find(|size| wastes_little(piece, **size));
+                let chosen = fits.or(sizes.last());
+                chosen.map(|size| all(*size)).into_iter().collect()
+            }
+            Takes::Mix(sizes) => mix(piece, sizes),
+        }
+    }
+}
+
+/// Whether rounding a piece up to pages of this size wastes at most 2 % of it.
+pub(super) fn wastes_little(piece: Bytes, size: PageSize) -> bool {
+    let pages = size.pages_for(piece);
+    let waste = pages.of(size) - piece;
+    waste.get().saturating_mul(WASTE) <= piece.get()
+}
+
+fn mix(piece: Bytes, sizes: &[PageSize]) -> Vec<PagesOf> {
+    let mut left = piece;
+    let mut found = Vec::new();
+    for (i, size) in sizes.iter().enumerate() {
+        let is_last = i + 1 == sizes.len();
+        let whole = Pages(left.get() / size.bytes().get());
+        let pages = if is_last { size.pages_for(left) } else { whole };
+        left = left - pages.of(*size);
+        if pages.get() > 0 {
+            found.push(PagesOf { page: *size, pages });
+        }
+    }
+    found
+}
+
+/// Adds pages to a list of one entry a size, largest first.
+pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
+    if more.pages.get() == 0 {
+        return;
+    }
+    match to.iter_mut().find(|p| p.page == more.page) {
+        Some(entry) => entry.pages = Pages(entry.pages.get().saturating_add(more.pages.get())),
+        None => {
+            to.push(more);
+            to.sort_by_key(|p| std::cmp::Reverse(p.page));
+        }
+    }
+}
+
+/// The pages of all pieces, each rounded up by itself.
+pub(super) fn pages_of_all(pieces: &[Piece], takes: &Takes) -> Vec<PagesOf> {
+    let mut sum = Vec::new();
+    for piece in pieces {
+        for one in takes.pages(piece.bytes) {
+            add(&mut sum, times(one, piece.count));
+        }
+    }
+    sum
+}
+
+/// So many times as many.
+pub(super) fn times(pages: PagesOf, count: u64) -> PagesOf {
+    PagesOf {
+        page: pages.page,
+        pages: Pages(pages.pages.get().saturating_mul(count)),
+    }
+}
+
+/// What the pieces of a demand come to in bytes.
+pub fn bytes_of(pieces: &[Piece]) -> Bytes {
+    let each = pieces
+        .iter()
+        .map(|p| Bytes(p.bytes.get().saturating_mul(p.count)));
+    each.sum()
+}
+
+/// `4163 pages of 2M`, and the like.
+pub fn pages_text(pages: PagesOf) -> String {
+    let word = if pages.pages.get() == 1 {
+        "page"
+    } else {
+        "pages"
+    };
+    format!("{} {word} of {}", pages.pages, pages.page)
+}
+
+/// Several of them: `8 pages of 1G + 65 pages of 2M`; `no pages` where there are none.
+pub fn all_pages_text(pages: &[PagesOf]) -> String {
+    let each: Vec<String> = pages.iter().map(|p| pages_text(*p)).collect();
+    match each.is_empty() {
+        true => "no pages".to_owned(),
+        false => each.join(" + "),
+    }
+}
+
+/// The sum of a demand, a line a piece.
+pub fn demand(demand: &ForDemand) -> Vec<String> {
+    if demand.from == Place::Thp {
+        let bytes = bytes_of(&demand.pieces);
+        return vec![format!(
+            "{bytes} on transparent huge pages: nothing is reserved for it"
+        )];
+    }
+    let mut lines: Vec<String> = match demand.pages.as_slice() {
+        // Pieces and pages of one size: the sum can be shown piece by piece.
+        [one] => demand.pieces.iter().map(|p| line(*p, one.page)).collect(),
+        _ => Vec::new(),
+    };
+    let planned = all_pages_text(&demand.pages);
+    if lines.len() != 1 {
+        let bytes = bytes_of(&demand.pieces);
+        lines.push(format!("together {bytes:#} bytes ({bytes}) = {planned}"));
+    }
+    if !demand.missing.is_empty() {
+        let missing = all_pages_text(&demand.missing);
+        lines.push(format!("planned: {planned}; missing: {missing}"));
+    }
+    lines
+}
+
+fn line(piece: Piece, size: PageSize) -> String {
+    let each = size.pages_for(piece.bytes);
+    let bytes = piece.bytes;
+    let pages = pages_text(PagesOf {
+        page: size,
+        pages: Pages(each.get().saturating_mul(piece.count)),
+    });
+    match piece.count {
+        1 => format!("1 piece of {bytes:#} bytes ({bytes}) = {pages}"),
+        n => format!("{n} pieces of {bytes:#} bytes ({bytes}), {each} each = {pages}"),
+    }
+}
+
+/// Whom the pages of a size are for, over all nodes.
+pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for name in &pool.services {
+        let demands = plan
+            .services
+            .iter()
+            .filter(|s| s.name == *name)
+            .flat_map(|s| &s.demands);
+        let pages: u64 = demands
+            .flat_map(|d| &d.pages)
+            .filter(|p| p.page == pool.page)
+            .map(|p| p.pages.get())
+            .sum();
+        parts.push(format!("{name} {pages}"));
+    }
+    let of_size = || plan.pools.iter().filter(|p| p.page == pool.page);
+    let others: u64 = of_size().map(|p| p.others.get()).sum();
+    if others > 0 {
+        parts.push(format!("others {others}"));
+    }
+    let total: u64 = of_size().map(|p| p.pages.get()).sum();
+    let nodes = match of_size().count() {
+        0 | 1 => String::new(),
+        n => format!(", over {n} nodes"),
+    };
+    match parts.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("{} = {total} in all{nodes}", parts.join(" + "))],
+    }
+}
+
+/// Where the memory of the host goes.
+pub fn base(plan: &Plan) -> Vec<String> {
+    let used = plan.base.used - plan.base.moves;
+    let left = match plan.left() {
+        Some(left) => format!("{left} left"),
+        None => "nothing left".to_owned(),
+    };
+    vec![format!(
+        "{} of memory = {} in pools + {used} used on base pages + {left}",
+        plan.host.memory,
+        plan.in_pools()
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn size(text: &str) -> PageSize {
+        text.parse().unwrap()
+    }
+
+    fn show(takes: &Takes, bytes: u64) -> String {
+        all_pages_text(&takes.pages(Bytes(bytes)))
+    }
+
+    #[test]
+    fn one_byte_takes_a_page() {
+        assert_eq!(show(&Takes::Only(size("2M")), 1), "1 page of 2M");
+        assert_eq!(show(&Takes::Only(size("2M")), 0), "0 pages of 2M");
+        assert_eq!(
+            show(&Takes::Mix(vec![size("1G"), size("2M")]), 0),
+            "no pages"
+        );
+    }
+
+    #[test]
+    fn pieces_are_rounded_one_by_one() {
+        let pieces = [
+            Piece {
+                bytes: Bytes(1),
+                count: 3,
+            },
+            Piece {
+                bytes: Bytes(3 << 20),
+                count: 2,
+            },
+        ];
+        let pages = pages_of_all(&pieces, &Takes::Only(size("2M")));
+        assert_eq!(all_pages_text(&pages), "7 pages of 2M");
+    }
+
+    #[test]
+    fn the_larger_page_is_taken_where_it_wastes_little() {
+        let one = Takes::OneOf(vec![size("1G"), size("2M")]);
+        let gib = 1 << 30;
+        assert_eq!(show(&one, 8 * gib), "8 pages of 1G");
+        // 50 G and 1 byte short of 51: 2 % of 50 G is 1 G.
+        assert_eq!(show(&one, 50 * gib + 1), "51 pages of 1G");
+        assert_eq!(show(&one, 49 * gib + 1), "25089 pages of 2M");
+        assert_eq!(show(&one, gib / 2), "256 pages of 2M");
+        // None wastes little: the last.
+        assert_eq!(show(&one, 1), "1 page of 2M");
+    }
+
+    #[test]
+    fn a_mix_puts_the_rest_on_the_smaller_size() {
+        let mix = Takes::Mix(vec![size("1G"), size("2M")]);
+        assert_eq!(show(&mix, (8 << 30) + 1), "8 pages of 1G + 1 page of 2M");
+        assert_eq!(show(&mix, 8 << 30), "8 pages of 1G");
+        assert_eq!(show(&mix, 5 << 20), "3 pages of 2M");
+    }
+
+    proptest! {
+        #[test]
+        fn enough_and_not_a_page_too_many(bytes in 1u64..1 << 50, shift in 12u32..31) {
+            let small = PageSize::new(Bytes(1 << shift)).unwrap();
+            let large = PageSize::new(Bytes(1 << (shift + 9))).unwrap();
+            for takes in [
+                Takes::Only(small),
+                Takes::OneOf(vec![large, small]),
+                Takes::Mix(vec![large, small]),
+            ] {
+                let pages = takes.pages(Bytes(bytes));
+                let got: u64 = pages.iter().map(|p| p.bytes().get()).sum();
+                prop_assert!(got >= bytes);
+                let over = got - bytes;
+                let smallest = pages.iter().map(|p| p.page.bytes().get()).min().unwrap();
+                prop_assert!(over < smallest, "{over} over with {takes:?}");
+                // Two per cent, or a page of the smaller size.
+                prop_assert!(over <= bytes / WASTE || over < small.bytes().get());
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Whether a plan is for this host as it is now. Pure: facts come in as values.
+
+use hugeleaf_host::{Host, Identity};
+use hugeleaf_units::{Bytes, Pages};
+
+use super::knobs::knob_now;
+use super::model::{ForPool, Plan};
+use super::{Refusal, room};
+
+/// The running host, as far as a plan is held against it.
+#[derive(Debug, Clone, Copy)]
+pub struct Now<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// Who it is.
+    pub identity: &'a Identity,
+}
+
+/// Holds a plan against the host that it is to be applied to.
+///
+/// # Errors
+/// All reasons why it must not be applied. What is only worth knowing comes back as lines.
+pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Refusal>> {
+    let mut refusals = identity(plan, now.identity);
+    refusals.extend(machine(plan, now.host));
+    // On another machine all the rest differs too, and says nothing.
+    if refusals.is_empty() {
+        refusals.extend(changed(plan, now.host));
+        refusals.extend(memory(plan, now.host));
+    }
+    match refusals.is_empty() {
+        true => Ok(warnings(plan, now.host)),
+        false => Err(refusals),
+    }
+}
+
+const PLAN_HERE: &str = "make one for this host: hugeleaf plan --output FILE";
+
+fn identity(plan: &Plan, now: &Identity) -> Vec<Refusal> {
+    let (id, name) = (now.id.known(), now.name.known());
+    let other_id = matches!((&plan.host.id, id), (Some(a), Some(b)) if a != b);
+    let other_name = matches!((&plan.host.name, name), (Some(a), Some(b)) if a != b);
+    // A host may be renamed; without an id the name is all there is.
+    let neither_id = plan.host.id.is_none() || id.is_none();
+    let is_other = other_id || (neither_id && other_name);
+    if !is_other {
+        return Vec::new();
+    }
+    let named = |name: Option<&String>| name.cloned().unwrap_or_else(|| "without a name".into());
+    let (theirs, ours) = (named(plan.host.name.as_ref()), named(name));
+    let what = match theirs == ours {
+        true => format!(
+            "the plan is for another host that is called {ours} too: machine id {} (hashed), here {}",
+            plan.host.id.as_deref().unwrap_or("-"),
+            id.map_or("-", String::as_str)
+        ),
+        false => format!("the plan is for the host {theirs}, and this is {ours}"),
+    };
+    vec![Refusal::new(what, PLAN_HERE)]
+}
+
+fn machine(plan: &Plan, host: &Host) -> Vec<Refusal> {
+    let mut found = Vec::new();
+    let mut refuse = |what: String| found.push(Refusal::new(what, PLAN_HERE));
+    if let (Some(theirs), Some(ours)) = (&plan.host.arch, host.arch.known())
+        && theirs != ours
+    {
+        refuse(format!("the plan is for {theirs}, and this host is {ours}"));
+    }
+    if plan.host.base_page != host.base_page {
+        refuse(format!(
+            "the plan is for base pages of {}, and this kernel has {}",
+            plan.host.base_page, host.base_page
+        ));
+    }
+    let sizes = room::sizes(host);
+    for pool in &plan.pools {
+        if !sizes.contains(&pool.page) {
+            refuse(format!("this kernel cannot reserve pages of {}", pool.page));
+        }
+    }
+    let gone: Vec<String> = plan
+        .pools
+        .iter()
+        .filter_map(|p| p.node)
+        .filter(|node| !host.nodes.contains(node))
+        .map(|node| node.to_string())
+        .collect();
+    if !gone.is_empty() {
+        refuse(format!(
+            "the plan puts pages on node {}, and this host has memory on {} nodes only",
+            gone.join(", "),
+            host.nodes.len()
+        ));
+    }
+    found
+}
+
+fn pages_now(host: &Host, pool: &ForPool) -> Option<Pages> {
+    let same = |p: &&hugeleaf_host::Pool| p.size == pool.page && p.node == pool.node;
+    let pool = host.pools.iter().find(same)?;
+    pool.total.get().map(|_| super::layout::lasting(pool))
+}
+
+/// Values that are neither what they were nor on the way to what is planned: somebody else has
+/// changed them since.
+fn changed(plan: &Plan, host: &Host) -> Vec<Refusal> {
+    let mut found = Vec::new();
+    let mut refuse = |what: String| {
+        let next = "plan again: hugeleaf plan --output FILE";
+        found.push(Refusal::new(what, next));
+    };
+    for pool in &plan.pools {
+        let (Some(was), Some(now)) = (pool.was, pages_now(host, pool)) else {
+            continue;
+        };
+        let between = was.min(pool.pages)..=was.max(pool.pages);
+        if !between.contains(&now) {
+            let node = pool.node.map_or(String::new(), |n| format!(" on node {n}"));
+            refuse(format!(
+                "the pool of {}{node} has changed since the plan was made: {was} then, {now} now, \
+                 {} planned",
+                pool.page, pool.pages
+            ));
+        }
+    }
+    for knob in &plan.knobs {
+        let Some(now) = knob_now(host, &knob.path) else {
+            continue;
+        };
+        if knob.was.as_ref().is_some_and(|was| *was != now) && now != knob.now {
+            refuse(format!(
+                "{} has changed since the plan was made: {} then, {now} now, {} planned",
+                knob.path.display(),
+                knob.was.as_deref().unwrap_or_default(),
+                knob.now
+            ));
+        }
+    }
+    let group = plan.group.as_ref();
+    let gid = host.limits.hugetlb_shm_group.get();
+    if let (Some(group), Some(now)) = (group, gid)
+        && group.was.is_some_and(|was| u64::from(was) != now)
+        && u64::from(group.gid) != now
+    {
+        refuse(format!(
+            "vm.hugetlb_shm_group has changed since the plan was made: it is {now} now, {} planned",
+            group.gid
+        ));
+    }
+    found
+}
+
+/// What the pools would hold beyond now does not leave base pages half of the margin.
+fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
+    if plan.force.is_some() {
+        return Vec::new();
+    }
+    let (total, used) = match room::used(host) {
+        Ok(known) => known,
+        Err(refusal) => return vec![refusal],
+    };
+    let mut in_pools = Bytes::ZERO;
+    let mut grows = Bytes::ZERO;
+    for pool in host.pools.iter().filter(|p| p.node.is_none()) {
+        let now = pool.total.get().unwrap_or_default().of(pool.size);
+        let of_size = || plan.pools.iter().filter(|p| p.page == pool.size);
+        let planned: Bytes = of_size().map(|p| p.pages.of(p.page)).sum();
+        in_pools += if of_size().next().is_none() {
+            now
+        } else {
+            planned
+        };
+        grows += planned - now;
+    }
+    // What the margin is for may have been used a little since; half of it is another host.
+    let least = Bytes(plan.base.margin.get() / 2);
+    let needed = in_pools + (used - plan.base.moves) + least;
+    if grows.is_zero() || needed <= total {
+        return Vec::new();
+    }
+    vec![Refusal::new(
+        format!(
+            "the host uses {used} outside its pools now, {} when the plan was made: pools of \
+             {in_pools} would leave base pages too little of {total}",
+            plan.base.used
+        ),
+        "plan again: hugeleaf plan --output FILE    # or put force = \"REASON\" into the plan",
+    )]
+}
+
+fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let (Some(theirs), Some(ours)) = (&plan.host.kernel, host.kernel.known())
+        && theirs != ours
+    {
+        lines.push(format!(
+            "the plan was made under Linux {theirs}, and this is {ours}: settings may differ"
+        ));
+    }
+    for page in room::sizes(host) {
+        let of_size = || plan.pools.iter().filter(|p| p.page == page);
+        let wanted: u64 = plan
+            .services
+            .iter()
+            .flat_map(|s| &s.demands)
+            .flat_map(|d| &d.pages)
+            .filter(|p| p.page == page)
+            .map(|p| p.pages.get())
+            .chain(of_size().map(|p| p.others.get()))
+            .sum();
+        let planned: u64 = of_size().map(|p| p.pages.get()).sum();
+        if planned < wanted {
+            lines.push(format!(
+                "the pools of {page} have {planned} pages in the plan, and the services and others \
+                 in it come to {wanted}"
+            ));
+        }
+    }
+    lines
+}

@@ -1,0 +1,466 @@
+//! From intents to steps: which file of which content, which knob of which value. Pure, and the
+//! only place that knows where hugeleaf writes.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use super::arithmetic::pages_text;
+use super::model::{ForPool, Mount, PagesOf, Plan};
+use super::step::{Needs, Step, What};
+
+/// The first line of every file that belongs to hugeleaf.
+pub const OURS: &str = "# written by hugeleaf; undone by: hugeleaf undo";
+
+const SYSCTL: &str = "/etc/sysctl.d/60-hugeleaf.conf";
+const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
+const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
+/// The drop-in of the boot loader, where it reads such.
+pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
+/// The files of ours that are there once on a host; beside them each unit may have one.
+pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
+const UNITS: &str = "/etc/systemd/system";
+const UNIT_FILE: &str = "60-hugeleaf.conf";
+const FSTAB: &str = "/etc/fstab";
+const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
+
+/// Permissions of files that anybody may read.
+const READABLE: u32 = 0o644;
+
+/// All steps of a plan, in the order in which they are made: what may fail for want of memory
+/// first, what only lasts last.
+pub fn steps(plan: &Plan) -> Vec<Step> {
+    // A pool that gives memory back comes before one that needs it.
+    let grows = |p: &&ForPool| p.was.is_none_or(|was| was <= p.pages);
+    let (growing, shrinking): (Vec<&ForPool>, Vec<&ForPool>) = plan.pools.iter().partition(grows);
+    let in_order = shrinking.into_iter().chain(growing);
+    let mut steps: Vec<Step> = in_order.map(|p| pool(plan, p)).collect();
+    for mount in &plan.mounts {
+        steps.extend(mount_steps(mount));
+    }
+    steps.extend(plan.knobs.iter().map(|knob| Step {
+        id: format!("knob-{}", knob_name(&knob.path)),
+        what: What::Knob {
+            value: knob.now.clone(),
+        },
+        path: knob.path.clone(),
+        why: knob.why.clone(),
+        verify: format!("cat {}", knob.path.display()),
+        needs: restart(&knob.restart),
+    }));
+    steps.extend(group(plan));
+    let files = [sysctl(plan), tmpfiles(plan), limits(plan), grub(plan)];
+    steps.extend(files.into_iter().flatten());
+    steps.extend(plan.mounts.iter().map(fstab));
+    steps.extend(units(plan));
+    each_its_own(&mut steps);
+    steps
+}
+
+/// Ids are made of the last part of a path, which two paths may share.
+fn each_its_own(steps: &mut [Step]) {
+    let mut seen = std::collections::BTreeSet::new();
+    for step in steps {
+        let id = step.id.clone();
+        let mut n = 2_u32;
+        while !seen.insert(step.id.clone()) {
+            step.id = format!("{id}-{n}");
+            n += 1;
+        }
+    }
+}
+
+/// Whether hugeleaf writes this file, and nobody else.
+pub(super) fn is_ours(path: &Path) -> bool {
+    let of_unit = || {
+        let rest = path.strip_prefix(UNITS).ok()?.to_str()?;
+        rest.strip_suffix(UNIT_FILE)?.strip_suffix(".d/")
+    };
+    FILES.iter().any(|ours| path == Path::new(ours))
+        || of_unit().is_some_and(|unit| super::read::is_unit(unit).is_ok())
+}
+
+/// What two lines of a file of ours have in common when they set the same thing.
+pub(super) fn key(path: &Path, line: &str) -> String {
+    let words = || line.split_whitespace();
+    let first = |n: usize| words().take(n).collect::<Vec<_>>().join(" ");
+    match path.to_str() {
+        Some(TMPFILES) => words().nth(1).unwrap_or(line).to_owned(),
+        Some(LIMITS) => first(3),
+        Some(GRUB) => words()
+            .find(|word| word.starts_with("hugepagesz="))
+            .unwrap_or(line)
+            .to_owned(),
+        _ => {
+            let key = line.split_once('=').map_or(line, |(key, _)| key);
+            key.trim().replace('/', ".")
+        }
+    }
+}
+
+/// Whether a line of a file of ours sets a pool that the plan has, in whatever file.
+pub(super) fn sets_pool(plan: &Plan, line: &str) -> bool {
+    let of = |pool: &ForPool| {
+        let is_default = plan.host.default_page == Some(pool.page);
+        line.contains(&format!("/{}/nr_hugepages", size_folder(pool.page)))
+            || line.contains(&format!("hugepagesz={} ", pool.page))
+            || (is_default && line.starts_with("vm.nr_hugepages"))
+    };
+    plan.pools.iter().any(of)
+}
+
+fn restart(services: &[String]) -> Needs {
+    match services {
+        [] => Needs::Nothing,
+        some => Needs::Restart(some.to_vec()),
+    }
+}
+
+/// What the plan puts into a file of ours, with what earlier plans have there; nothing where it
+/// puts nothing there and takes nothing away.
+fn with_kept(plan: &Plan, path: &str, body: String) -> Option<String> {
+    let kept = plan.kept.iter().find(|k| k.path == Path::new(path));
+    let lines = kept.iter().flat_map(|k| &k.lines);
+    let all = lines.fold(body, |mut body, line| {
+        body.push_str(line);
+        body.push('\n');
+        body
+    });
+    (kept.is_some() || !all.is_empty()).then_some(all)
+}
+
+fn file(id: &str, path: &str, body: &str, why: &str, verify: &str, needs: Needs) -> Step {
+    Step {
+        id: id.to_owned(),
+        what: What::File {
+            text: format!("{OURS}\n{body}"),
+            mode: READABLE,
+        },
+        path: PathBuf::from(path),
+        why: why.to_owned(),
+        verify: verify.to_owned(),
+        needs,
+    }
+}
+
+/// The folder of one size below the place that pools are set at.
+fn size_folder(size: PageSize) -> String {
+    format!(
+        "hugepages-{}kB",
+        size.bytes().get() / Bytes::from_kib(1).get()
+    )
+}
+
+/// The file that sets a pool.
+pub fn pool_path(pool: &ForPool) -> PathBuf {
+    let folder = size_folder(pool.page);
+    PathBuf::from(match pool.node {
+        Some(node) => {
+            format!("/sys/devices/system/node/node{node}/hugepages/{folder}/nr_hugepages")
+        }
+        None => format!("/sys/kernel/mm/hugepages/{folder}/nr_hugepages"),
+    })
+}
+
+fn pool(plan: &Plan, pool: &ForPool) -> Step {
+    let path = pool_path(pool);
+    let waiting: Vec<String> = plan
+        .services
+        .iter()
+        .filter(|s| s.restart && pool.services.contains(&s.name))
+        .map(|s| s.unit.clone().unwrap_or_else(|| s.name.clone()))
+        .collect();
+    let node = pool.node.map_or(String::new(), |n| format!("-node{n}"));
+    let whom = match pool.services.is_empty() {
+        true => "the most that was in use".to_owned(),
+        false => pool.services.join(", "),
+    };
+    Step {
+        id: format!("pool-{}{node}", pool.page),
+        what: What::Pool {
+            size: pool.page,
+            node: pool.node.unwrap_or(0),
+            pages: pool.pages,
+        },
+        verify: format!("cat {}", path.display()),
+        path,
+        why: format!(
+            "{} for {whom}",
+            pages_text(PagesOf {
+                page: pool.page,
+                pages: pool.pages
+            })
+        ),
+        needs: restart(&waiting),
+    }
+}
+
+/// The last parts of a knob's path, by which people know it.
+fn knob_name(path: &Path) -> String {
+    const TOLD_BY_PARENT: [&str; 2] = ["enabled", "shmem_enabled"];
+    let text = path.to_string_lossy();
+    if let Some(key) = text.strip_prefix("/proc/sys/") {
+        return key.replace('/', ".");
+    }
+    let mut parts = text.rsplit('/');
+    let name = parts.next().unwrap_or_default();
+    let parent = parts.next().unwrap_or_default();
+    let below_thp = parent == "transparent_hugepage";
+    match (TOLD_BY_PARENT.contains(&name) && !below_thp) || text.starts_with("/sys/fs/cgroup") {
+        true => format!("{parent}-{name}"),
+        false => name.to_owned(),
+    }
+}
+
+fn group(plan: &Plan) -> Option<Step> {
+    let group = plan.group.as_ref()?;
+    Some(Step {
+        id: "group".to_owned(),
+        what: What::Knob {
+            value: group.gid.to_string(),
+        },
+        path: PathBuf::from(SHM_GROUP),
+        why: group.why.clone(),
+        verify: format!("cat {SHM_GROUP}"),
+        needs: Needs::Nothing,
+    })
+}
+
+/// The pages of one size over all nodes, where a single number says it: the kernel spreads
+/// `vm.nr_hugepages` evenly, the first nodes getting what is left over.
+fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
+    let pools: Vec<&ForPool> = plan.pools.iter().filter(|p| p.page == size).collect();
+    let total: u64 = pools.iter().map(|p| p.pages.get()).sum();
+    let nodes = pools.len() as u64;
+    let whole = pools.iter().all(|p| p.node.is_none()) || pools.len() == plan.host.nodes.len();
+    let even = pools.iter().all(|p| {
+        let each = total.checked_div(nodes).unwrap_or(0);
+        p.pages.get() == each || p.pages.get() == each + 1
+    });
+    (whole && even && nodes > 0).then_some(Pages(total))
+}
+
+/// Whether the kernel's command line fills the pools of this size.
+fn at_boot(plan: &Plan, size: PageSize) -> bool {
+    let boot = plan.boot.as_ref();
+    boot.is_some_and(|boot| boot.grub_drop_in && boot.pages.contains(&size))
+}
+
+/// The default size in `sysctl.d`, where one number says all of it.
+fn in_sysctl(plan: &Plan, size: PageSize) -> Option<Pages> {
+    let is_default = plan.host.default_page == Some(size);
+    as_one_number(plan, size).filter(|_| is_default && !at_boot(plan, size))
+}
+
+fn sysctl(plan: &Plan) -> Option<Step> {
+    let mut body = String::new();
+    if let Some(size) = plan.host.default_page
+        && let Some(pages) = in_sysctl(plan, size)
+    {
+        let _ = writeln!(body, "vm.nr_hugepages = {pages}");
+    }
+    if let Some(group) = &plan.group {
+        let _ = writeln!(body, "vm.hugetlb_shm_group = {}", group.gid);
+    }
+    for knob in &plan.knobs {
+        if let Ok(key) = knob.path.strip_prefix("/proc/sys") {
+            let key = key.to_string_lossy();
+            // A part with dots of its own can only be told where slashes part the others.
+            let key = if key.contains('.') {
+                key.into_owned()
+            } else {
+                key.replace('/', ".")
+            };
+            let _ = writeln!(body, "{key} = {}", knob.now);
+        }
+    }
+    let body = with_kept(plan, SYSCTL, body)?;
+    let why = "makes pools and settings last over a reboot";
+    let verify = format!("sysctl -p {SYSCTL}");
+    Some(file("sysctl", SYSCTL, &body, why, &verify, Needs::Nothing))
+}
+
+fn tmpfiles(plan: &Plan) -> Option<Step> {
+    let mut body = String::new();
+    for pool in &plan.pools {
+        if in_sysctl(plan, pool.page).is_none() && !at_boot(plan, pool.page) {
+            let path = pool_path(pool);
+            let _ = writeln!(body, "w {} - - - - {}", path.display(), pool.pages);
+        }
+    }
+    for knob in &plan.knobs {
+        let lasts = knob.path.starts_with("/sys") && !knob.path.starts_with("/sys/fs/cgroup");
+        if lasts {
+            let _ = writeln!(body, "w {} - - - - {}", knob.path.display(), knob.now);
+        }
+    }
+    let body = with_kept(plan, TMPFILES, body)?;
+    let why = "makes settings below /sys last over a reboot";
+    let verify = format!("systemd-tmpfiles --create {TMPFILES}");
+    Some(file(
+        "tmpfiles",
+        TMPFILES,
+        &body,
+        why,
+        &verify,
+        Needs::Nothing,
+    ))
+}
+
+/// limits.conf(5) counts in units of 1024 bytes.
+fn in_kib(bytes: Bytes) -> u64 {
+    bytes.get().div_ceil(Bytes::from_kib(1).get())
+}
+
+fn limits(plan: &Plan) -> Option<Step> {
+    let mut body = String::new();
+    for limit in &plan.limits {
+        let kib = in_kib(limit.memlock);
+        for kind in ["soft", "hard"] {
+            let _ = writeln!(body, "{} {kind} memlock {kib}", limit.user);
+        }
+    }
+    let body = with_kept(plan, LIMITS, body)?;
+    let user = plan.limits.first().map_or("USER", |first| &first.user);
+    let why = "lets the users lock as much as their segments need";
+    let verify = format!("su {user} -s /bin/sh -c 'ulimit -l'");
+    Some(file("limits", LIMITS, &body, why, &verify, Needs::Login))
+}
+
+/// Options of a mount as mount(8) has them.
+fn options(mount: &Mount) -> String {
+    let mut options = format!("pagesize={}", mount.page);
+    if let Some(uid) = mount.uid {
+        let _ = write!(options, ",uid={uid}");
+    }
+    if let Some(gid) = mount.gid {
+        let _ = write!(options, ",gid={gid}");
+    }
+    let _ = write!(options, ",mode={:04o}", mount.mode);
+    if let Some(size) = mount.size {
+        let _ = write!(options, ",size={:#}", size);
+    }
+    options
+}
+
+/// What a path is called in an id.
+fn path_name(path: &Path) -> String {
+    path.to_string_lossy().trim_matches('/').replace('/', "-")
+}
+
+fn mount_steps(mount: &Mount) -> [Step; 2] {
+    /// Nobody needs to look below a mount point before something is mounted there.
+    const CLOSED: u32 = 0o755;
+    let name = path_name(&mount.path);
+    let verify = format!("findmnt {}", mount.path.display());
+    let why = format!(
+        "files on pages of {} for programs that ask for a path",
+        mount.page
+    );
+    let folder = Step {
+        id: format!("folder-{name}"),
+        what: What::Folder {
+            mode: CLOSED,
+            owner: None,
+        },
+        path: mount.path.clone(),
+        why: format!(
+            "the mount point of a hugetlbfs with pages of {}",
+            mount.page
+        ),
+        verify: verify.clone(),
+        needs: Needs::Nothing,
+    };
+    let mounted = Step {
+        id: format!("mount-{name}"),
+        what: What::Mount {
+            options: options(mount),
+        },
+        path: mount.path.clone(),
+        why,
+        verify,
+        needs: Needs::Nothing,
+    };
+    [folder, mounted]
+}
+
+/// A block for each mount, so that a later plan replaces its own and no other's.
+fn fstab(mount: &Mount) -> Step {
+    // nofail: a host without the pages still starts.
+    let (path, options) = (mount.path.display(), options(mount));
+    Step {
+        id: format!("fstab-{}", path_name(&mount.path)),
+        what: What::Block {
+            text: format!("hugetlbfs {path} hugetlbfs {options},nofail 0 0\n"),
+        },
+        path: PathBuf::from(FSTAB),
+        why: "mounts the hugetlbfs again after a reboot".to_owned(),
+        verify: "findmnt --verify --fstab".to_owned(),
+        needs: Needs::Nothing,
+    }
+}
+
+/// What the kernel's command line needs for the sizes of [`super::Boot`], one text a size, node by
+/// node where they differ (Documentation/admin-guide/kernel-parameters.txt).
+pub fn boot_arguments(plan: &Plan) -> Vec<String> {
+    let sizes = plan.boot.iter().flat_map(|boot| &boot.pages);
+    let arguments = sizes.map(|size| {
+        let pools = plan.pools.iter().filter(|p| p.page == *size);
+        let by_node: Vec<String> = pools
+            .filter_map(|p| Some(format!("{}:{}", p.node?, p.pages)))
+            .collect();
+        let count = match as_one_number(plan, *size) {
+            Some(pages) => pages.to_string(),
+            None => by_node.join(","),
+        };
+        format!("hugepagesz={size} hugepages={count}")
+    });
+    arguments.collect()
+}
+
+fn grub(plan: &Plan) -> Option<Step> {
+    let boot = plan.boot.as_ref().filter(|boot| boot.grub_drop_in);
+    let mut body = String::new();
+    if boot.is_some() {
+        for arguments in boot_arguments(plan) {
+            let _ = writeln!(
+                body,
+                "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {arguments}\""
+            );
+        }
+    }
+    let body = with_kept(plan, GRUB, body)?;
+    let sizes = boot.iter().flat_map(|boot| &boot.pages);
+    let sizes: Vec<String> = sizes.map(PageSize::to_string).collect();
+    let why = format!(
+        "pages of {} are for certain only before memory is in pieces",
+        sizes.join(", ")
+    );
+    let needs = Needs::Reboot {
+        first: "update-grub".to_owned(),
+    };
+    Some(file("grub", GRUB, &body, &why, "cat /proc/cmdline", needs))
+}
+
+fn units(plan: &Plan) -> impl Iterator<Item = Step> + '_ {
+    plan.units.iter().map(|unit| {
+        let mut body = "[Service]\n".to_owned();
+        if let Some(memlock) = unit.memlock {
+            let _ = writeln!(body, "LimitMEMLOCK={memlock:#}");
+        }
+        for variable in &unit.environment {
+            let _ = writeln!(body, "Environment=\"{variable}\"");
+        }
+        if let Some(command) = &unit.exec_start {
+            // The empty one takes the unit's own command away; systemd refuses two.
+            let _ = writeln!(body, "ExecStart=\nExecStart={command}");
+        }
+        let path = format!("{UNITS}/{}.d/{UNIT_FILE}", unit.unit);
+        let body = with_kept(plan, &path, body).unwrap_or_default();
+        let verify = format!("systemctl cat '{}'", unit.unit);
+        let id = format!("unit-{}", unit.unit);
+        let needs = Needs::Restart(vec![unit.unit.clone()]);
+        file(&id, &path, &body, &unit.why, &verify, needs)
+    })
+}

@@ -1,0 +1,96 @@
+//! Plan files: text in, a plan or an error with line and column out. TOML, read by the library
+//! `toml`; what is no nonsense to it but is to us is found by [`sense`] and located here.
+
+use std::fmt;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::model::Plan;
+use super::sense::{At, Nonsense, sense};
+
+/// Why a text is no plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanError {
+    /// Where, counted from 1; 0 where it is not known.
+    pub line: usize,
+    /// The character in the line, counted from 1; 0 where it is not known.
+    pub column: usize,
+    /// What is wrong and what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}", self.what),
+            line => write!(f, "line {line}, column {}: {}", self.column, self.what),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// Reads a plan.
+///
+/// # Errors
+/// [`PlanError`] with the place in the text.
+pub fn parse(text: &str) -> Result<Plan, PlanError> {
+    let plan: Plan = toml::from_str(text).map_err(|e| at(text, e.span(), one_line(e.message())))?;
+    match sense(&plan).into_iter().next() {
+        None => Ok(plan),
+        Some(Nonsense { at: path, what }) => Err(at(text, span(text, &path), what)),
+    }
+}
+
+/// Messages of the library may have several lines; a failure has one for what and one for next.
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn at(text: &str, span: Option<Range<usize>>, what: String) -> PlanError {
+    let (line, column) = span.map_or((0, 0), |span| line_and_column(text, span.start));
+    PlanError { line, column, what }
+}
+
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let before = &text[..offset];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+/// Where a value stands in a text; of one that is not there, the last that is on the way to it.
+fn span(text: &str, path: &[At]) -> Option<Range<usize>> {
+    let root = DeTable::parse(text).ok()?;
+    let mut at = 0..0;
+    let mut steps = path.iter();
+    let Some(At::Key(first)) = steps.next() else {
+        return Some(at);
+    };
+    let Some(mut value) = root.get_ref().get(*first) else {
+        return Some(at);
+    };
+    loop {
+        at = value.span();
+        let next = match steps.next() {
+            Some(At::Key(key)) => value.get_ref().get(*key),
+            Some(At::Index(index)) => nth(value.get_ref(), *index),
+            None => None,
+        };
+        match next {
+            Some(next) => value = next,
+            None => return Some(at),
+        }
+    }
+}
+
+fn nth<'a, 'i>(value: &'a DeValue<'i>, index: usize) -> Option<&'a toml::Spanned<DeValue<'i>>> {
+    value.get(index)
+}

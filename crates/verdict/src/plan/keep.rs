@@ -1,0 +1,48 @@
+//! What earlier plans left in the files of hugeleaf: a plan for one service must not take away what
+//! another one was given.
+
+use std::path::{Path, PathBuf};
+
+use super::derive::{FILES, OURS, key, sets_pool, steps};
+use super::model::{Kept, Plan};
+use super::step::What;
+
+/// Takes over the lines of files that belong to hugeleaf and that the plan says nothing of. `read`
+/// gives the text of a file, where there is one.
+pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) {
+    plan.kept.clear();
+    let written = steps(plan);
+    let of_units = written.iter().map(|step| step.path.clone());
+    let mut paths: Vec<PathBuf> = FILES.iter().map(PathBuf::from).collect();
+    paths.extend(of_units.filter(|path| path.starts_with("/etc/systemd")));
+    for path in paths {
+        let Some(text) = read(&path).filter(|text| text.starts_with(OURS)) else {
+            continue;
+        };
+        let new = written.iter().find_map(|step| match &step.what {
+            What::File { text, .. } if step.path == path => Some(text.as_str()),
+            _ => None,
+        });
+        let keys: Vec<String> = new
+            .unwrap_or_default()
+            .lines()
+            .map(|line| key(&path, line))
+            .collect();
+        let (kept, dropped): (Vec<&str>, Vec<&str>) = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+            .partition(|line| !keys.contains(&key(&path, line)) && !sets_pool(plan, line));
+        // A file that keeps all it has is written only where the plan adds to it.
+        if new.is_none() && dropped.is_empty() {
+            continue;
+        }
+        plan.kept.push(Kept {
+            path,
+            lines: kept.into_iter().map(super::make::clean).collect(),
+        });
+    }
+    plan.kept.retain(|kept| {
+        let is_written = written.iter().any(|step| step.path == kept.path);
+        !kept.lines.is_empty() || !is_written
+    });
+}

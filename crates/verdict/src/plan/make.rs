@@ -1,0 +1,494 @@
+//! From demand and a host to a plan. Pure: facts come in as values.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
+use hugeleaf_host::{Fact, Host, Identity};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+
+use super::arithmetic::{Takes, add, all_pages_text, bytes_of, pages_of_all};
+use super::layout::pools;
+use super::model::{
+    BasePages, Boot, ForDemand, ForHost, ForService, Mount, PagesOf, Plan, SCHEMA, Unit,
+};
+use super::room::{Ledger, Margin, pools_now, sizes, used};
+use super::{Refusal, knobs, notes, rights, ways};
+
+/// What a plan is made from, beside the services.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// Who it is.
+    pub identity: &'a Identity,
+    /// Whether the boot loader reads drop-ins in /etc/default/grub.d.
+    pub grub_drop_ins: bool,
+    /// What hugeleaf's own drop-in there holds; empty where there is none.
+    pub grub_text: &'a str,
+    /// Whether something reads tmpfiles.d at boot.
+    pub tmpfiles: bool,
+    /// This program, as units are to start it.
+    pub program: &'a Path,
+    /// The time, as in `2026-11-21T17:20:00Z`.
+    pub made: Option<&'a str>,
+}
+
+/// What the person wants of it.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// What stays free for base pages; by default the larger of 10 % of memory and 1 GB.
+    pub margin: Option<Margin>,
+    /// The sizes to choose from, in this order; by default what the programs will ask for. Empty:
+    /// nothing is to be reserved.
+    pub sizes: Option<Vec<PageSize>>,
+    /// Why the margin may be overstepped.
+    pub force: Option<String>,
+    /// Mounts of hugetlbfs.
+    pub mounts: Vec<Mount>,
+    /// Flags of `hugeleaf run` for units that are to be started through it.
+    pub run: Option<String>,
+    /// Variables for the units, as in `NAME=value`.
+    pub environment: Vec<String>,
+}
+
+/// Makes a plan for these services; the first are served first.
+///
+/// # Errors
+/// [`Refusal`] where the host does not tell what a plan rests on, or lacks a size that was named.
+pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Refusal> {
+    let host = facts.host;
+    let had = sizes(host);
+    for size in wishes.sizes.iter().flatten() {
+        if !had.contains(size) {
+            let next = "hugeleaf status    # lists the sizes of this kernel";
+            return Err(Refusal::new(
+                format!("this kernel cannot reserve pages of {size}"),
+                next,
+            ));
+        }
+    }
+    let (total, used) = used(host)?;
+    let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
+    let mut ledger = Ledger {
+        total,
+        used,
+        margin,
+        moves: Bytes::ZERO,
+        now: pools_now(host)?,
+        others: BTreeMap::new(),
+        planned: BTreeMap::new(),
+        forced: wishes.force.is_some(),
+    };
+    ledger.others = others(&ledger, services);
+    let chooser = Chooser::new(host, &had, wishes);
+    let planned: Vec<ForService> = named(services)
+        .into_iter()
+        .map(|(name, service)| self::service(&mut ledger, &chooser, name, service))
+        .collect();
+    let mut plan = Plan {
+        schema: SCHEMA,
+        made: facts.made.map(str::to_owned),
+        force: wishes.force.as_deref().map(clean),
+        notes: Vec::new(),
+        host: for_host(facts, total, had),
+        base: BasePages {
+            used,
+            moves: ledger.moves,
+            other_pools: other_pools(&ledger),
+            margin,
+        },
+        services: planned,
+        pools: Vec::new(),
+        knobs: Vec::new(),
+        limits: Vec::new(),
+        group: None,
+        mounts: wishes.mounts.clone(),
+        units: Vec::new(),
+        boot: None,
+        kept: Vec::new(),
+    };
+    plan.pools = pools(host, &ledger, &plan, services);
+    plan.boot = boot(facts, &plan);
+    settings(&mut plan, facts, services, wishes);
+    plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
+    Ok(plan)
+}
+
+fn settings(plan: &mut Plan, facts: &Facts<'_>, services: &[Service], wishes: &Wishes) {
+    let host = facts.host;
+    for (service, index) in services.iter().zip(0..) {
+        started_through(plan, facts, wishes, service, index);
+    }
+    plan.knobs = knobs::thp_knobs(host, plan);
+    plan.knobs.extend(knobs::shm_knobs(host, services));
+    for (service, planned) in services.iter().zip(&plan.services) {
+        for knob in knobs::cgroup_knobs(host, service, planned) {
+            match plan.knobs.iter_mut().find(|k| k.path == knob.path) {
+                // Two services in one cgroup: what the larger needs is the least.
+                Some(same) if number(&same.now) < number(&knob.now) => *same = knob,
+                Some(_) => {}
+                None => plan.knobs.push(knob),
+            }
+        }
+    }
+    for (service, index) in services.iter().zip(0..) {
+        rights::rights(plan, host, service, index);
+    }
+    for (service, index) in services.iter().zip(0..) {
+        plan.services[index].ways = ways::ways(plan, facts, service, &plan.services[index]);
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_default()
+}
+
+/// Text of others' making on one line: names of programs and files may hold anything.
+pub(super) fn clean(text: &str) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(safe).collect()
+}
+
+/// The services, each with a name of its own: several instances of a program may share one.
+fn named(services: &[Service]) -> Vec<(String, &Service)> {
+    let mut found: Vec<(String, &Service)> = Vec::new();
+    for service in services {
+        let name = match clean(&service.name) {
+            name if name.is_empty() => "service".to_owned(),
+            name => name,
+        };
+        let taken = |name: &str| found.iter().any(|(other, _)| other == name);
+        let free = (2..).map(|n| format!("{name}-{n}")).find(|n| !taken(n));
+        let own = match taken(&name) {
+            true => free.unwrap_or_else(|| name.clone()),
+            false => name,
+        };
+        found.push((own, service));
+    }
+    found
+}
+
+pub(super) fn for_host(facts: &Facts<'_>, total: Bytes, pages: Vec<PageSize>) -> ForHost {
+    let known = |fact: &Fact<String>| fact.known().map(|text| clean(text));
+    ForHost {
+        name: known(&facts.identity.name),
+        id: known(&facts.identity.id),
+        kernel: known(&facts.host.kernel),
+        arch: known(&facts.host.arch),
+        memory: total,
+        base_page: facts.host.base_page,
+        default_page: facts.host.memory.default_hugetlb_page.get(),
+        pages,
+        nodes: facts.host.nodes.clone(),
+    }
+}
+
+/// Pages of each size that a service already has, those promised to it included.
+fn held(service: &Service, size: PageSize) -> Bytes {
+    service.demands.iter().map(|d| held_of(d, size)).sum()
+}
+
+/// The same of one demand.
+pub(super) fn held_of(demand: &Demand, size: PageSize) -> Bytes {
+    let held = demand.held.iter().flatten();
+    held.filter(|h| h.kind == PageKind::Hugetlb && h.size == size)
+        .map(|h| h.bytes)
+        .sum()
+}
+
+/// What is in pools of sizes that nothing was planned for.
+fn other_pools(ledger: &Ledger) -> Bytes {
+    let is_planned = |size| ledger.planned.get(size).is_some_and(|n| *n > 0);
+    let others = ledger.now.iter().filter(|(size, _)| !is_planned(size));
+    others.map(|(size, now)| Pages(now.total).of(*size)).sum()
+}
+
+/// Pages that are in use and belong to none of the services: they stay.
+fn others(ledger: &Ledger, services: &[Service]) -> BTreeMap<PageSize, u64> {
+    let left = |size: PageSize, taken: u64| {
+        let ours: Bytes = services.iter().map(|s| held(s, size)).sum();
+        taken.saturating_sub(size.pages_for(ours).get())
+    };
+    let now = ledger.now.iter();
+    now.map(|(size, now)| (*size, left(*size, now.taken)))
+        .collect()
+}
+
+/// Which size a service will take for what.
+pub(super) struct Chooser {
+    /// All sizes that can be reserved, largest first.
+    had: Vec<PageSize>,
+    default: Option<PageSize>,
+    named: Option<Vec<PageSize>>,
+}
+
+impl Chooser {
+    fn new(host: &Host, had: &[PageSize], wishes: &Wishes) -> Chooser {
+        let default = host.memory.default_hugetlb_page.get();
+        Chooser {
+            had: had.to_vec(),
+            default: default.filter(|d| had.contains(d)).or(had.last().copied()),
+            named: wishes.sizes.clone(),
+        }
+    }
+
+    /// The largest and the usual size: two pools are as many as a person wants to look after.
+    fn two(&self) -> Vec<PageSize> {
+        let default = self.default;
+        let larger = self.had.first().copied().filter(|l| Some(*l) > default);
+        larger.into_iter().chain(default).collect()
+    }
+
+    /// What the service will ask for. A program that is not told a size takes the default one, and
+    /// pages of another size would stand idle; only MariaDB looks for larger ones by itself, and
+    /// what `hugeleaf run` starts takes a ladder.
+    pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<Takes> {
+        use ServiceKind::{Container, Jvm, MariaDb, Mover, Other, PostgreSql, Redis, SysV};
+        if self.named.as_ref().is_some_and(Vec::is_empty) {
+            return None;
+        }
+        if let Some(size) = demand.page.filter(|size| self.had.contains(size)) {
+            return Some(Takes::Only(size));
+        }
+        let mixes = matches!(kind, Mover | Other);
+        Some(match (&self.named, kind) {
+            (Some(named), _) if mixes => Takes::Mix(named.clone()),
+            (Some(named), _) => Takes::OneOf(named.clone()),
+            (None, Mover | Other) => Takes::Mix(self.two()),
+            (None, MariaDb) => Takes::OneOf(self.two()),
+            (None, PostgreSql | Jvm | SysV | Container | Redis) => Takes::Only(self.default?),
+        })
+        .filter(|_| !self.had.is_empty())
+    }
+}
+
+fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Service) -> ForService {
+    let demands: Vec<ForDemand> = service
+        .demands
+        .iter()
+        .map(|d| demand(ledger, chooser, service.kind, d))
+        .collect();
+    let lacks = |(asked, got): (&Demand, &ForDemand)| {
+        let lack = |p: &PagesOf| held_of(asked, p.page) < p.bytes();
+        got.pages.iter().any(lack)
+    };
+    let user = service.user.as_ref();
+    ForService {
+        name,
+        kind: service.kind,
+        unit: service
+            .unit
+            .clone()
+            .filter(|u| super::read::is_unit(u).is_ok()),
+        user: user.map(|u| clean(&u.name.clone().unwrap_or_else(|| u.uid.to_string()))),
+        configured_by: service
+            .configured_by
+            .as_ref()
+            .map(|path| clean(&path.to_string_lossy()).into()),
+        runs: service.is_running(),
+        restart: service.is_running() && service.demands.iter().zip(&demands).any(lacks),
+        ways: Vec::new(),
+        demands,
+    }
+}
+
+/// Whether a program is served by a part of what it wants: pages that hold no whole piece are of
+/// no use to one that maps its pieces whole.
+fn is_divisible(kind: ServiceKind) -> bool {
+    use ServiceKind::{Container, Mover, Other};
+    matches!(kind, Container | Mover | Other)
+}
+
+fn demand(ledger: &mut Ledger, chooser: &Chooser, kind: ServiceKind, demand: &Demand) -> ForDemand {
+    let takes = match demand.place {
+        Place::Pool => chooser.takes(kind, demand),
+        Place::Thp => None,
+    };
+    let mut planned = ForDemand {
+        what: clean(&demand.what),
+        source: clean(&demand.source),
+        from: if takes.is_some() {
+            Place::Pool
+        } else {
+            Place::Thp
+        },
+        pieces: demand.pieces.clone(),
+        pages: Vec::new(),
+        missing: Vec::new(),
+    };
+    let Some(takes) = takes else {
+        return planned;
+    };
+    let all = pages_of_all(&demand.pieces, &takes);
+    if ledger.take(&all, gives_up(demand)) {
+        planned.pages = all;
+    } else if is_divisible(kind) {
+        cut_by_pages(ledger, chooser, &mut planned, &takes);
+    } else {
+        cut_by_pieces(ledger, &mut planned, &takes);
+    }
+    planned
+}
+
+/// What a service has on base pages of memory that moves to the pool at its next start.
+fn gives_up(demand: &Demand) -> Bytes {
+    let held = demand.held.iter().flatten();
+    let elsewhere: Bytes = held
+        .filter(|h| h.kind != PageKind::Hugetlb)
+        .map(|h| h.bytes)
+        .sum();
+    elsewhere.min(bytes_of(&demand.pieces))
+}
+
+/// As many pages as fit, on the usual size: of the largest one would too easily fit none.
+fn cut_by_pages(ledger: &mut Ledger, chooser: &Chooser, planned: &mut ForDemand, takes: &Takes) {
+    let takes = match (takes, chooser.default) {
+        (Takes::Only(size), _) => Takes::Only(*size),
+        (Takes::OneOf(sizes) | Takes::Mix(sizes), default) => {
+            match sizes.last().copied().or(default) {
+                Some(size) => Takes::Only(size),
+                None => return,
+            }
+        }
+    };
+    for all in pages_of_all(&planned.pieces, &takes) {
+        let one = PagesOf {
+            page: all.page,
+            pages: Pages(1),
+        };
+        let got = ledger.take_most(one, all.pages.get());
+        let of = |pages| PagesOf {
+            page: all.page,
+            pages: Pages(pages),
+        };
+        add(&mut planned.pages, of(got));
+        add(&mut planned.missing, of(all.pages.get() - got));
+    }
+}
+
+/// As many whole pieces as fit.
+fn cut_by_pieces(ledger: &mut Ledger, planned: &mut ForDemand, takes: &Takes) {
+    for piece in &planned.pieces {
+        // One size a piece: these take no mix.
+        for one in takes.pages(piece.bytes) {
+            let got = ledger.take_most(one, piece.count);
+            let times = |n| super::arithmetic::times(one, n);
+            add(&mut planned.pages, times(got));
+            add(&mut planned.missing, times(piece.count - got));
+        }
+    }
+}
+
+/// Pages larger than the largest free block that the kernel keeps account of are for certain only
+/// at boot.
+pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
+    let host = facts.host;
+    let asked = host.limits.boot.known().map_or("", String::as_str);
+    let default = host.memory.default_hugetlb_page.get();
+    let asked = crate::findings::boot_pools(asked, default);
+    let wants = |size: &PageSize| {
+        let of_size = || plan.pools.iter().filter(|p| p.page == *size);
+        let pages: u64 = of_size().map(|p| p.pages.get()).sum();
+        let at_boot = asked.iter().rev().find(|(s, _)| s == size);
+        let is_ours = facts.grub_text.contains(&format!("hugepagesz={size} "));
+        let lasts = at_boot.is_some_and(|(_, had)| *had == pages) && !is_ours;
+        is_gigantic(host, *size) && pages > 0 && !lasts
+    };
+    let pages: Vec<PageSize> = plan.host.pages.iter().copied().filter(wants).collect();
+    (!pages.is_empty()).then_some(Boot {
+        pages,
+        grub_drop_in: facts.grub_drop_ins,
+    })
+}
+
+/// Whether the kernel cannot take a page of this size from its lists of free blocks.
+fn is_gigantic(host: &Host, size: PageSize) -> bool {
+    let orders = host.buddy.known().and_then(|buddy| {
+        let zones = buddy.zones.iter();
+        zones.map(|zone| zone.counts.len()).max()
+    });
+    let largest = match orders {
+        Some(orders) if orders > 0 => {
+            let shift = u32::try_from(orders - 1).unwrap_or(u32::MAX);
+            Bytes(
+                host.base_page
+                    .bytes()
+                    .get()
+                    .checked_shl(shift)
+                    .unwrap_or(u64::MAX),
+            )
+        }
+        _ => host
+            .pmd_page
+            .get()
+            .map_or(host.base_page.bytes(), PageSize::bytes),
+    };
+    size.bytes() > largest
+}
+
+/// The unit's own command, started through `hugeleaf run`. Paths that systemd would read otherwise
+/// than they stand are left alone.
+fn command(facts: &Facts<'_>, wishes: &Wishes, service: &Service) -> Option<String> {
+    let (flags, command) = (wishes.run.as_ref()?, service.exec_start.as_ref()?);
+    let program = facts.program.to_str()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if !program.chars().all(plain) || clean(command) != *command {
+        return None;
+    }
+    let flags = match flags.is_empty() {
+        true => String::new(),
+        false => format!(" {flags}"),
+    };
+    Some(format!("{program} run{flags} -- {command}"))
+}
+
+/// A drop-in for the unit, where the person wants it started through `hugeleaf run` or with
+/// variables of its own.
+fn started_through(
+    plan: &mut Plan,
+    facts: &Facts<'_>,
+    wishes: &Wishes,
+    service: &Service,
+    index: usize,
+) {
+    let planned = &plan.services[index];
+    let Some(unit) = planned.unit.clone() else {
+        return;
+    };
+    let command = command(facts, wishes, service);
+    if command.is_none() && wishes.environment.is_empty() {
+        return;
+    }
+    let name = planned.name.clone();
+    let entry = unit_entry(plan, &unit, &name);
+    entry.exec_start = command;
+    entry.environment.clone_from(&wishes.environment);
+}
+
+/// The drop-in of a unit, made where there is none yet.
+pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &'a mut Unit {
+    let at = match plan.units.iter().position(|u| u.unit == unit) {
+        Some(at) => at,
+        None => {
+            plan.units.push(Unit {
+                unit: unit.to_owned(),
+                memlock: None,
+                environment: Vec::new(),
+                exec_start: None,
+                why: format!("settings of {service} alone"),
+            });
+            plan.units.len() - 1
+        }
+    };
+    &mut plan.units[at]
+}
+
+/// What a service lacks, in words: `1200 pages of 2M`.
+pub(super) fn lacks(service: &ForService) -> Option<String> {
+    let mut missing = Vec::new();
+    for pages in service.demands.iter().flat_map(|d| &d.missing) {
+        add(&mut missing, *pages);
+    }
+    (!missing.is_empty()).then(|| all_pages_text(&missing))
+}

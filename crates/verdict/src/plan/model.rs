@@ -1,0 +1,416 @@
+//! The plan as a person reads and edits it: intents only. Paths and contents of files follow from
+//! these by [`super::steps`], so an edited number cannot disagree with a file.
+//!
+//! Nothing here judges or writes; [`super::parse`] reads these types, [`super::write`] writes them.
+
+use std::path::PathBuf;
+
+use hugeleaf_host::demand::{Piece, Place, ServiceKind};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+use serde::Deserialize;
+
+use super::read;
+
+/// The version of plan files that this program writes and reads.
+pub const SCHEMA: u64 = 1;
+
+/// What a host should come to, for whom, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`SCHEMA`].
+    #[serde(deserialize_with = "read::schema")]
+    pub schema: u64,
+    /// When it was made, as in `2026-11-21T17:20:00Z`.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub made: Option<String>,
+    /// Why less is left for base pages than the margin asks for: the reason that somebody gave.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub force: Option<String>,
+    /// What the person should know or do; no step follows from these.
+    #[serde(default, deserialize_with = "read::texts")]
+    pub notes: Vec<String>,
+    /// The host that it is for.
+    pub host: ForHost,
+    /// What stays for base pages.
+    pub base: BasePages,
+    /// Who the pages are for.
+    #[serde(default, rename = "service")]
+    pub services: Vec<ForService>,
+    /// Pools of reserved pages.
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<ForPool>,
+    /// Settings of the kernel below /proc/sys and /sys.
+    #[serde(default, rename = "knob")]
+    pub knobs: Vec<Knob>,
+    /// memlock limits of users (limits.conf(5)).
+    #[serde(default, rename = "limit")]
+    pub limits: Vec<Limit>,
+    /// The group that may use SysV segments on reserved pages.
+    #[serde(default)]
+    pub group: Option<Group>,
+    /// Mounts of hugetlbfs.
+    #[serde(default, rename = "mount")]
+    pub mounts: Vec<Mount>,
+    /// Settings of single systemd services.
+    #[serde(default, rename = "unit")]
+    pub units: Vec<Unit>,
+    /// Pages that are reserved on the kernel's command line.
+    #[serde(default)]
+    pub boot: Option<Boot>,
+    /// What earlier plans put into files that this one writes again.
+    #[serde(default, rename = "keep")]
+    pub kept: Vec<Kept>,
+}
+
+/// What tells the host apart, and what the arithmetic rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForHost {
+    /// Its name.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub name: Option<String>,
+    /// A hash of its machine id; where it has none the other fields have to tell it apart.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub id: Option<String>,
+    /// Release of the kernel.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub kernel: Option<String>,
+    /// Architecture.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub arch: Option<String>,
+    /// All memory.
+    #[serde(rename = "memory_bytes", deserialize_with = "read::bytes")]
+    pub memory: Bytes,
+    /// The smallest page.
+    #[serde(deserialize_with = "read::size")]
+    pub base_page: PageSize,
+    /// What a program gets that asks for a reserved page without naming a size.
+    #[serde(default, deserialize_with = "read::some_size")]
+    pub default_page: Option<PageSize>,
+    /// The sizes that can be reserved.
+    #[serde(deserialize_with = "read::sizes")]
+    pub pages: Vec<PageSize>,
+    /// Nodes with memory.
+    pub nodes: Vec<u32>,
+}
+
+/// Memory that is not for reserved pages.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BasePages {
+    /// What the host has been using outside the pools: memory that is neither available nor in a
+    /// pool.
+    #[serde(rename = "used_bytes", deserialize_with = "read::bytes")]
+    pub used: Bytes,
+    /// The part of it that moves to the pools when the services restart.
+    #[serde(rename = "moves_bytes", deserialize_with = "read::bytes")]
+    pub moves: Bytes,
+    /// What is in pools of sizes that the plan leaves alone.
+    #[serde(
+        rename = "other_pools_bytes",
+        default,
+        deserialize_with = "read::bytes"
+    )]
+    pub other_pools: Bytes,
+    /// What has to stay free beyond that.
+    #[serde(rename = "margin_bytes", deserialize_with = "read::bytes")]
+    pub margin: Bytes,
+}
+
+/// A service and what it gets.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForService {
+    /// Its name, unique in a plan.
+    #[serde(deserialize_with = "read::text")]
+    pub name: String,
+    /// What it is.
+    #[serde(deserialize_with = "read::kind")]
+    pub kind: ServiceKind,
+    /// Its systemd unit.
+    #[serde(default, deserialize_with = "read::some_unit")]
+    pub unit: Option<String>,
+    /// Whom it runs as.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub user: Option<String>,
+    /// The file or folder that configures it.
+    #[serde(default, deserialize_with = "read::some_path")]
+    pub configured_by: Option<PathBuf>,
+    /// Whether it ran when the plan was made.
+    #[serde(default)]
+    pub runs: bool,
+    /// Whether it has to be restarted before it uses what is planned for it.
+    #[serde(default)]
+    pub restart: bool,
+    /// What a person does so that it uses them, a line each.
+    #[serde(default, deserialize_with = "read::texts")]
+    pub ways: Vec<String>,
+    /// What it wants.
+    #[serde(default, rename = "demand")]
+    pub demands: Vec<ForDemand>,
+}
+
+/// A demand and the pages that are planned for it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForDemand {
+    /// What it is in the service's own words.
+    #[serde(deserialize_with = "read::text")]
+    pub what: String,
+    /// Where the figure is from.
+    #[serde(deserialize_with = "read::text")]
+    pub source: String,
+    /// Where its memory comes from.
+    #[serde(deserialize_with = "read::place")]
+    pub from: Place,
+    /// The pieces, each of which is rounded up to whole pages by itself.
+    #[serde(deserialize_with = "read::pieces")]
+    pub pieces: Vec<Piece>,
+    /// The pages that are planned for it.
+    #[serde(default)]
+    pub pages: Vec<PagesOf>,
+    /// The pages that could not be planned for it, because base pages need the memory.
+    #[serde(default)]
+    pub missing: Vec<PagesOf>,
+}
+
+/// So many pages of a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagesOf {
+    /// The size.
+    #[serde(deserialize_with = "read::size")]
+    pub page: PageSize,
+    /// How many.
+    #[serde(deserialize_with = "read::pages")]
+    pub pages: Pages,
+}
+
+impl PagesOf {
+    /// What they come to.
+    pub fn bytes(self) -> Bytes {
+        self.pages.of(self.page)
+    }
+}
+
+/// The pool of one size on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForPool {
+    /// The page size.
+    #[serde(deserialize_with = "read::size")]
+    pub page: PageSize,
+    /// The node; missing on a host that counts its pools for all nodes together only.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// Pages in it when the plan was made.
+    #[serde(default, deserialize_with = "read::some_pages")]
+    pub was: Option<Pages>,
+    /// Pages it should have.
+    #[serde(deserialize_with = "read::pages")]
+    pub pages: Pages,
+    /// The services that they are for.
+    #[serde(rename = "for", default, deserialize_with = "read::texts")]
+    pub services: Vec<String>,
+    /// Pages of these that somebody else holds or has reserved.
+    #[serde(default, deserialize_with = "read::pages")]
+    pub others: Pages,
+}
+
+/// A setting of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Knob {
+    /// Its file, below /proc/sys or /sys.
+    #[serde(deserialize_with = "read::knob_path")]
+    pub path: PathBuf,
+    /// What it was when the plan was made.
+    #[serde(default, deserialize_with = "read::some_value")]
+    pub was: Option<String>,
+    /// What it should be.
+    #[serde(deserialize_with = "read::value")]
+    pub now: String,
+    /// What it brings.
+    #[serde(deserialize_with = "read::text")]
+    pub why: String,
+    /// What it risks, in one sentence.
+    #[serde(deserialize_with = "read::text")]
+    pub risk: String,
+    /// Services that notice it only after a restart.
+    #[serde(default, deserialize_with = "read::texts")]
+    pub restart: Vec<String>,
+}
+
+/// How much memory a user may lock.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// The user.
+    #[serde(deserialize_with = "read::user")]
+    pub user: String,
+    /// The limit when the plan was made.
+    #[serde(rename = "was_bytes", default, deserialize_with = "read::some_bytes")]
+    pub was: Option<Bytes>,
+    /// The limit that is needed.
+    #[serde(rename = "memlock_bytes", deserialize_with = "read::bytes")]
+    pub memlock: Bytes,
+    /// What for.
+    #[serde(deserialize_with = "read::text")]
+    pub why: String,
+}
+
+/// `vm.hugetlb_shm_group`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The group's number.
+    pub gid: u32,
+    /// What it was.
+    #[serde(default)]
+    pub was: Option<u32>,
+    /// What for.
+    #[serde(deserialize_with = "read::text")]
+    pub why: String,
+}
+
+/// A mount of hugetlbfs.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// Where.
+    #[serde(deserialize_with = "read::path")]
+    pub path: PathBuf,
+    /// The size of its pages.
+    #[serde(deserialize_with = "read::size")]
+    pub page: PageSize,
+    /// Its owner.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// Its group.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// Its permissions, as in `0770`.
+    #[serde(deserialize_with = "read::mode")]
+    pub mode: u32,
+    /// The most that files on it may hold.
+    #[serde(rename = "size_bytes", default, deserialize_with = "read::some_bytes")]
+    pub size: Option<Bytes>,
+}
+
+/// Settings of one systemd service, in a drop-in of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unit {
+    /// The unit, as in `postgresql@15-main.service`.
+    #[serde(deserialize_with = "read::unit")]
+    pub unit: String,
+    /// How much it may lock (`LimitMEMLOCK=`).
+    #[serde(
+        rename = "memlock_bytes",
+        default,
+        deserialize_with = "read::some_bytes"
+    )]
+    pub memlock: Option<Bytes>,
+    /// Variables that it gets, as in `NAME=value`.
+    #[serde(default, deserialize_with = "read::variables")]
+    pub environment: Vec<String>,
+    /// What it starts in place of the unit's own command.
+    #[serde(default, deserialize_with = "read::some_command")]
+    pub exec_start: Option<String>,
+    /// What for.
+    #[serde(deserialize_with = "read::text")]
+    pub why: String,
+}
+
+/// Pages that can be had for certain only before memory is in pieces.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// Pools of these sizes are filled by the kernel's command line.
+    #[serde(deserialize_with = "read::sizes")]
+    pub pages: Vec<PageSize>,
+    /// Whether the boot loader reads drop-ins in /etc/default/grub.d. Otherwise the parameters are
+    /// a thing for the person to do.
+    pub grub_drop_in: bool,
+}
+
+/// Lines of a file of hugeleaf's that an earlier plan put there, and that this one says nothing of.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// The file.
+    #[serde(deserialize_with = "read::our_file")]
+    pub path: PathBuf,
+    /// The lines.
+    #[serde(deserialize_with = "read::texts")]
+    pub lines: Vec<String>,
+}
+
+impl Plan {
+    /// What all pools come to, those that the plan leaves alone included.
+    pub fn in_pools(&self) -> Bytes {
+        let planned: Bytes = self.pools.iter().map(|p| p.pages.of(p.page)).sum();
+        planned + self.base.other_pools
+    }
+
+    /// What stays for base pages beyond what is used there; `None` where the pools take more than
+    /// there is.
+    pub fn left(&self) -> Option<Bytes> {
+        let used = self.base.used - self.base.moves;
+        let taken = self.in_pools().get().checked_add(used.get())?;
+        let left = self.host.memory.get().checked_sub(taken)?;
+        Some(Bytes(left))
+    }
+
+    /// The pages that could not be planned, of all services.
+    pub fn missing(&self) -> impl Iterator<Item = (&ForService, PagesOf)> {
+        self.services.iter().flat_map(|service| {
+            let missing = service.demands.iter().flat_map(|d| &d.missing);
+            missing.map(move |pages| (service, *pages))
+        })
+    }
+
+    /// What is left for a person to do, beyond the restarts and reboots that steps name.
+    pub fn by_hand(&self) -> Vec<String> {
+        let ways = self.services.iter().flat_map(|service| {
+            let name = service.name.clone();
+            service.ways.iter().map(move |way| format!("{name}: {way}"))
+        });
+        ways.chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+/// The name of a kind of service in plans and in JSON.
+pub const fn kind_name(kind: ServiceKind) -> &'static str {
+    match kind {
+        ServiceKind::PostgreSql => "postgresql",
+        ServiceKind::MariaDb => "mariadb",
+        ServiceKind::Jvm => "jvm",
+        ServiceKind::Redis => "redis",
+        ServiceKind::SysV => "sysv",
+        ServiceKind::Container => "container",
+        ServiceKind::Mover => "mover",
+        ServiceKind::Other => "other",
+    }
+}
+
+/// All kinds, to look one up by its name.
+pub(super) const KINDS: [ServiceKind; 8] = [
+    ServiceKind::PostgreSql,
+    ServiceKind::MariaDb,
+    ServiceKind::Jvm,
+    ServiceKind::Redis,
+    ServiceKind::SysV,
+    ServiceKind::Container,
+    ServiceKind::Mover,
+    ServiceKind::Other,
+];
+
+/// The name of a place in plans and in JSON.
+pub const fn place_name(place: Place) -> &'static str {
+    match place {
+        Place::Pool => "pool",
+        Place::Thp => "thp",
+    }
+}

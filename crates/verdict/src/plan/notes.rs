@@ -1,0 +1,258 @@
+//! What a person should know about a plan beyond its numbers: what was cut and why, what else in
+//! /etc says otherwise, what has to stop before the pages can be had.
+
+use hugeleaf_host::Host;
+use hugeleaf_host::demand::{Service, ServiceKind};
+use hugeleaf_units::Pages;
+
+use super::arithmetic::{all_pages_text, wastes_little};
+use super::derive::boot_arguments;
+use super::make::{Facts, Wishes, clean, lacks};
+use super::model::{ForService, PagesOf, Plan};
+use super::room::Ledger;
+
+pub(super) fn notes(
+    plan: &Plan,
+    facts: &Facts<'_>,
+    services: &[Service],
+    ledger: &Ledger,
+    wishes: &Wishes,
+) -> Vec<String> {
+    let mut lines = cut(plan);
+    lines.extend(stop_first(plan, facts.host, ledger));
+    lines.extend(idle(plan, ledger));
+    lines.extend(contradicted(plan, facts.host));
+    lines.extend(not_in_kernel(plan, services, wishes));
+    lines.extend(
+        services
+            .iter()
+            .zip(&plan.services)
+            .flat_map(|(asked, planned)| {
+                let lines = [
+                    lacks_size(plan, asked, planned),
+                    wasteful(plan, asked, planned),
+                    takes_idle(asked, planned, ledger),
+                    not_started(plan, asked, planned, wishes),
+                ];
+                lines.into_iter().flatten().collect::<Vec<_>>()
+            }),
+    );
+    lines.extend(not_lasting(plan, facts));
+    lines.extend(command_line(plan));
+    lines.iter().map(|line| clean(line)).collect()
+}
+
+/// What the person puts on the kernel's command line where no file of ours can.
+pub(super) fn command_line(plan: &Plan) -> Option<String> {
+    let boot = plan.boot.as_ref().filter(|boot| !boot.grub_drop_in)?;
+    let sizes: Vec<String> = boot.pages.iter().map(ToString::to_string).collect();
+    Some(format!(
+        "pages of {} are for certain only at boot; put on the kernel's command line: {}",
+        sizes.join(", "),
+        boot_arguments(plan).join(" ")
+    ))
+}
+
+/// How many pages were cut, and whose.
+fn cut(plan: &Plan) -> Vec<String> {
+    let used = plan.base.used - plan.base.moves;
+    let line = |service: &ForService| {
+        let missing = lacks(service)?;
+        let free = match &plan.force {
+            None => format!(
+                "a margin of {} (--margin; to plan more all the same: --force REASON)",
+                plan.base.margin
+            ),
+            Some(_) => "the least that has to stay free, even forced".to_owned(),
+        };
+        Some(format!(
+            "cut: {} lacks {missing}; base pages keep the {used} that they use and {free}",
+            service.name
+        ))
+    };
+    plan.services.iter().filter_map(line).collect()
+}
+
+/// The pools can grow only into memory that is available; what runs now has part of it.
+fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
+    let available = host.memory.available.get()?;
+    let grows = ledger.grows_by();
+    if grows <= available || plan.base.moves.is_zero() {
+        return None;
+    }
+    let running: Vec<&str> = plan
+        .services
+        .iter()
+        .filter(|s| s.restart)
+        .map(|s| s.unit.as_deref().unwrap_or(&s.name))
+        .collect();
+    Some(format!(
+        "the pools grow by {grows}, and {available} is available: stop {} before `hugeleaf apply`, \
+         since what it holds now is what its pages are to be made of",
+        running.join(", ")
+    ))
+}
+
+/// Pages that stand idle in the pools and that no service of the plan needs.
+fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
+    let mut lines = Vec::new();
+    for size in &plan.host.pages {
+        let wanted = ledger.needed(*size);
+        let Some(spare) = ledger.target(*size).checked_sub(wanted).filter(|n| *n > 0) else {
+            continue;
+        };
+        let spare = all_pages_text(&[PagesOf {
+            page: *size,
+            pages: Pages(spare),
+        }]);
+        lines.push(format!(
+            "{spare} in the pool are neither in use nor for a service of this plan; they stay. To \
+             see whether anybody needs them: hugeleaf plan --tighten"
+        ));
+    }
+    lines
+}
+
+/// Settings in /etc that are applied after ours and say otherwise.
+pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
+    /// Ours is /etc/sysctl.d/60-hugeleaf.conf.
+    const OURS: &str = "60-hugeleaf.conf";
+    let default = plan.host.default_page;
+    let pages: u64 = plan
+        .pools
+        .iter()
+        .filter(|p| Some(p.page) == default)
+        .map(|p| p.pages.get())
+        .sum();
+    let mut wanted: Vec<(String, String)> = Vec::new();
+    if plan.pools.iter().any(|p| Some(p.page) == default) {
+        wanted.push(("vm.nr_hugepages".to_owned(), pages.to_string()));
+    }
+    if let Some(group) = &plan.group {
+        wanted.push(("vm.hugetlb_shm_group".to_owned(), group.gid.to_string()));
+    }
+    let settings = host.limits.sysctl.known().map(Vec::as_slice);
+    let settings = settings.unwrap_or_default();
+    let later = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        path == "/etc/sysctl.conf" || name > OURS
+    };
+    let line = |s: &hugeleaf_host::Sysctl| {
+        let (key, ours) = wanted.iter().find(|(key, _)| *key == s.key)?;
+        (later(&s.path) && s.value != *ours).then(|| {
+            format!(
+                "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}: take \
+                 that line out",
+                s.path, s.value
+            )
+        })
+    };
+    settings.iter().filter_map(line).collect()
+}
+
+/// A size in the service's configuration that this kernel does not have.
+fn lacks_size(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
+    let wanted = asked.demands.iter().filter_map(|d| d.page);
+    let size = wanted.into_iter().find(|s| !plan.host.pages.contains(s))?;
+    (!plan.host.pages.is_empty()).then(|| {
+        format!(
+            "{} is configured for pages of {size}, which this kernel cannot reserve",
+            planned.name
+        )
+    })
+}
+
+/// A size in the service's configuration that wastes more than a little.
+fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String> {
+    let default = plan.host.default_page?;
+    let found = asked.demands.iter().find_map(|d| {
+        let size = d.page.filter(|size| *size > default)?;
+        let piece = d.pieces.iter().find(|p| !wastes_little(p.bytes, size))?;
+        Some((
+            size,
+            size.pages_for(piece.bytes).of(size) - piece.bytes,
+            piece.bytes,
+        ))
+    });
+    let (size, waste, bytes) = found?;
+    Some(format!(
+        "{} is configured for pages of {size}: on {bytes} of memory {waste} of them are wasted",
+        planned.name
+    ))
+}
+
+/// MariaDB tries the largest pages first that are no larger than a piece, whoever they are for.
+fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<String> {
+    if asked.kind != ServiceKind::MariaDb {
+        return None;
+    }
+    let pages = planned.demands.iter().flat_map(|d| &d.pages);
+    let largest = pages.map(|p| p.page).max()?;
+    let pieces = asked.demands.iter().flat_map(|d| &d.pieces);
+    let piece = pieces.map(|p| p.bytes).max()?;
+    let idle = ledger
+        .now
+        .iter()
+        .find(|(size, now)| **size > largest && size.bytes() <= piece && now.total > now.taken);
+    idle.map(|(size, _)| {
+        format!(
+            "{} tries idle pages of {size} first, and the pool has some: it may take them",
+            planned.name
+        )
+    })
+}
+
+/// What was asked for a unit that is not there, or not such that it can be started otherwise.
+fn not_started(
+    plan: &Plan,
+    asked: &Service,
+    planned: &ForService,
+    wishes: &Wishes,
+) -> Option<String> {
+    let entry = plan
+        .units
+        .iter()
+        .find(|u| Some(&u.unit) == planned.unit.as_ref());
+    let name = &planned.name;
+    match (&planned.unit, entry) {
+        (None, _) if wishes.run.is_some() || !wishes.environment.is_empty() => Some(format!(
+            "{name} has no systemd unit: --run and --env do nothing for it"
+        )),
+        (Some(unit), entry) if wishes.run.is_some() => {
+            let started = entry.is_some_and(|u| u.exec_start.is_some());
+            let why = match asked.exec_start {
+                None => "it has not exactly one plain ExecStart=",
+                Some(_) => "its command or the path of hugeleaf has characters that systemd reads",
+            };
+            (!started).then(|| format!("{unit} is not started through hugeleaf run: {why}"))
+        }
+        _ => None,
+    }
+}
+
+/// Files that nobody reads at boot.
+fn not_lasting(plan: &Plan, facts: &Facts<'_>) -> Option<String> {
+    let written = super::steps(plan);
+    let tmpfiles = written.iter().find(|step| step.id == "tmpfiles")?;
+    (!facts.tmpfiles).then(|| {
+        format!(
+            "systemd does not run here, and nothing else reads {}: have what starts the host do \
+             what it says",
+            tmpfiles.path.display()
+        )
+    })
+}
+
+fn not_in_kernel(plan: &Plan, services: &[Service], wishes: &Wishes) -> Option<String> {
+    use hugeleaf_host::demand::Place;
+    if wishes.sizes.as_ref().is_some_and(Vec::is_empty) {
+        return None;
+    }
+    let wants = services.iter().flat_map(|s| &s.demands);
+    let mut wants = wants.filter(|d| d.place == Place::Pool);
+    (plan.host.pages.is_empty() && wants.next().is_some()).then(|| {
+        "this kernel has no hugetlb: nothing can be reserved, and the plan is for transparent huge \
+         pages only"
+            .to_owned()
+    })
+}

@@ -1,0 +1,270 @@
+//! What the pools may take: all memory but what base pages have been using and a margin. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use hugeleaf_host::{Host, Pool};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use super::Refusal;
+use super::model::PagesOf;
+
+/// What stays free for base pages beyond what they use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Margin {
+    /// A part of all memory, in per cent.
+    Percent(f64),
+    /// So much.
+    Bytes(Bytes),
+}
+
+/// The margin where nobody named one: so much of all memory, but at least [`LEAST`].
+const PART: f64 = 10.0;
+const LEAST: Bytes = Bytes::from_mib(1024);
+
+impl Margin {
+    /// In bytes, on a host with so much memory.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )]
+    pub fn of(self, total: Bytes) -> Bytes {
+        match self {
+            Margin::Bytes(bytes) => bytes,
+            Margin::Percent(percent) => Bytes((total.as_f64() * percent / 100.0) as u64),
+        }
+    }
+
+    /// What is left free where nobody said how much.
+    pub fn usual(total: Bytes) -> Bytes {
+        Margin::Percent(PART).of(total).max(LEAST)
+    }
+}
+
+impl Margin {
+    /// What stays free whatever reason there is: a kernel without free pages ends programs.
+    pub(super) fn even_forced(total: Bytes) -> Bytes {
+        const FORCED_PART: f64 = 2.0;
+        Margin::Percent(FORCED_PART).of(total)
+    }
+}
+
+impl FromStr for Margin {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Margin, String> {
+        let error = || format!("'{text}' is no margin; write 10% or 2G");
+        match text.strip_suffix('%') {
+            Some(number) => {
+                let percent: f64 = number.trim().parse().map_err(|_| error())?;
+                let is_part = (0.0..100.0).contains(&percent);
+                is_part
+                    .then_some(Margin::Percent(percent))
+                    .ok_or_else(error)
+            }
+            None => text.parse().map(Margin::Bytes).map_err(|_| error()),
+        }
+    }
+}
+
+impl fmt::Display for Margin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Margin::Percent(percent) => write!(f, "{percent}%"),
+            Margin::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+/// The pool of one size over all nodes, as it is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PoolNow {
+    /// Pages in it.
+    pub total: u64,
+    /// Those of them that stay: pages beyond (surplus) go when their user lets go.
+    pub lasting: u64,
+    /// Pages that somebody holds or has reserved.
+    pub taken: u64,
+}
+
+/// The sizes that can be reserved, largest first.
+pub(super) fn sizes(host: &Host) -> Vec<PageSize> {
+    let mut sizes: Vec<PageSize> = totals(host).map(|pool| pool.size).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes
+}
+
+fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
+    host.pools.iter().filter(|pool| pool.node.is_none())
+}
+
+/// The pools as they are.
+///
+/// # Errors
+/// Where a count could not be read: what others hold would be guessed.
+pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refusal> {
+    let mut found = BTreeMap::new();
+    for pool in totals(host) {
+        let count = |fact: &hugeleaf_host::Fact<Pages>| match fact.error() {
+            Some(error) => Err(Refusal::new(
+                error.to_string(),
+                "run as root: hugeleaf plan must know who holds pages of the pool",
+            )),
+            None => Ok(fact.get().unwrap_or_default().get()),
+        };
+        let (total, free) = (count(&pool.total)?, count(&pool.free)?);
+        let surplus = count(&pool.surplus)?;
+        let promised = count(&pool.reserved)?;
+        let taken = total.saturating_sub(free).saturating_add(promised);
+        found.insert(
+            pool.size,
+            PoolNow {
+                total,
+                lasting: total.saturating_sub(surplus),
+                taken: taken.min(total),
+            },
+        );
+    }
+    Ok(found)
+}
+
+/// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
+/// be given up counts as available, as the kernel estimates it; what a working set needs of it the
+/// margin has to cover.
+///
+/// # Errors
+/// Where the host does not say how much memory it has or what is available.
+pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Refusal> {
+    let missing = |name: &str, error: Option<String>| {
+        let why = error.unwrap_or_else(|| "no such line".to_owned());
+        Refusal::new(
+            format!("{name} in /proc/meminfo: {why}"),
+            "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
+        )
+    };
+    let memory = &host.memory;
+    let error = |fact: &hugeleaf_host::Fact<Bytes>| fact.error().map(ToString::to_string);
+    let total = memory
+        .total
+        .get()
+        .ok_or_else(|| missing("MemTotal", error(&memory.total)))?;
+    let available = memory
+        .available
+        .get()
+        .ok_or_else(|| missing("MemAvailable", error(&memory.available)))?;
+    let in_pools: Bytes = totals(host)
+        .map(|pool| pool.total.get().unwrap_or_default().of(pool.size))
+        .sum();
+    Ok((total, total - available - in_pools))
+}
+
+/// What has been planned so far, and whether more fits.
+#[derive(Debug, Clone)]
+pub(super) struct Ledger {
+    pub total: Bytes,
+    pub used: Bytes,
+    pub margin: Bytes,
+    /// Base pages that the planned services give up.
+    pub moves: Bytes,
+    pub now: BTreeMap<PageSize, PoolNow>,
+    /// Pages that somebody else holds.
+    pub others: BTreeMap<PageSize, u64>,
+    /// Pages that are planned.
+    pub planned: BTreeMap<PageSize, u64>,
+    /// Whether the margin may be overstepped, down to [`Margin::even_forced`].
+    pub forced: bool,
+}
+
+impl Ledger {
+    /// The pages that somebody needs: those planned, and those of others.
+    pub fn needed(&self, size: PageSize) -> u64 {
+        let of = |map: &BTreeMap<PageSize, u64>| map.get(&size).copied().unwrap_or_default();
+        of(&self.others).saturating_add(of(&self.planned))
+    }
+
+    /// The pages that a pool has to have: those planned and those of others, and never fewer than
+    /// now: what stands idle may be somebody's who starts later.
+    pub fn target(&self, size: PageSize) -> u64 {
+        self.needed(size)
+            .max(self.now.get(&size).map_or(0, |now| now.lasting))
+    }
+
+    fn in_pools(&self) -> Bytes {
+        let sizes = self.now.keys().chain(self.planned.keys());
+        let sizes: std::collections::BTreeSet<PageSize> = sizes.copied().collect();
+        sizes
+            .into_iter()
+            .map(|size| Pages(self.target(size)).of(size))
+            .sum()
+    }
+
+    fn fits(&self) -> bool {
+        let needed = self.in_pools() + (self.used - self.moves);
+        let margin = match self.forced {
+            true => Margin::even_forced(self.total).min(self.margin),
+            false => self.margin,
+        };
+        // A pool that is as it was takes nothing more away, whatever the margin says.
+        needed + margin <= self.total || self.grows_by().is_zero()
+    }
+
+    /// How much more the pools would hold than now.
+    pub fn grows_by(&self) -> Bytes {
+        let now = self
+            .now
+            .iter()
+            .map(|(size, now)| Pages(now.total).of(*size));
+        self.in_pools() - now.sum()
+    }
+
+    /// Plans these pages where they fit; `moves` is what their user gives up on base pages.
+    pub fn take(&mut self, pages: &[PagesOf], moves: Bytes) -> bool {
+        let before = (self.planned.clone(), self.moves);
+        for more in pages {
+            let planned = self.planned.entry(more.page).or_default();
+            *planned = planned.saturating_add(more.pages.get());
+        }
+        self.moves = (self.moves + moves).min(self.used);
+        let fits = self.fits();
+        if !fits {
+            (self.planned, self.moves) = before;
+        }
+        fits
+    }
+
+    /// The most of `most` times these pages that fit, and plans them.
+    pub fn take_most(&mut self, each: PagesOf, most: u64) -> u64 {
+        let (mut low, mut high) = (0, most);
+        while low < high {
+            let middle = high - (high - low) / 2;
+            let fits = self
+                .clone()
+                .take(&[super::arithmetic::times(each, middle)], Bytes::ZERO);
+            if fits {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        self.take(&[super::arithmetic::times(each, low)], Bytes::ZERO);
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn margins() {
+        let total = Bytes(64 << 30);
+        assert_eq!("10%".parse::<Margin>().unwrap().of(Bytes(1000)), Bytes(100));
+        assert_eq!("2G".parse::<Margin>().unwrap().of(total), Bytes(2 << 30));
+        assert_eq!(Margin::usual(Bytes(4 << 30)), Bytes(1 << 30));
+        assert_eq!(Margin::usual(total), Margin::Percent(10.0).of(total));
+        for text in ["", "%", "100%", "-1%", "NaN%", "ten", "1e400%"] {
+            assert!(text.parse::<Margin>().is_err(), "{text}");
+        }
+    }
+}

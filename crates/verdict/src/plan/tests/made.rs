@@ -1,0 +1,457 @@
+//! The arithmetic, and what a plan refuses to take away.
+
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn a_single_segment_is_rounded_up_once() {
+    let one = service("pg", ServiceKind::PostgreSql, 8_724_152_321);
+    let plan = usual(&host(), &[one]);
+    assert_eq!(pools(&plan), ["2M/0: 2081", "2M/1: 2080"]);
+    assert_eq!(plan.services[0].demands[0].pages[0].pages, Pages(4161));
+    let lines = demand_lines(&plan.services[0].demands[0]);
+    assert_eq!(
+        lines,
+        ["1 piece of 8724152321 bytes (8.1G) = 4161 pages of 2M"]
+    );
+}
+
+#[test]
+fn what_a_program_will_ask_for_decides_the_size() {
+    let of = |kind, bytes| {
+        let plan = usual(&host(), &[service("a", kind, bytes)]);
+        all_pages_text(&plan.services[0].demands[0].pages)
+    };
+    // These ask for the default size unless they are told another.
+    assert_eq!(of(ServiceKind::PostgreSql, 8 * GIB), "4096 pages of 2M");
+    assert_eq!(of(ServiceKind::SysV, 8 * GIB), "4096 pages of 2M");
+    // MariaDB takes the largest that is no larger than the piece.
+    assert_eq!(of(ServiceKind::MariaDb, 8 * GIB), "8 pages of 1G");
+    assert_eq!(of(ServiceKind::MariaDb, 9 * GIB / 8), "576 pages of 2M");
+    // `hugeleaf run` lays out both.
+    assert_eq!(
+        of(ServiceKind::Other, 8 * GIB + 1),
+        "8 pages of 1G + 1 page of 2M"
+    );
+}
+
+#[test]
+fn a_size_that_is_configured_or_named_is_taken() {
+    let mut one = service("pg", ServiceKind::PostgreSql, 8 * GIB + 1);
+    one.demands[0].page = Some(size("1G"));
+    let plan = usual(&host(), &[one.clone()]);
+    assert_eq!(pools(&plan), ["1G/0: 5", "1G/1: 4"]);
+    one.demands[0].page = None;
+    let wishes = Wishes {
+        sizes: Some(vec![size("1G"), size("2M")]),
+        ..Wishes::default()
+    };
+    // 9 G for 8 G and a byte wastes more than 2 %.
+    let plan = planned(&host(), &[one.clone()], &wishes);
+    assert_eq!(pools(&plan), ["2M/0: 2049", "2M/1: 2048"]);
+    one.demands[0].pieces = vec![Piece::one(Bytes(8 * GIB))];
+    let plan = planned(&host(), &[one], &wishes);
+    assert_eq!(pools(&plan), ["1G/0: 4", "1G/1: 4"]);
+    has(&plan.services[0].ways, "huge_page_size = '1GB'");
+}
+
+#[test]
+fn a_larger_size_that_would_fit_is_said() {
+    let fits = service("pg", ServiceKind::PostgreSql, 8 * GIB);
+    let plan = usual(&host(), &[fits]);
+    has(
+        &plan.services[0].ways,
+        "pages of 1G would fit with little waste: huge_page_size",
+    );
+    let nearly = service("pg", ServiceKind::PostgreSql, 8 * GIB + 1);
+    let ways = &usual(&host(), &[nearly]).services[0].ways;
+    assert!(!ways.iter().any(|w| w.contains("would fit")), "{ways:?}");
+}
+
+#[test]
+fn sizes_that_the_host_lacks_are_refused() {
+    let wishes = Wishes {
+        sizes: Some(vec![size("16M")]),
+        ..Wishes::default()
+    };
+    let one = [service("a", ServiceKind::Other, GIB)];
+    let refusal = make(&facts(&host(), &identity()), &one, &wishes).unwrap_err();
+    assert_eq!(refusal.what, "this kernel cannot reserve pages of 16M");
+}
+
+#[test]
+fn others_keep_their_pages_and_ones_own_are_counted() {
+    let mut host = host();
+    // 2048 pages: 1000 in use, 24 more promised.
+    fill(&mut host, "2M", 1024, 1000, 24);
+    let mine = running(
+        service("pg", ServiceKind::PostgreSql, GIB),
+        "2M",
+        PageKind::Hugetlb,
+    );
+    let plan = usual(&host, &[mine]);
+    // 512 of the 1024 are mine; the pool has room enough as it is.
+    assert_eq!(pools(&plan), ["2M/0: 1024", "2M/1: 1024"]);
+    assert_eq!(plan.pools.iter().map(|p| p.others.get()).sum::<u64>(), 512);
+    assert!(!plan.services[0].restart);
+    has(
+        &plan.notes,
+        "1024 pages of 2M in the pool are neither in use",
+    );
+    // Another one of 3 G: 512 + 512 + 1536 pages.
+    let more = service("pg2", ServiceKind::PostgreSql, 3 * GIB);
+    let mine = running(
+        service("pg", ServiceKind::PostgreSql, GIB),
+        "2M",
+        PageKind::Hugetlb,
+    );
+    let plan = usual(&host, &[mine, more]);
+    assert_eq!(pools(&plan), ["2M/0: 1280", "2M/1: 1280"]);
+}
+
+#[test]
+fn memory_that_moves_to_the_pool_is_not_counted_twice() {
+    // 24 G are used, 16 of them by the server itself: 64 - 8 - 6.4 leaves room for 32 more.
+    let mut big = service("pg", ServiceKind::PostgreSql, 40 * GIB);
+    let plan = usual(&host(), std::slice::from_ref(&big));
+    assert_eq!(
+        super::super::make::lacks(&plan.services[0]).unwrap(),
+        "20480 pages of 2M"
+    );
+    big = running(big, "4K", PageKind::Base);
+    big.demands[0].held.as_mut().unwrap()[0].bytes = Bytes(16 * GIB);
+    let plan = usual(&host(), &[big]);
+    assert_eq!(super::super::make::lacks(&plan.services[0]), None);
+    assert_eq!(plan.base.moves, Bytes(16 * GIB));
+    assert!(plan.services[0].restart);
+    // 40 G are available: just enough to grow before the server stops.
+    assert!(!plan.notes.iter().any(|n| n.contains("stop pg before")));
+    let mut short = host();
+    short.memory.available = gib(39);
+    short.memory.total = gib(63);
+    let mut big = running(
+        service("pg", ServiceKind::PostgreSql, 40 * GIB),
+        "4K",
+        PageKind::Base,
+    );
+    big.demands[0].held.as_mut().unwrap()[0].bytes = Bytes(16 * GIB);
+    has(&usual(&short, &[big]).notes, "stop pg before");
+}
+
+#[test]
+fn base_pages_keep_what_they_use_and_the_margin() {
+    // 64 - 24 - 6.4 = 33.6 G.
+    let plan = usual(&host(), &[service("a", ServiceKind::Other, 60 * GIB)]);
+    assert!(plan.left().unwrap() >= plan.base.margin);
+    assert!(plan.left().unwrap() - plan.base.margin < size("2M").bytes());
+    has(&plan.notes, "cut: a lacks 13517 pages of 2M");
+    // One that maps its memory whole is of no use with a part of it.
+    let whole = usual(&host(), &[service("pg", ServiceKind::PostgreSql, 60 * GIB)]);
+    assert_eq!(whole.pools, []);
+    has(&whole.notes, "cut: pg lacks 30720 pages of 2M");
+    // Pieces are served one by one.
+    let mut pieces = service("pg", ServiceKind::SysV, 0);
+    pieces.demands[0].pieces = vec![Piece {
+        bytes: Bytes(10 * GIB),
+        count: 6,
+    }];
+    let plan = usual(&host(), &[pieces]);
+    assert_eq!(pools(&plan), ["2M/0: 7680", "2M/1: 7680"]);
+}
+
+#[test]
+fn a_margin_of_ones_own_and_force() {
+    let asked = [service("a", ServiceKind::Other, 38 * GIB)];
+    let with = |margin, force: Option<&str>| {
+        let wishes = Wishes {
+            margin,
+            force: force.map(str::to_owned),
+            ..Wishes::default()
+        };
+        planned(&host(), &asked, &wishes)
+    };
+    assert!(with(None, None).missing().next().is_some());
+    let small = Some(Margin::Bytes(Bytes(GIB)));
+    assert!(with(small, None).missing().next().is_none());
+    let forced = with(None, Some("a test host"));
+    assert!(forced.missing().next().is_none());
+    assert_eq!(forced.force.as_deref(), Some("a test host"));
+    assert!(written(&forced).contains("force = \"a test host\""));
+    // Even forced there is no more than there is.
+    let wishes = Wishes {
+        force: Some("why not".to_owned()),
+        ..Wishes::default()
+    };
+    let plan = planned(
+        &host(),
+        &[service("a", ServiceKind::Other, 65 * GIB)],
+        &wishes,
+    );
+    assert!(plan.missing().next().is_some());
+    assert!(plan.left().unwrap() > Bytes(GIB));
+    has(&plan.notes, "the least that has to stay free, even forced");
+}
+
+#[test]
+fn pools_that_are_too_large_already_do_not_grow_and_are_no_error() {
+    let mut host = host();
+    fill(&mut host, "2M", 9000, 18_000, 0);
+    let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
+    assert_eq!(plan.pools, []);
+    // Its own pages are there already: nothing grows, and nothing is missing.
+    let mine = running(
+        service("a", ServiceKind::SysV, GIB),
+        "2M",
+        PageKind::Hugetlb,
+    );
+    let plan = usual(&host, &[mine]);
+    assert_eq!(pools(&plan), ["2M/0: 9000", "2M/1: 9000"]);
+}
+
+#[test]
+fn idle_pages_stay_on_the_node_where_they_are() {
+    let mut host = host();
+    let on = |host: &mut Host, node, pages| {
+        let of = |p: &&mut hugeleaf_host::Pool| p.size == size("2M") && p.node == node;
+        let pool = host.pools.iter_mut().find(of).unwrap();
+        pool.total = Fact::Known(Pages(pages));
+        pool.free = Fact::Known(Pages(pages));
+    };
+    on(&mut host, Some(0), 1000);
+    on(&mut host, None, 1000);
+    host.memory.available = gib(38);
+    let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
+    assert_eq!(pools(&plan), ["2M/0: 1000", "2M/1: 0"]);
+    let plan = usual(&host, &[service("a", ServiceKind::SysV, 4 * GIB)]);
+    assert_eq!(pools(&plan), ["2M/0: 1024", "2M/1: 1024"]);
+    // One that is bound elsewhere has nothing of them.
+    let mut bound = service("a", ServiceKind::SysV, GIB);
+    bound.node = Some(1);
+    assert_eq!(pools(&usual(&host, &[bound])), ["2M/0: 488", "2M/1: 512"]);
+}
+
+#[test]
+fn surplus_pages_are_not_taken_for_lasting_ones() {
+    let mut host = host();
+    fill(&mut host, "2M", 512, 1024, 0);
+    for pool in host.pools.iter_mut().filter(|p| p.size == size("2M")) {
+        let each = if pool.node.is_some() { 100 } else { 200 };
+        pool.surplus = Fact::Known(Pages(each));
+    }
+    let mine = running(
+        service("a", ServiceKind::SysV, GIB),
+        "2M",
+        PageKind::Hugetlb,
+    );
+    let plan = usual(&host, &[mine]);
+    // 512 of others and 512 of mine: all of them are to last now.
+    assert_eq!(pools(&plan), ["2M/0: 512", "2M/1: 512"]);
+    assert_eq!(plan.pools[0].was, Some(Pages(412)));
+}
+
+#[test]
+fn pages_go_where_the_service_is_bound() {
+    let mut bound = service("a", ServiceKind::SysV, GIB);
+    bound.node = Some(1);
+    let free = service("b", ServiceKind::SysV, GIB);
+    let plan = usual(&host(), &[bound, free]);
+    assert_eq!(pools(&plan), ["2M/0: 256", "2M/1: 768"]);
+}
+
+#[test]
+fn a_host_without_nodes_in_sys_has_one_pool() {
+    let mut host = host();
+    host.nodes = vec![0];
+    host.pools.retain(|p| p.node.is_none());
+    let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
+    assert_eq!(pools(&plan), ["2M: 512"]);
+    let step = &steps(&plan)[0];
+    assert_eq!(
+        step.path,
+        Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+    );
+}
+
+#[test]
+fn without_hugetlb_it_is_transparent_pages() {
+    let mut host = host();
+    host.pools.clear();
+    host.memory.default_hugetlb_page = Fact::Absent;
+    let plan = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
+    assert_eq!(plan.services[0].demands[0].from, Place::Thp);
+    has(&plan.notes, "this kernel has no hugetlb");
+}
+
+#[test]
+fn nothing_is_reserved_where_nobody_wants_that() {
+    let mut host = host();
+    thp(&mut host).shmem_enabled = word("never");
+    let wishes = Wishes {
+        sizes: Some(Vec::new()),
+        ..Wishes::default()
+    };
+    let mut one = service("pg", ServiceKind::PostgreSql, GIB);
+    one.demands[0].page = Some(size("2M"));
+    let plan = planned(&host, &[one], &wishes);
+    assert_eq!(plan.pools, []);
+    assert_eq!(plan.services[0].demands[0].from, Place::Thp);
+    assert_eq!(plan.knobs[0].now, "advise");
+}
+
+#[test]
+fn what_cannot_be_read_is_not_guessed() {
+    let mut host = host();
+    host.memory.available = Fact::Absent;
+    let one = [service("a", ServiceKind::SysV, GIB)];
+    let refusal = make(&facts(&host, &identity()), &one, &Wishes::default()).unwrap_err();
+    assert!(refusal.what.contains("MemAvailable"), "{refusal:?}");
+}
+
+#[test]
+fn names_are_unique_and_steer_nothing() {
+    let twice = [
+        service("a\nb", ServiceKind::SysV, GIB),
+        service("a\nb", ServiceKind::SysV, GIB),
+        service("", ServiceKind::SysV, GIB),
+    ];
+    let plan = usual(&host(), &twice);
+    let names: Vec<&str> = plan.services.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["a?b", "a?b-2", "service"]);
+}
+
+#[test]
+fn pages_larger_than_any_free_block_go_on_the_command_line() {
+    let one = [service("a", ServiceKind::Other, 8 * GIB)];
+    let mut host = host();
+    let plan = usual(&host, &one);
+    assert_eq!(plan.boot.as_ref().unwrap().pages, [size("1G")]);
+    // Not where they stand there already.
+    host.limits.boot = word("quiet hugepagesz=1G hugepages=8");
+    assert_eq!(usual(&host, &one).boot, None);
+    // Where it is hugeleaf's own drop-in that put them there, that has to stay.
+    let identity = identity();
+    let mut facts = facts(&host, &identity);
+    facts.grub_text = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=8\"\n";
+    let plan = make(&facts, &one, &Wishes::default()).unwrap();
+    assert_eq!(plan.boot.unwrap().pages, [size("1G")]);
+    host.limits.boot = word("quiet hugepagesz=1G hugepages=4");
+    assert!(usual(&host, &one).boot.is_some());
+    // 2M are taken from the lists of free blocks.
+    let small = usual(&host, &[service("a", ServiceKind::SysV, 8 * GIB)]);
+    assert_eq!(small.boot, None);
+    // Without drop-ins it is the person's thing.
+    let mut facts = super::facts(&host, &identity);
+    facts.grub_drop_ins = false;
+    let plan = make(&facts, &one, &Wishes::default()).unwrap();
+    has(&plan.notes, "command line: hugepagesz=1G hugepages=8");
+    assert!(!steps(&plan).iter().any(|s| s.id == "grub"));
+}
+
+#[test]
+fn the_smaller_plan_keeps_the_most_that_was_used() {
+    let mut host = host();
+    fill(&mut host, "2M", 2048, 1000, 100);
+    let high = sample(&host).unwrap();
+    fill(&mut host, "2M", 2048, 500, 0);
+    let low = sample(&host).unwrap();
+    let identity = identity();
+    let facts = facts(&host, &identity);
+    let watched = Duration::from_secs(60);
+    let tight = |samples: &[Sample]| {
+        let plan = tighten(&facts, samples, watched, &Wishes::default()).unwrap();
+        assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
+        plan
+    };
+    // 1100, and 2 % beside.
+    let plan = tight(&[low.clone(), high, low.clone()]);
+    assert_eq!(pools(&plan), ["2M/0: 561", "2M/1: 561"]);
+    has(&plan.notes, "at most 1100 of 4096 pages of 2M");
+    assert_eq!(pools(&tight(&[low])), ["2M/0: 255", "2M/1: 255"]);
+    // What is in use now counts, also where no sample has it.
+    assert_eq!(pools(&tight(&[])), ["2M/0: 255", "2M/1: 255"]);
+}
+
+#[test]
+fn empty_pools_cannot_be_tightened() {
+    let host = host();
+    let sample = sample(&host).unwrap();
+    let identity = identity();
+    let facts = facts(&host, &identity);
+    let watched = Duration::from_secs(1);
+    let refusal = tighten(&facts, &[sample], watched, &Wishes::default()).unwrap_err();
+    assert!(refusal.what.contains("all pools are empty"));
+}
+
+fn any_kind() -> impl Strategy<Value = ServiceKind> {
+    prop::sample::select(super::super::model::KINDS.to_vec())
+}
+
+prop_compose! {
+    fn any_service()(
+        name in ".{0,12}",
+        kind in any_kind(),
+        pieces in prop::collection::vec((0u64..1 << 36, 0u64..4), 0..4),
+        held in prop::option::of((0u64..1 << 34, any::<bool>())),
+        unit in prop::option::of(".{0,12}"),
+        page in prop::option::of(prop::sample::select(vec!["2M", "1G", "16M"])),
+        thp in any::<bool>(),
+        node in prop::option::of(0u32..3),
+        uid in prop::option::of(0u32..3),
+    ) -> Service {
+        let mut service = service(&name, kind, 0);
+        service.unit = unit;
+        service.node = node;
+        service.user = uid.map(user);
+        let demand = &mut service.demands[0];
+        demand.what = name.clone();
+        demand.source = name;
+        demand.page = page.map(size);
+        demand.place = if thp { Place::Thp } else { Place::Pool };
+        demand.pieces = pieces
+            .into_iter()
+            .map(|(bytes, count)| Piece { bytes: Bytes(bytes), count })
+            .collect();
+        demand.held = held.map(|(bytes, on_pool)| vec![Held {
+            size: size(if on_pool { "2M" } else { "4K" }),
+            kind: if on_pool { PageKind::Hugetlb } else { PageKind::Base },
+            bytes: Bytes(bytes),
+        }]);
+        service
+    }
+}
+
+proptest! {
+    /// Whatever is asked for: the plan reads back as itself, base pages keep what they need, each
+    /// demand is served or said to be missing, and nothing in use is taken away.
+    #[test]
+    fn every_plan_is_sound(
+        services in prop::collection::vec(any_service(), 0..5),
+        pool in (0u64..6000, 0u64..=100, 0u64..2000),
+    ) {
+        let mut host = host();
+        let used = pool.0 * 2 * pool.1 / 100 / 2 * 2;
+        let free = pool.0 * 2 - used;
+        fill(&mut host, "2M", pool.0, used, pool.2.min(free));
+        let plan = usual(&host, &services);
+        let was: Bytes = plan.pools.iter().map(|p| p.was.unwrap().of(p.page)).sum();
+        let grows = plan.in_pools() - plan.base.other_pools > was;
+        let left = plan.left().unwrap();
+        prop_assert!(!grows || left >= plan.base.margin, "{left} left of {plan:#?}");
+        for (asked, got) in services.iter().zip(&plan.services) {
+            for (asked, got) in asked.demands.iter().zip(&got.demands) {
+                let all: Bytes = got.pages.iter().chain(&got.missing).map(|p| p.bytes()).sum();
+                prop_assert!(got.from == Place::Thp || all >= asked.bytes());
+            }
+        }
+        for pool in &plan.pools {
+            let now = host.pools.iter().find(|p| p.size == pool.page && p.node == pool.node).unwrap();
+            let in_use = now.total.get().unwrap().get() - now.free.get().unwrap().get();
+            let bound = services.iter().any(|s| s.node.is_some());
+            prop_assert!(bound || pool.pages.get() >= in_use);
+        }
+        let ids: std::collections::BTreeSet<String> = steps(&plan).into_iter().map(|s| s.id).collect();
+        prop_assert_eq!(ids.len(), steps(&plan).len());
+        let now = Now { host: &host, identity: &identity() };
+        prop_assert!(check(&plan, &now).is_ok(), "{:?}", check(&plan, &now));
+    }
+}

@@ -1,0 +1,214 @@
+//! What a person does so that a service uses the pages that are planned for it: lines of its own
+//! configuration, which hugeleaf leaves alone.
+
+use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::arithmetic::wastes_little;
+use super::make::{Facts, clean};
+use super::model::{ForService, Plan};
+
+/// The lines, the most important first.
+pub(super) fn ways(
+    plan: &Plan,
+    facts: &Facts<'_>,
+    service: &Service,
+    planned: &ForService,
+) -> Vec<String> {
+    let mut lines = match service.kind {
+        ServiceKind::PostgreSql => postgres(plan, service, planned),
+        ServiceKind::MariaDb => mariadb(service),
+        ServiceKind::Jvm => java(plan, service, planned),
+        ServiceKind::Redis => private(plan, planned, true),
+        ServiceKind::SysV => sysv(service),
+        ServiceKind::Container => pod(planned),
+        ServiceKind::Mover => mover(plan, planned),
+        ServiceKind::Other => other(plan, service, planned),
+    };
+    lines.extend(larger(facts, service, planned));
+    lines.iter().map(|line| clean(line)).collect()
+}
+
+/// The sizes of a service's pages, largest first.
+fn sizes(planned: &ForService) -> Vec<PageSize> {
+    let pages = planned.demands.iter().flat_map(|d| &d.pages);
+    let mut sizes: Vec<PageSize> = pages.map(|p| p.page).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.dedup();
+    sizes
+}
+
+/// What it was told, as in `; it says huge_pages = try`.
+fn said(service: &Service) -> String {
+    match service.wish.said.as_str() {
+        "" => String::new(),
+        said => format!(" (now {said})"),
+    }
+}
+
+/// The size that a program gets that names none, where another one is planned.
+fn unusual(plan: &Plan, service: &Service, planned: &ForService) -> Option<PageSize> {
+    let configured = service.demands.iter().any(|d| d.page.is_some());
+    let largest = sizes(planned).first().copied()?;
+    (!configured && Some(largest) != plan.host.default_page).then_some(largest)
+}
+
+fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(size) = unusual(plan, service, planned) {
+        lines.push(format!("postgresql.conf: huge_page_size = '{size}B'"));
+    }
+    lines.push(match service.wish.how {
+        Insists::Always => return lines,
+        Insists::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
+        Insists::IfToBeHad | Insists::Unknown => format!(
+            "postgresql.conf: huge_pages = on, so that it does not fall back in silence{}",
+            said(service)
+        ),
+    });
+    lines
+}
+
+fn mariadb(service: &Service) -> Vec<String> {
+    match service.wish.how {
+        Insists::IfToBeHad | Insists::Always => Vec::new(),
+        Insists::Never | Insists::Unknown => {
+            vec![format!(
+                "its option file, [mysqld]: large_pages = ON{}",
+                said(service)
+            )]
+        }
+    }
+}
+
+fn java(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+    let mut flags = Vec::new();
+    if matches!(service.wish.how, Insists::Never | Insists::Unknown) {
+        flags.push("-XX:+UseLargePages".to_owned());
+    }
+    if let Some(size) = unusual(plan, service, planned) {
+        flags.push(format!("-XX:LargePageSizeInBytes={size}"));
+    }
+    match flags.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("flags of the JVM: {}", flags.join(" "))],
+    }
+}
+
+/// Memory that nothing is reserved for.
+fn private(plan: &Plan, planned: &ForService, saves: bool) -> Vec<String> {
+    let mut units = plan.units.iter().filter(|u| u.exec_start.is_some());
+    if units.any(|u| Some(&u.unit) == planned.unit.as_ref()) {
+        return Vec::new();
+    }
+    let target = planned.unit.as_deref().unwrap_or(&planned.name);
+    let target = crate::findings::shell_word(target);
+    let why = match saves {
+        true => "its memory is private and it forks to save: nothing is reserved for it; ",
+        false => "",
+    };
+    let live = match planned.runs {
+        true => format!("while it runs: hugeleaf promote {target}; "),
+        false => String::new(),
+    };
+    vec![format!(
+        "{why}{live}from its start: hugeleaf run -- COMMAND"
+    )]
+}
+
+fn sysv(service: &Service) -> Vec<String> {
+    let on_hugetlb = service.demands.iter().all(|d| d.page.is_some());
+    if on_hugetlb {
+        return Vec::new();
+    }
+    vec![
+        "it has to ask for its segments with SHM_HUGETLB; Oracle: use_large_pages = only, and no \
+         memory_target; DB2: db2set DB2_LARGE_PAGE_MEM=DB"
+            .to_owned(),
+    ]
+}
+
+/// How pods name a page size: `2Mi`.
+fn pod_size(size: PageSize) -> String {
+    format!("{size}i")
+}
+
+fn pod(planned: &ForService) -> Vec<String> {
+    let mebibyte = Bytes::from_mib(1).get();
+    sizes(planned)
+        .into_iter()
+        .map(|size| {
+            let bytes: Bytes = planned
+                .demands
+                .iter()
+                .flat_map(|d| &d.pages)
+                .filter(|p| p.page == size)
+                .map(|p| p.bytes())
+                .sum();
+            let amount = match bytes.get() {
+                n if n % mebibyte == 0 => format!("{}Mi", n / mebibyte),
+                n => n.to_string(),
+            };
+            let size = pod_size(size);
+            format!("pod, resources.limits and resources.requests: hugepages-{size}: {amount}")
+        })
+        .collect()
+}
+
+fn ladder(planned: &ForService) -> String {
+    let sizes: Vec<String> = sizes(planned)
+        .iter()
+        .map(|size| format!("hugetlb:{size}"))
+        .collect();
+    sizes.join(",")
+}
+
+fn mover(plan: &Plan, planned: &ForService) -> Vec<String> {
+    let stack = plan.knobs.iter().find_map(|k| {
+        let name = k.path.parent()?.file_name()?.to_str()?;
+        name.strip_prefix("hugepages-")?
+            .strip_suffix("kB")?
+            .parse()
+            .ok()
+    });
+    let stack = stack.map_or(String::new(), |kib| {
+        format!(" --stack {}", Bytes::from_kib(kib))
+    });
+    match ladder(planned) {
+        none if none.is_empty() => vec!["start it with: hugeleaf run -- COMMAND".to_owned()],
+        ladder => vec![format!(
+            "start it with: hugeleaf run --data {ladder}{stack} -- COMMAND    # in its own start \
+             script, not in /etc/environment"
+        )],
+    }
+}
+
+fn other(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
+    let configured = service.demands.iter().any(|d| d.page.is_some());
+    let from_pool = planned.demands.iter().any(|d| d.from == Place::Pool);
+    let ladder = ladder(planned);
+    match () {
+        () if configured => Vec::new(),
+        () if !from_pool => private(plan, planned, false),
+        () if ladder.is_empty() => Vec::new(),
+        () => vec![format!(
+            "unless the program asks for them itself: hugeleaf run --shm {ladder} -- COMMAND"
+        )],
+    }
+}
+
+/// A larger size that would fit as well, for programs that have to be told.
+fn larger(facts: &Facts<'_>, service: &Service, planned: &ForService) -> Option<String> {
+    let setting = match service.kind {
+        ServiceKind::PostgreSql => "huge_page_size in postgresql.conf",
+        ServiceKind::Jvm => "-XX:LargePageSizeInBytes",
+        _ => return None,
+    };
+    let now = sizes(planned).first().copied()?;
+    let largest = super::room::sizes(facts.host).first().copied()?;
+    let pieces = || service.demands.iter().flat_map(|d| &d.pieces);
+    let fits = pieces().any(|p| p.bytes >= largest.bytes() && wastes_little(p.bytes, largest));
+    (largest > now && fits).then(|| {
+        format!("pages of {largest} would fit with little waste: {setting}, and then plan again")
+    })
+}

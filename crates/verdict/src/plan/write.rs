@@ -1,0 +1,376 @@
+//! Writes a plan as the file that a person edits: values in TOML, the arithmetic and what follows
+//! from the plan as comments beside them. Comments are not read again: they follow from the values.
+
+use std::path::Path;
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::arithmetic;
+use super::model::{
+    ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Unit, kind_name, place_name,
+};
+use super::step::{Needs, Step, What};
+use super::steps;
+
+/// A file being written: each method adds a line.
+struct Out(String);
+
+impl Out {
+    fn line(&mut self, line: &str) {
+        self.0.push_str(line);
+        self.0.push('\n');
+    }
+
+    fn comment(&mut self, text: &str) {
+        self.line(&format!("# {text}"));
+    }
+
+    fn head(&mut self, head: &str) {
+        self.line("");
+        self.line(head);
+    }
+
+    fn raw(&mut self, key: &str, value: &str) {
+        self.line(&format!("{key} = {value}"));
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.raw(key, &quoted(value));
+    }
+
+    fn some_text(&mut self, key: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+    }
+
+    fn bytes(&mut self, key: &str, value: Bytes) {
+        self.line(&format!("{key} = {value:#} # {value}"));
+    }
+
+    fn some_bytes(&mut self, key: &str, value: Option<Bytes>) {
+        if let Some(value) = value {
+            self.bytes(key, value);
+        }
+    }
+
+    fn texts(&mut self, key: &str, values: &[String]) {
+        match values {
+            [] => {}
+            [one] => self.raw(key, &format!("[{}]", quoted(one))),
+            many => {
+                self.line(&format!("{key} = ["));
+                for value in many {
+                    self.line(&format!("    {},", quoted(value)));
+                }
+                self.line("]");
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn size(size: PageSize) -> String {
+    quoted(&size.to_string())
+}
+
+fn sizes(sizes: &[PageSize]) -> String {
+    let each: Vec<String> = sizes.iter().map(|s| size(*s)).collect();
+    format!("[{}]", each.join(", "))
+}
+
+/// The plan as a file. `read` gives the text of a file that is there now, by its path: the end of
+/// the plan says what changes in it.
+pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
+    let mut out = Out(String::new());
+    out.comment("A plan of hugeleaf. Edit the values; comments are for the reader only.");
+    out.comment(
+        "See what it comes to: hugeleaf apply --dry-run FILE. Make it so: hugeleaf apply FILE.",
+    );
+    out.raw("schema", &plan.schema.to_string());
+    out.some_text("made", plan.made.as_deref());
+    if let Some(reason) = &plan.force {
+        out.comment("Less is left for base pages than the margin asks for, because:");
+        out.text("force", reason);
+    }
+    out.texts("notes", &plan.notes);
+    host(&mut out, plan);
+    for one in &plan.services {
+        service(&mut out, one);
+    }
+    for pool in &plan.pools {
+        self::pool(&mut out, plan, pool);
+    }
+    for knob in &plan.knobs {
+        self::knob(&mut out, knob);
+    }
+    rights(&mut out, plan);
+    for mount in &plan.mounts {
+        self::mount(&mut out, mount);
+    }
+    for unit in &plan.units {
+        self::unit(&mut out, unit);
+    }
+    if let Some(boot) = &plan.boot {
+        out.head("[boot]");
+        out.comment("Pages of these sizes are for certain only where the kernel's command line asks for them.");
+        out.raw("pages", &sizes(&boot.pages));
+        out.raw("grub_drop_in", &boot.grub_drop_in.to_string());
+    }
+    for kept in &plan.kept {
+        out.head("[[keep]]");
+        out.comment("Lines that earlier plans put into this file.");
+        out.text("path", &kept.path.to_string_lossy());
+        match kept.lines.is_empty() {
+            true => out.raw("lines", "[]"),
+            false => out.texts("lines", &kept.lines),
+        }
+    }
+    follows(&mut out, plan, &read);
+    out.0
+}
+
+fn host(out: &mut Out, plan: &Plan) {
+    let host = &plan.host;
+    out.head("[host]");
+    out.some_text("name", host.name.as_deref());
+    out.some_text("id", host.id.as_deref());
+    out.some_text("kernel", host.kernel.as_deref());
+    out.some_text("arch", host.arch.as_deref());
+    out.bytes("memory_bytes", host.memory);
+    out.raw("base_page", &size(host.base_page));
+    if let Some(page) = host.default_page {
+        out.raw("default_page", &size(page));
+    }
+    out.raw("pages", &sizes(&host.pages));
+    let nodes: Vec<String> = host.nodes.iter().map(u32::to_string).collect();
+    out.raw("nodes", &format!("[{}]", nodes.join(", ")));
+
+    out.head("[base]");
+    for line in arithmetic::base(plan) {
+        out.comment(&line);
+    }
+    out.bytes("used_bytes", plan.base.used);
+    out.bytes("moves_bytes", plan.base.moves);
+    out.bytes("other_pools_bytes", plan.base.other_pools);
+    out.bytes("margin_bytes", plan.base.margin);
+}
+
+fn service(out: &mut Out, service: &ForService) {
+    out.head("[[service]]");
+    out.text("name", &service.name);
+    out.text("kind", kind_name(service.kind));
+    out.some_text("unit", service.unit.as_deref());
+    out.some_text("user", service.user.as_deref());
+    let configured = service.configured_by.as_ref().map(|p| p.to_string_lossy());
+    out.some_text("configured_by", configured.as_deref());
+    if service.runs {
+        out.raw("runs", "true");
+    }
+    if service.restart {
+        out.comment("It runs, and uses what is planned for it only after a restart.");
+        out.raw("restart", "true");
+    }
+    if !service.ways.is_empty() {
+        out.comment("What you do so that it uses them:");
+    }
+    out.texts("ways", &service.ways);
+    for demand in &service.demands {
+        self::demand(out, demand);
+    }
+}
+
+fn demand(out: &mut Out, demand: &ForDemand) {
+    out.head("[[service.demand]]");
+    for line in arithmetic::demand(demand) {
+        out.comment(&line);
+    }
+    out.text("what", &demand.what);
+    out.text("source", &demand.source);
+    out.text("from", place_name(demand.from));
+    let pieces: Vec<String> = demand
+        .pieces
+        .iter()
+        .map(|p| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes))
+        .collect();
+    out.raw("pieces", &in_lines(&pieces));
+    let pages = |pages: &[PagesOf]| {
+        let each = pages
+            .iter()
+            .map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages));
+        in_lines(&each.collect::<Vec<_>>())
+    };
+    if !demand.pages.is_empty() {
+        out.raw("pages", &pages(&demand.pages));
+    }
+    if !demand.missing.is_empty() {
+        out.raw("missing", &pages(&demand.missing));
+    }
+}
+
+/// A list, one element a line where there are several.
+fn in_lines(items: &[String]) -> String {
+    match items {
+        [] => "[]".to_owned(),
+        [one] => format!("[{one}]"),
+        many => format!("[\n    {},\n]", many.join(",\n    ")),
+    }
+}
+
+fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
+    out.head("[[pool]]");
+    for line in arithmetic::pool(plan, pool) {
+        out.comment(&line);
+    }
+    out.raw("page", &size(pool.page));
+    if let Some(node) = pool.node {
+        out.raw("node", &node.to_string());
+    }
+    if let Some(was) = pool.was {
+        out.raw("was", &was.to_string());
+    }
+    out.raw("pages", &pool.pages.to_string());
+    out.texts("for", &pool.services);
+    if pool.others.get() > 0 {
+        out.raw("others", &pool.others.to_string());
+    }
+}
+
+fn knob(out: &mut Out, knob: &Knob) {
+    out.head("[[knob]]");
+    out.text("path", &knob.path.to_string_lossy());
+    out.some_text("was", knob.was.as_deref());
+    out.text("now", &knob.now);
+    out.text("why", &knob.why);
+    out.text("risk", &knob.risk);
+    out.texts("restart", &knob.restart);
+}
+
+fn rights(out: &mut Out, plan: &Plan) {
+    for limit in &plan.limits {
+        out.head("[[limit]]");
+        out.text("user", &limit.user);
+        out.some_bytes("was_bytes", limit.was);
+        out.bytes("memlock_bytes", limit.memlock);
+        out.text("why", &limit.why);
+    }
+    if let Some(group) = &plan.group {
+        out.head("[group]");
+        out.raw("gid", &group.gid.to_string());
+        if let Some(was) = group.was {
+            out.raw("was", &was.to_string());
+        }
+        out.text("why", &group.why);
+    }
+}
+
+fn mount(out: &mut Out, mount: &Mount) {
+    out.head("[[mount]]");
+    out.text("path", &mount.path.to_string_lossy());
+    out.raw("page", &size(mount.page));
+    if let Some(uid) = mount.uid {
+        out.raw("uid", &uid.to_string());
+    }
+    if let Some(gid) = mount.gid {
+        out.raw("gid", &gid.to_string());
+    }
+    out.text("mode", &format!("{:04o}", mount.mode));
+    out.some_bytes("size_bytes", mount.size);
+}
+
+fn unit(out: &mut Out, unit: &Unit) {
+    out.head("[[unit]]");
+    out.text("unit", &unit.unit);
+    out.some_bytes("memlock_bytes", unit.memlock);
+    out.texts("environment", &unit.environment);
+    out.some_text("exec_start", unit.exec_start.as_deref());
+    out.text("why", &unit.why);
+}
+
+/// The steps that follow from the values above, as comments.
+fn follows(out: &mut Out, plan: &Plan, read: &dyn Fn(&Path) -> Option<String>) {
+    out.line("");
+    out.comment("What follows from the values above, in this order:");
+    for step in steps(plan) {
+        out.comment("");
+        out.comment(&format!("{}: {}", step.id, step.path.display()));
+        for line in change(plan, &step, read) {
+            out.comment(&format!("  {line}"));
+        }
+        out.comment(&format!("  why: {}", step.why));
+        if let Some(needs) = needs(&step.needs) {
+            out.comment(&format!("  needs: {needs}"));
+        }
+        out.comment(&format!("  shown by: {}", step.verify));
+    }
+}
+
+/// Old and new value of a step; of a file, its lines, `-` those that go and `+` those that come.
+fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> Vec<String> {
+    let one = match &step.what {
+        What::Knob { value } => format!("{} -> {value}", was(plan, step)),
+        What::Pool { size, pages, .. } => {
+            format!("{} -> {pages} pages of {size}", was(plan, step))
+        }
+        What::File { text, .. } => return lines(read(&step.path).as_deref(), text),
+        What::Block { text } => {
+            let mut all = vec!["a block of its own in the file, between markers:".to_owned()];
+            all.extend(text.lines().map(|line| format!("  + {line}")));
+            return all;
+        }
+        What::Folder { mode, .. } => format!("a folder of mode {mode:04o}"),
+        What::Mount { options } => format!("a hugetlbfs, {options}"),
+    };
+    vec![one]
+}
+
+fn lines(old: Option<&str>, new: &str) -> Vec<String> {
+    let set = |text: &'_ str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(super::make::clean).collect()
+    };
+    let before = old.map(set).unwrap_or_default();
+    let after = set(new);
+    let head = match old {
+        None => "absent -> a file with:",
+        Some(_) if before == after => "as it is already:",
+        Some(_) => "changes in the file:",
+    };
+    let gone = before.iter().filter(|line| !after.contains(line));
+    let gone = gone.map(|line| format!("  - {line}"));
+    let come = after.iter().map(|line| match before.contains(line) {
+        true => format!("    {line}"),
+        false => format!("  + {line}"),
+    });
+    std::iter::once(head.to_owned())
+        .chain(gone)
+        .chain(come)
+        .collect()
+}
+
+/// What a setting was when the plan was made.
+fn was(plan: &Plan, step: &Step) -> String {
+    let pool = plan.pools.iter().find(|p| match &step.what {
+        What::Pool { size, .. } => p.page == *size && super::pool_path(p) == step.path,
+        _ => false,
+    });
+    let knob = plan.knobs.iter().find(|k| k.path == step.path);
+    let group = plan.group.as_ref().filter(|_| step.id == "group");
+    pool.and_then(|p| Some(p.was?.to_string()))
+        .or(knob.and_then(|k| k.was.clone()))
+        .or(group.and_then(|g| Some(g.was?.to_string())))
+        .unwrap_or_else(|| "?".to_owned())
+}
+
+/// What a step needs, in words; nothing where it needs nothing.
+pub fn needs(needs: &Needs) -> Option<String> {
+    match needs {
+        Needs::Nothing => None,
+        Needs::Restart(services) => Some(format!("a restart of {}", services.join(", "))),
+        Needs::Reboot { first } => Some(format!("{first}, and a reboot")),
+        Needs::Login => Some("a new login of the user".to_owned()),
+    }
+}

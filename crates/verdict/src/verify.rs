@@ -1,0 +1,285 @@
+//! Does every service have what it asked for, will it have that after its next restart, and are
+//! files, kernel and plan of one mind? Pure: facts in, a report out.
+//!
+//! A rule is a function from [`Facts`] and the rows of the services to findings. Each has a test
+//! with a host that shows it; a healthy host shows none.
+
+mod drift;
+mod needs;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use hugeleaf_host::demand::{Service, ServiceKind};
+use hugeleaf_host::system::settings::Settings;
+use hugeleaf_host::{Fact, Host, Pid};
+use hugeleaf_units::{Bytes, PageSize, Pages};
+
+use crate::findings::{Finding, Severity};
+use crate::plan::{PagesOf, Plan};
+
+/// What is held against each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// Services that run, or are started at boot.
+    pub services: &'a [Service],
+    /// What could not be looked at and why, a sentence each.
+    pub unread: &'a [String],
+    /// What was applied and is not undone, the newest first.
+    pub applied: &'a [Applied],
+    /// What files say.
+    pub settings: &'a Settings,
+    /// When the host was booted, in seconds since 1970: the kernel's log counts from there.
+    pub booted: Option<u64>,
+    /// Lines of the kernel's log before this time, in seconds since 1970, are of the past.
+    pub log_since: Option<u64>,
+}
+
+/// A plan that was applied.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    /// What `undo` knows it by.
+    pub id: u32,
+    /// When, in UTC.
+    pub time: String,
+    /// Where the journal keeps its text.
+    pub plan_copy: PathBuf,
+    /// The plan, or why its text cannot be read.
+    pub plan: Result<Plan, String>,
+    /// Whether it came to its end.
+    pub is_complete: bool,
+    /// What of its journal is damaged.
+    pub damage: Vec<String>,
+    /// Its steps, held against the host as it is now.
+    pub places: Vec<Place>,
+}
+
+/// A step that was applied, and how its place looks now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The step's id.
+    pub id: String,
+    /// What it did.
+    pub what: Did,
+    /// The file, knob or mount point.
+    pub path: PathBuf,
+    /// What stood there before; nothing where nothing did.
+    pub before: Option<String>,
+    /// What it set: of files too long to be shown, nothing.
+    pub wanted: Option<String>,
+    /// What stands there now.
+    pub now: Option<String>,
+    /// Whether that is what it set.
+    pub stands: Stands,
+}
+
+/// What a step did, as far as a judge has to tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Did {
+    /// A value in a knob.
+    Knob,
+    /// A pool.
+    Pool,
+    /// A file, or a block in one.
+    File,
+    /// A folder.
+    Folder,
+    /// A mount.
+    Mount,
+}
+
+impl Did {
+    /// The word in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Did::Knob => "knob",
+            Did::Pool => "pool",
+            Did::File => "file",
+            Did::Folder => "folder",
+            Did::Mount => "mount",
+        }
+    }
+}
+
+/// How a place looks now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stands {
+    /// As it was applied.
+    AsApplied,
+    /// Somebody changed it since.
+    Changed,
+    /// It is not there any more.
+    Gone,
+    /// It means nothing on this host.
+    NotApplicable,
+    /// It could not be read: why.
+    Unread(String),
+}
+
+impl Stands {
+    /// The word in JSON.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Stands::AsApplied => "as-applied",
+            Stands::Changed => "changed",
+            Stands::Gone => "gone",
+            Stands::NotApplicable => "not-applicable",
+            Stands::Unread(_) => "unread",
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// One row a service that asked for pages of a pool.
+    pub services: Vec<Row>,
+    /// The pools, one a size.
+    pub pools: Vec<PoolRow>,
+    /// The steps of the plans in force.
+    pub steps: Vec<Place>,
+    /// The newest plan in force: its number and time.
+    pub plan: Option<(u32, String)>,
+    /// What is wrong, the worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether nothing fell short: notes are no shortfall.
+    pub fn is_good(&self) -> bool {
+        self.findings.iter().all(|f| f.severity == Severity::Note)
+    }
+}
+
+/// What a service asked for and got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: ServiceKind,
+    /// Its unit.
+    pub unit: Option<String>,
+    /// Whether it is there; otherwise a plan alone speaks of it.
+    pub is_found: bool,
+    /// Its processes; none where it does not run.
+    pub pids: Vec<Pid>,
+    /// Since when it runs, in seconds since 1970.
+    pub since: Fact<u64>,
+    /// Pages that it asked for.
+    pub asked: Vec<PagesOf>,
+    /// Pages that it has, or has reserved.
+    pub got: Vec<PagesOf>,
+    /// How many pages it is short of, of the first size it asked for; none where it does not run.
+    pub short: Pages,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl Row {
+    /// The size it asked for first.
+    pub fn page(&self) -> Option<PageSize> {
+        self.asked.first().map(|pages| pages.page)
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        !self.pids.is_empty()
+    }
+
+    fn bytes(pages: &[PagesOf]) -> Bytes {
+        pages.iter().map(|pages| pages.bytes()).sum()
+    }
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRow {
+    /// The page size.
+    pub page: PageSize,
+    /// All pages.
+    pub total: Pages,
+    /// Pages that are in nobody's hands, reserved ones included.
+    pub free: Pages,
+    /// Pages that are promised and not touched yet.
+    pub reserved: Pages,
+    /// Pages beyond the pool's size, which go when they are freed.
+    pub surplus: Pages,
+    /// Free, promised to nobody, and asked for by no service that was found.
+    pub unused: Pages,
+}
+
+impl PoolRow {
+    /// Free and promised to nobody.
+    pub fn available(&self) -> Pages {
+        Pages(self.free.get().saturating_sub(self.reserved.get()))
+    }
+}
+
+/// Holds facts, files and plans against each other.
+pub fn verify(facts: &Facts<'_>) -> Report {
+    let mut rows = needs::rows(facts);
+    let pools = needs::pools(facts, &rows);
+    let mut findings = needs::short(facts, &mut rows, &pools);
+    findings.extend(needs::restart(&rows, &pools, facts));
+    findings.extend(needs::together(&rows, &pools));
+    findings.extend(needs::unused(facts, &pools));
+    findings.extend(rights::limits_not_taken(facts));
+    findings.extend(drift::pools(facts));
+    findings.extend(drift::sysctl(facts));
+    findings.extend(drift::places(facts));
+    findings.extend(drift::tmpfiles(facts));
+    findings.extend(drift::boot(facts));
+    findings.extend(drift::journal(facts));
+    findings.extend(drift::kernel_log(facts));
+    findings.extend(unread(facts));
+    findings.sort_by_key(|finding| finding.severity);
+    let newest = facts.applied.first();
+    Report {
+        services: rows.into_iter().map(|row| row.row).collect(),
+        pools,
+        steps: facts
+            .applied
+            .iter()
+            .flat_map(|applied| applied.places.iter().cloned())
+            .collect(),
+        plan: newest.map(|applied| (applied.id, applied.time.clone())),
+        findings,
+    }
+}
+
+/// What could not be looked at was not verified.
+fn unread(facts: &Facts<'_>) -> Vec<Finding> {
+    let services = facts.unread.iter().map(|why| Finding {
+        id: "not-verified",
+        severity: Severity::Note,
+        text: why.clone(),
+        command: "sudo hugeleaf verify".to_owned(),
+    });
+    let settings = facts.settings;
+    let files = [
+        settings.tmpfiles.error(),
+        settings.memlock.error(),
+        settings.boot.error(),
+        facts.host.limits.sysctl.error(),
+    ];
+    let files = files.into_iter().flatten().map(|error| Finding {
+        id: "not-verified",
+        severity: Severity::Note,
+        text: format!("A file could not be read, and was not held against the kernel: {error}"),
+        command: "sudo hugeleaf verify".to_owned(),
+    });
+    services.chain(files).collect()
+}
+
+/// `4200 pages of 2M`.
+fn pages_text(pages: Pages, size: PageSize) -> String {
+    match pages.get() {
+        1 => format!("1 page of {size}"),
+        n => format!("{n} pages of {size}"),
+    }
+}

@@ -1,0 +1,355 @@
+//! Files, kernel and the plans in force: where they are not of one mind.
+
+use hugeleaf_host::{Fact, Sysctl};
+use hugeleaf_units::Pages;
+
+use super::{Applied, Did, Facts, Place, Stands};
+use crate::findings::{Finding, Severity, boot_pools, findings, shell_word};
+
+/// Pools with fewer pages than files or the kernel's command line ask for, and facts that could not
+/// be read: the rules of `status`. Of pools that cannot be read nothing was verified.
+pub(super) fn pools(facts: &Facts<'_>) -> Vec<Finding> {
+    let unread = |pages: &Fact<Pages>| pages.error().is_some();
+    let mut pools = facts.host.pools.iter();
+    let is_blind = pools.any(|pool| unread(&pool.total) || unread(&pool.free));
+    let mut all = findings(facts.host);
+    all.retain(|finding| matches!(finding.id, "pool-short" | "unreadable"));
+    for finding in &mut all {
+        if finding.id == "unreadable" && is_blind {
+            finding.severity = Severity::Problem;
+        }
+    }
+    all
+}
+
+/// Settings in sysctl.d that are not in force. Too few pages are the business of [`pools`], knobs
+/// that a plan set that of [`places`].
+pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
+    let settings = facts
+        .host
+        .limits
+        .sysctl
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let planned = |key: &str| {
+        let knob = format!("/proc/sys/{}", key.replace('.', "/"));
+        in_force_places(facts).any(|p| p.what == Did::Knob && p.path.to_str() == Some(&knob))
+    };
+    let one = |(at, setting): (usize, &Sysctl)| {
+        if planned(&setting.key) {
+            return None;
+        }
+        let is_last = !settings[at + 1..]
+            .iter()
+            .any(|later| later.key == setting.key);
+        let wanted: u64 = setting.value.parse().ok().filter(|_| is_last)?;
+        let now = in_force(facts, &setting.key)?;
+        if now == wanted || setting.key == "vm.nr_hugepages" && now < wanted {
+            return None;
+        }
+        let then = match setting.key.as_str() {
+            "vm.nr_hugepages" => ": after a reboot there will be fewer",
+            _ => "",
+        };
+        Some(Finding {
+            id: "sysctl-drift",
+            severity: Severity::Warning,
+            text: format!(
+                "{} is {now}, and {} says {wanted}{then}.",
+                setting.key, setting.path
+            ),
+            command: format!("sysctl -p {}", shell_word(&setting.path)),
+        })
+    };
+    settings.iter().enumerate().filter_map(one).collect()
+}
+
+/// The value of a setting of sysctl.d in the kernel.
+fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
+    let limits = &facts.host.limits;
+    let default = facts.host.memory.default_hugetlb_page.get();
+    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
+    let pool = totals.find(|pool| Some(pool.size) == default);
+    let count = |pages: &Fact<Pages>| pages.get().map(Pages::get);
+    match key {
+        "vm.nr_hugepages" => {
+            let surplus = count(&pool?.surplus).unwrap_or(0);
+            Some(count(&pool?.total)?.saturating_sub(surplus))
+        }
+        "vm.nr_overcommit_hugepages" => count(&pool?.overcommit),
+        "vm.hugetlb_shm_group" => limits.hugetlb_shm_group.get(),
+        "kernel.shmmax" => limits.shmmax.get().map(|bytes| bytes.get()),
+        "kernel.shmall" => count(&limits.shmall),
+        _ => None,
+    }
+}
+
+/// Knobs that say something else than tmpfiles.d writes into them at boot; those that a plan set
+/// are told by [`places`].
+pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
+    let lines = facts
+        .settings
+        .tmpfiles
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let planned = |knob: &str| {
+        let mut places = in_force_places(facts);
+        places.any(|place| place.path.to_str() == Some(knob))
+    };
+    lines
+        .iter()
+        .enumerate()
+        .filter(|(at, line)| !lines[at + 1..].iter().any(|later| later.knob == line.knob))
+        .filter(|(_, line)| !planned(&line.knob))
+        .filter_map(|(_, line)| {
+            let now = match &line.now {
+                Fact::Known(now) if *now == line.value => return None,
+                Fact::Known(now) => format!("is {now}"),
+                Fact::Absent => "is not there".to_owned(),
+                Fact::Unreadable(error) => format!("could not be read ({error})"),
+            };
+            Some(Finding {
+                id: "knob-reset",
+                severity: Severity::Warning,
+                text: format!(
+                    "{} {now}, and {} sets it to {}{}.",
+                    line.knob,
+                    line.path,
+                    line.value,
+                    by_whom(facts, &line.knob)
+                ),
+                command: format!("systemd-tmpfiles --create {}", shell_word(&line.path)),
+            })
+        })
+        .collect()
+}
+
+/// Who may have changed a knob.
+fn by_whom(facts: &Facts<'_>, knob: &str) -> String {
+    match facts.settings.tuned.known() {
+        Some(profile) if knob.contains("transparent_hugepage") => {
+            format!("; tuned's profile {profile} sets such knobs by itself")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Every place that some plan in force set, as the newest of them left it.
+fn in_force_places<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Place> {
+    let applied = facts.applied;
+    applied.iter().enumerate().flat_map(move |(at, one)| {
+        one.places.iter().filter(move |place| {
+            let newer = applied[..at].iter().flat_map(|newer| &newer.places);
+            !newer
+                .into_iter()
+                .any(|other| other.path == place.path && other.what == place.what)
+        })
+    })
+}
+
+/// Places that are not as a plan in force left them.
+pub(super) fn places(facts: &Facts<'_>) -> Vec<Finding> {
+    let newest = facts.applied.first();
+    let short = pools(facts);
+    // The size, as in `hugepages-2048kB`, in whichever node's folder.
+    let size = |place: &Place| {
+        let mut parts = place.path.iter().filter_map(|part| part.to_str());
+        parts
+            .find(|part| part.starts_with("hugepages-"))
+            .map(str::to_owned)
+    };
+    let is_told = |place: &&Place| {
+        let size = size(place).filter(|_| place.what == Did::Pool);
+        size.is_some_and(|size| short.iter().any(|finding| finding.command.contains(&size)))
+    };
+    in_force_places(facts)
+        .filter(|place| !is_told(place))
+        .filter_map(|place| place_finding(facts, newest, place))
+        .collect()
+}
+
+fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> Option<Finding> {
+    let path = place.path.display();
+    let is = match &place.stands {
+        Stands::AsApplied | Stands::NotApplicable => return None,
+        Stands::Unread(why) => {
+            return Some(Finding {
+                id: "not-verified",
+                severity: Severity::Note,
+                text: format!("{path} could not be read: {why}."),
+                command: "sudo hugeleaf verify".to_owned(),
+            });
+        }
+        Stands::Gone => "is gone".to_owned(),
+        Stands::Changed => match &place.now {
+            Some(now) => format!("is {now}"),
+            None => "was changed".to_owned(),
+        },
+    };
+    let wanted = match &place.wanted {
+        Some(wanted) => format!(", and the plan set {wanted}"),
+        None => ", and the plan wrote it".to_owned(),
+    };
+    let (id, severity, whom) = match place.what {
+        // The mount says it.
+        Did::Folder => return None,
+        Did::Mount => ("mount-missing", Severity::Problem, String::new()),
+        Did::Knob => (
+            "knob-reset",
+            Severity::Warning,
+            by_whom(facts, &path.to_string()),
+        ),
+        Did::File => ("file-changed", Severity::Warning, String::new()),
+        Did::Pool => ("pool-changed", pool_severity(place), String::new()),
+    };
+    Some(Finding {
+        id,
+        severity,
+        text: format!("{path} {is}{wanted}{whom}."),
+        command: newest.map_or_else(String::new, |applied| {
+            format!("hugeleaf apply {}", plan_copy(applied))
+        }),
+    })
+}
+
+/// The text of a plan that the journal keeps.
+fn plan_copy(applied: &Applied) -> String {
+    shell_word(&applied.plan_copy.display().to_string())
+}
+
+/// Fewer pages are a shortfall, more are worth knowing.
+fn pool_severity(place: &Place) -> Severity {
+    let number = |text: &Option<String>| -> Option<u64> {
+        let digits: String = text
+            .as_ref()?
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse().ok()
+    };
+    match (number(&place.now), number(&place.wanted)) {
+        (Some(now), Some(wanted)) if now > wanted => Severity::Note,
+        _ => Severity::Problem,
+    }
+}
+
+/// Pages that the boot loader's files ask for and the running kernel was not started with.
+pub(super) fn boot(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(running) = facts.host.limits.boot.known() else {
+        return Vec::new();
+    };
+    let default = facts.host.memory.default_hugetlb_page.get();
+    let lines = facts
+        .settings
+        .boot
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let has = boot_pools(running, default);
+    let one = |line: &hugeleaf_host::system::settings::BootLine| {
+        let wanted = boot_pools(&line.arguments, default);
+        let missing: Vec<String> = wanted
+            .iter()
+            .filter(|pool| !has.contains(pool))
+            .map(|(size, pages)| super::pages_text(Pages(*pages), *size))
+            .collect();
+        (!missing.is_empty()).then(|| Finding {
+            id: "boot-drift",
+            severity: Severity::Warning,
+            text: format!(
+                "{} asks for {} at boot, and the running kernel was not started with that.",
+                line.path,
+                missing.join(" and ")
+            ),
+            command: "update-grub    # then reboot".to_owned(),
+        })
+    };
+    lines.iter().filter_map(one).collect()
+}
+
+/// Applies that did not come to their end, and journals and plans that are damaged.
+pub(super) fn journal(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for applied in facts.applied {
+        let (id, undo) = (applied.id, format!("hugeleaf undo {}", applied.id));
+        if !applied.is_complete {
+            found.push(Finding {
+                id: "apply-incomplete",
+                severity: Severity::Warning,
+                text: format!("Apply {id} of {} did not come to its end.", applied.time),
+                command: format!("hugeleaf apply {}    # or: {undo}", plan_copy(applied)),
+            });
+        }
+        for damage in &applied.damage {
+            found.push(Finding {
+                id: "journal-damaged",
+                severity: Severity::Warning,
+                text: format!("The journal of apply {id} is damaged: {damage}."),
+                command: undo.clone(),
+            });
+        }
+        if let Err(why) = &applied.plan {
+            found.push(Finding {
+                id: "journal-damaged",
+                severity: Severity::Warning,
+                text: format!("The plan of apply {id} cannot be read: {why}."),
+                command: undo.clone(),
+            });
+        }
+    }
+    found
+}
+
+/// What the kernel's log says of pools and allocations that fell short, since the time that
+/// matters.
+pub(super) fn kernel_log(facts: &Facts<'_>) -> Vec<Finding> {
+    let lines = facts
+        .host
+        .kernel_log
+        .known()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let since = facts.log_since.zip(facts.booted);
+    let is_recent = |line: &&String| match (since, seconds_of(line)) {
+        (Some((since, booted)), Some(at)) => booted.saturating_add(at) >= since,
+        _ => true,
+    };
+    let recent = lines.iter().filter(is_recent);
+    let (obsolete, short): (Vec<&String>, Vec<&String>) =
+        recent.partition(|line| is_obsolete(line));
+    let finding = |lines: &[&String], severity, what: &str| {
+        let last = lines.last()?;
+        let count = match lines.len() {
+            1 => "a line".to_owned(),
+            n => format!("{n} lines"),
+        };
+        Some(Finding {
+            id: "kernel-log",
+            severity,
+            text: format!("The kernel's log has {count} on {what}: {last}"),
+            command: "dmesg | grep -iE 'hugetlb|page allocation failure'".to_owned(),
+        })
+    };
+    let of_short = "large pages that were short or refused, the last";
+    let of_obsolete = "SysV segments that were let through on memlock alone, which the kernel is \
+        going to stop";
+    let found = [
+        finding(&short, Severity::Warning, of_short),
+        finding(&obsolete, Severity::Note, of_obsolete),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// A program got its segments, in a way that will not last.
+fn is_obsolete(line: &str) -> bool {
+    line.contains("Using mlock ulimits for SHM_HUGETLB")
+}
+
+/// When a line was written, in whole seconds since boot: `[86211.100211] …`.
+fn seconds_of(line: &str) -> Option<u64> {
+    let stamp = line.trim_start().strip_prefix('[')?;
+    let (stamp, _) = stamp.split_once(']')?;
+    stamp.trim().split('.').next()?.parse().ok()
+}

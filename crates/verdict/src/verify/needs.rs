@@ -1,0 +1,480 @@
+//! What services asked for, what they have, and what the pools could give them.
+
+use hugeleaf_host::demand::{Demand, Insists, Place, Service, ServiceKind};
+use hugeleaf_host::{Fact, Held};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+
+use super::{Facts, PoolRow, Row, pages_text, rights};
+use crate::findings::{Finding, Severity};
+use crate::plan::{ForService, PagesOf};
+
+/// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
+/// to that.
+const SLACK_PAGES: u64 = 2;
+const SLACK_PART: u64 = 50;
+
+/// A row, and the service that it is about; a service that was planned for and was not found has none.
+pub(super) struct Looked<'a> {
+    pub row: Row,
+    pub service: Option<&'a Service>,
+}
+
+/// A row for each service that asked for pages of a pool, by its own configuration or by a plan.
+pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
+    let (pairs, not_found) = pairs(facts);
+    let found = pairs.into_iter().map(|(service, planned)| Looked {
+        row: row(facts, service, planned),
+        service: Some(service),
+    });
+    let not_found = not_found.into_iter().map(|planned| Looked {
+        row: row_of_plan(planned),
+        service: None,
+    });
+    let all = found.chain(not_found);
+    all.filter(|looked| !looked.row.asked.is_empty()).collect()
+}
+
+type Pair<'a> = (&'a Service, Option<&'a ForService>);
+
+/// Each service with what was planned for it. First those that are the same by unit, place or name;
+/// then, of what is left, those of one kind: a service that was planned for before it had a unit
+/// has another name now. And the planned ones that were not found.
+fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
+    let mut planned: Vec<&ForService> = Vec::new();
+    for plan in facts
+        .applied
+        .iter()
+        .filter_map(|one| one.plan.as_ref().ok())
+    {
+        for service in &plan.services {
+            // The newest plan counts.
+            if !planned
+                .iter()
+                .any(|seen| seen.kind == service.kind && seen.name == service.name)
+            {
+                planned.push(service);
+            }
+        }
+    }
+    let mut pairs: Vec<Pair<'_>> = facts
+        .services
+        .iter()
+        .map(|service| (service, None))
+        .collect();
+    for fits in [is_same, is_same_kind] {
+        for (service, plan) in pairs.iter_mut().filter(|(_, plan)| plan.is_none()) {
+            if let Some(at) = planned.iter().position(|planned| fits(service, planned)) {
+                *plan = Some(planned.remove(at));
+            }
+        }
+    }
+    (pairs, planned)
+}
+
+fn is_same(service: &Service, planned: &ForService) -> bool {
+    let is_same_unit = service.unit.is_some() && service.unit == planned.unit;
+    let is_same_place =
+        service.configured_by.is_some() && service.configured_by == planned.configured_by;
+    is_same_unit || service.kind == planned.kind && (is_same_place || service.name == planned.name)
+}
+
+fn is_same_kind(service: &Service, planned: &ForService) -> bool {
+    service.kind == planned.kind && can_be_found(planned.kind)
+}
+
+/// Whether a service of this kind is known when it is seen: a container is seen as what runs in it,
+/// and of bytes that somebody named nobody knows who takes them.
+const fn can_be_found(kind: ServiceKind) -> bool {
+    !matches!(
+        kind,
+        ServiceKind::Container | ServiceKind::Mover | ServiceKind::Other
+    )
+}
+
+/// A service that was planned for and was not found.
+fn row_of_plan(planned: &ForService) -> Row {
+    Row {
+        name: planned.name.clone(),
+        kind: planned.kind,
+        unit: planned.unit.clone(),
+        is_found: false,
+        pids: Vec::new(),
+        since: Fact::Absent,
+        asked: pages_of_plan(planned),
+        got: Vec::new(),
+        short: Pages(0),
+        reason: None,
+    }
+}
+
+fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Row {
+    let of_plan = planned.map(pages_of_plan).unwrap_or_default();
+    let asked = match of_plan.is_empty() {
+        false => of_plan,
+        true => asked_by_itself(facts, service),
+    };
+    let got = got(service);
+    let missing = Row::bytes(&asked) - Row::bytes(&got);
+    let short = match asked.first() {
+        Some(first) if service.is_running() => first.page.pages_for(missing),
+        _ => Pages(0),
+    };
+    // A figure is exact to so much: what is less is no shortfall.
+    let all: u64 = asked.iter().map(|pages| pages.pages.get()).sum();
+    let is_short = short.get() > SLACK_PAGES.max(all / (2 * SLACK_PART)) || got.is_empty();
+    Row {
+        name: service.name.clone(),
+        kind: service.kind,
+        unit: service.unit.clone(),
+        is_found: true,
+        pids: service.pids.clone(),
+        since: service.since.clone(),
+        asked,
+        got,
+        short: if is_short { short } else { Pages(0) },
+        reason: None,
+    }
+}
+
+fn pages_of_plan(planned: &ForService) -> Vec<PagesOf> {
+    let from_pool = planned
+        .demands
+        .iter()
+        .filter(|demand| demand.from == Place::Pool);
+    let mut all = Vec::new();
+    for pages in from_pool.flat_map(|demand| &demand.pages) {
+        add(&mut all, *pages);
+    }
+    all
+}
+
+fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
+    if pages.pages.get() == 0 {
+        return;
+    }
+    match all.iter_mut().find(|seen| seen.page == pages.page) {
+        Some(seen) => seen.pages = Pages(seen.pages.get().saturating_add(pages.pages.get())),
+        None => all.push(pages),
+    }
+}
+
+/// What a service asks for by its own configuration.
+fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
+    let default = facts.host.memory.default_hugetlb_page.get();
+    let asks = match service.wish.how {
+        // It may have been told by a way that is not seen here: what it has it asked for.
+        Insists::Never => service.demands.iter().any(has_hugetlb),
+        Insists::Always => true,
+        // A server that takes them by default asked for nothing where nobody made a pool, or where a
+        // plan made it for others.
+        Insists::IfToBeHad => {
+            !service.wish.said.is_empty() || (has_pool(facts) && facts.applied.is_empty())
+        }
+        // Of a program without such a setting only what it has is known: it asked for that.
+        Insists::Unknown => true,
+    };
+    let mut all = Vec::new();
+    let from_pool = service
+        .demands
+        .iter()
+        .filter(|demand| demand.place == Place::Pool);
+    for demand in from_pool.filter(|_| asks) {
+        let is_known = service.wish.how != Insists::Unknown || has_hugetlb(demand);
+        if let Some(page) = demand.page.or(default).filter(|_| is_known) {
+            let pages = demand.pieces.iter().map(|piece| {
+                page.pages_for(piece.bytes)
+                    .get()
+                    .saturating_mul(piece.count)
+            });
+            add(
+                &mut all,
+                PagesOf {
+                    page,
+                    pages: Pages(pages.fold(0, u64::saturating_add)),
+                },
+            );
+        }
+    }
+    all
+}
+
+fn has_pool(facts: &Facts<'_>) -> bool {
+    let known = |pages: &Fact<Pages>| pages.get().is_some_and(|pages| pages.get() > 0);
+    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
+    totals.any(|pool| known(&pool.total))
+}
+
+fn on_pool(demand: &Demand) -> impl Iterator<Item = &Held> {
+    let held = demand.held.iter().flatten();
+    held.filter(|held| held.kind == PageKind::Hugetlb)
+}
+
+fn has_hugetlb(demand: &Demand) -> bool {
+    on_pool(demand).next().is_some()
+}
+
+fn got(service: &Service) -> Vec<PagesOf> {
+    let mut all = Vec::new();
+    for held in service.demands.iter().flat_map(on_pool) {
+        add(
+            &mut all,
+            PagesOf {
+                page: held.size,
+                pages: held.size.pages_for(held.bytes),
+            },
+        );
+    }
+    all
+}
+
+/// The pools of all sizes, with what no service asked for.
+pub(super) fn pools(facts: &Facts<'_>, rows: &[Looked<'_>]) -> Vec<PoolRow> {
+    let count = |pages: &Fact<Pages>| pages.get().unwrap_or_default();
+    let totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
+    totals
+        .filter_map(|pool| {
+            let mut row = PoolRow {
+                page: pool.size,
+                total: pool.total.get()?,
+                free: count(&pool.free),
+                reserved: count(&pool.reserved),
+                surplus: count(&pool.surplus),
+                unused: Pages(0),
+            };
+            let waiting: u64 = rows
+                .iter()
+                .map(|looked| {
+                    let of = |all: &[PagesOf]| count_of(all, pool.size);
+                    of(&looked.row.asked).saturating_sub(of(&looked.row.got))
+                })
+                .sum();
+            let unused = row.available().get().saturating_sub(waiting);
+            row.unused = Pages(unused.min(row.total.get().saturating_sub(row.surplus.get())));
+            Some(row)
+        })
+        .collect()
+}
+
+fn count_of(all: &[PagesOf], page: PageSize) -> u64 {
+    let of_size = all.iter().filter(|pages| pages.page == page);
+    of_size.map(|pages| pages.pages.get()).sum()
+}
+
+fn pool_of(pools: &[PoolRow], page: PageSize) -> Option<&PoolRow> {
+    pools.iter().find(|pool| pool.page == page)
+}
+
+/// Services that run and have fewer pages than they asked for, each with the reason.
+pub(super) fn short(facts: &Facts<'_>, rows: &mut [Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for looked in rows {
+        let (Some(service), Some(page)) = (looked.service, looked.row.page()) else {
+            continue;
+        };
+        if looked.row.short.get() == 0 {
+            // It has its pages, whoever was allowed to make them; a cgroup may still kill it.
+            findings.extend(rights::cgroup(facts, service, &looked.row));
+            continue;
+        }
+        let rights = rights::of(facts, service, &looked.row);
+        let available = pool_of(pools, page).map_or(Pages(0), PoolRow::available);
+        let finding = match rights {
+            Some(finding) => finding,
+            None => by_pool(service, &looked.row, page, available),
+        };
+        looked.row.reason = Some(finding.text.clone());
+        findings.push(finding);
+    }
+    findings
+}
+
+fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Finding {
+    let asked = Row::bytes(&row.asked);
+    let short = pages_text(row.short, page);
+    let name = &row.name;
+    let restart = restart_command(row);
+    if service.wish.how == Insists::Never {
+        return Finding {
+            id: "service-off",
+            severity: Severity::Problem,
+            text: format!(
+                "{name} is planned to have {asked} on large pages and is {short} short: {}.",
+                match service.wish.said.as_str() {
+                    "" => "nothing in its configuration asks for them".to_owned(),
+                    said => format!("its configuration says {said}"),
+                }
+            ),
+            command: format!("hugeleaf plan    # names the setting; then {restart}"),
+        };
+    }
+    if available >= row.short {
+        return Finding {
+            id: "started-before-pool",
+            severity: Severity::Problem,
+            text: format!(
+                "{name} asked for {asked} on large pages and is {short} short, though the pool has \
+                 {available} free now: it was started before they were there, and fell back to base \
+                 pages without a word.",
+            ),
+            command: restart,
+        };
+    }
+    let missing = Pages(row.short.get().saturating_sub(available.get()));
+    Finding {
+        id: "service-short",
+        severity: Severity::Problem,
+        text: format!(
+            "{name} asked for {asked} on large pages and is {short} short; the pool has {available} \
+             free, so {missing} are missing.",
+        ),
+        command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
+    }
+}
+
+fn restart_command(row: &Row) -> String {
+    match (&row.unit, row.kind) {
+        (Some(unit), _) => format!("systemctl restart {}", crate::findings::shell_word(unit)),
+        (None, ServiceKind::PostgreSql) => "pg_ctl restart -D DATA_FOLDER".to_owned(),
+        (None, _) => {
+            let pid = row
+                .pids
+                .first()
+                .map_or(String::new(), |pid| pid.to_string());
+            format!("hugeleaf mem {pid}    # restart it, then look again")
+        }
+    }
+}
+
+/// Services that have their pages, or do not run, and would not get them at the next start. Pages
+/// beyond the pool's size (surplus) go when they are freed, and a pool from which others took while
+/// the service was down has fewer.
+pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>) -> Vec<Finding> {
+    let one = |looked: &Looked<'_>| {
+        let row = &looked.row;
+        // Where it is off it would start, without; who was not found may run and have its pages.
+        let is_off = looked.service.is_some_and(|s| s.wish.how == Insists::Never);
+        let is_unknown = !row.is_found && !can_be_found(row.kind);
+        if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
+            return None;
+        }
+        let lacking = row.asked.iter().find_map(|asked| {
+            let held = count_of(&row.got, asked.page);
+            let pool = pool_of(pools, asked.page);
+            let after_stop = pool.map_or(0, |pool| {
+                let freed = held.saturating_sub(pool.surplus.get());
+                pool.available().get() + freed
+            });
+            // What it has now is what it will ask for, where the plan is only an estimate.
+            let needed = match held {
+                0 => asked.pages.get(),
+                held => held.min(asked.pages.get()),
+            };
+            let missing = needed.checked_sub(after_stop).filter(|n| *n > 0)?;
+            Some((asked.page, Pages(missing), Pages(after_stop)))
+        });
+        let (page, missing, there) = lacking?;
+        let insists = looked.service.map_or(Insists::Unknown, |s| s.wish.how);
+        let (when, falls) = (
+            if row.is_running() { "restart" } else { "start" },
+            match insists {
+                Insists::IfToBeHad => "would fall back to base pages without a word",
+                _ => "would fail",
+            },
+        );
+        let drained = match pool_of(pools, page).filter(|pool| pool.surplus.get() > 0) {
+            Some(pool) => format!(
+                " ({} of the pool's pages are surplus: they go when they are freed)",
+                pool.surplus
+            ),
+            None => String::new(),
+        };
+        Some(Finding {
+            id: "restart-would-fail",
+            severity: Severity::Problem,
+            text: format!(
+                "A {when} of {} {falls}: it asks for {}, and there would be {there}, {missing} too \
+                 few{drained}.",
+                row.name,
+                pages_text(Pages(count_of(&row.asked, page)), page)
+            ),
+            command: grow_command(facts, page, pools, missing),
+        })
+    };
+    rows.iter().filter_map(one).collect()
+}
+
+fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: Pages) -> String {
+    if !facts.applied.is_empty() {
+        return "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned();
+    }
+    let total = pool_of(pools, page).map_or(0, |pool| pool.total.get());
+    let persistent = total + missing.get();
+    let file = crate::findings::pool_file(page, "nr_hugepages");
+    format!("echo {persistent} > {file}")
+}
+
+/// Each service would get its pages alone, but not all of them together: after a reboot the last
+/// one to start goes without.
+pub(super) fn together(rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+    let one = |pool: &PoolRow| {
+        // What runs in a container is there under its own name, and counts once.
+        let counts = |row: &Row| row.is_found || can_be_found(row.kind);
+        let asks = |looked: &&Looked<'_>| {
+            counts(&looked.row) && count_of(&looked.row.asked, pool.page) > 0
+        };
+        let asking: Vec<&Looked<'_>> = rows.iter().filter(asks).collect();
+        let needed: u64 = asking
+            .iter()
+            .map(|looked| match count_of(&looked.row.got, pool.page) {
+                0 => count_of(&looked.row.asked, pool.page),
+                got => got,
+            })
+            .sum();
+        let there = pool.total.get().saturating_sub(pool.surplus.get());
+        let is_told = asking.iter().any(|looked| looked.row.short.get() > 0);
+        let alone = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) <= there;
+        let missing = needed.checked_sub(there).filter(|n| *n > 0)?;
+        (asking.len() > 1 && !is_told && asking.iter().all(alone)).then(|| Finding {
+            id: "pool-too-small",
+            severity: Severity::Warning,
+            text: format!(
+                "Together {} services ask for {}, and the pool has {there}: {missing} too few when \
+                 all of them run.",
+                asking.len(),
+                pages_text(Pages(needed), pool.page)
+            ),
+            command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
+        })
+    };
+    pools.iter().filter_map(one).collect()
+}
+
+/// Pages that nobody has, is promised or asked for.
+pub(super) fn unused(facts: &Facts<'_>, pools: &[PoolRow]) -> Vec<Finding> {
+    let one = |pool: &PoolRow| {
+        let slack = SLACK_PAGES.max(pool.total.get() / SLACK_PART);
+        if pool.unused.get() <= slack {
+            return None;
+        }
+        let bytes: Bytes = pool.unused.of(pool.page);
+        let total = facts.host.memory.total.get()?;
+        // A fiftieth of all memory: what `status` calls a waste, too.
+        let is_much = bytes.get() >= total.get() / SLACK_PART;
+        Some(Finding {
+            id: "pool-unused",
+            severity: if is_much {
+                Severity::Warning
+            } else {
+                Severity::Note
+            },
+            text: format!(
+                "{} ({bytes}) of {} in the pool are used by nobody, promised to nobody and asked for \
+                 by no service that was found; nothing else can use that memory.",
+                pages_text(pool.unused, pool.page),
+                pool.total
+            ),
+            command: "hugeleaf plan --tighten".to_owned(),
+        })
+    };
+    pools.iter().filter_map(one).collect()
+}

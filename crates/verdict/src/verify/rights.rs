@@ -1,0 +1,204 @@
+//! What a service may have: memlock, the group for SysV segments, limits of its cgroup.
+
+use hugeleaf_host::demand::{Service, ServiceKind, User};
+use hugeleaf_host::system::pam_limits::limits_of;
+use hugeleaf_host::{Fact, HugetlbLimit};
+use hugeleaf_units::Bytes;
+
+use super::{Facts, Row};
+use crate::findings::{Finding, Severity, shell_word};
+
+/// The first thing that keeps a service from what it asked for.
+pub(super) fn of(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+    cgroup(facts, service, row).or_else(|| segments(facts, service, row))
+}
+
+/// A limit of its cgroup, or of one above, that is below what it asked for.
+pub(super) fn cgroup(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+    let own = service.cgroup.as_deref()?;
+    let above = |path: &str| {
+        path == "/"
+            || own == path
+            || own
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let cgroups = facts.host.cgroups.known()?;
+    let mut limits = cgroups
+        .iter()
+        .filter(|cgroup| above(&cgroup.path))
+        .flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
+    limits.find_map(|(cgroup, limit)| {
+        let asked = row
+            .asked
+            .iter()
+            .find(|pages| pages.page == limit.size)?
+            .bytes();
+        let (file, allowed, then) = too_low(limit, asked)?;
+        let name = hugeleaf_host::system::cgroups::name_of(limit.size);
+        Some(Finding {
+            id: "cgroup-limit",
+            severity: Severity::Problem,
+            text: format!(
+                "{} asks for {asked} on pages of {}, and its cgroup {} allows {allowed}: {then}.",
+                row.name, limit.size, cgroup.path
+            ),
+            command: format!(
+                "echo {:#} > {}",
+                asked,
+                shell_word(&format!(
+                    "{}/hugetlb.{name}.{}",
+                    cgroup.folder,
+                    file_of(cgroup.version, file)
+                ))
+            ),
+        })
+    })
+}
+
+/// The limit that is below what is asked, and what comes of it.
+fn too_low(limit: &HugetlbLimit, asked: Bytes) -> Option<(Limited, Bytes, &'static str)> {
+    let below = |limit: &Fact<Option<Bytes>>| {
+        limit
+            .known()
+            .copied()
+            .flatten()
+            .filter(|limit| *limit < asked)
+    };
+    if let Some(allowed) = below(&limit.reservation_limit) {
+        return Some((
+            Limited::Reservations,
+            allowed,
+            "its start fails, or falls back",
+        ));
+    }
+    let allowed = below(&limit.fault_limit)?;
+    Some((
+        Limited::Faults,
+        allowed,
+        "it starts, and is killed (SIGBUS) when it touches more",
+    ))
+}
+
+#[derive(Clone, Copy)]
+enum Limited {
+    Faults,
+    Reservations,
+}
+
+const fn file_of(version: u8, limited: Limited) -> &'static str {
+    match (version, limited) {
+        (1, Limited::Faults) => "limit_in_bytes",
+        (1, Limited::Reservations) => "rsvd.limit_in_bytes",
+        (_, Limited::Faults) => "max",
+        (_, Limited::Reservations) => "rsvd.max",
+    }
+}
+
+/// SysV segments on hugetlb pages are for CAP_IPC_LOCK, for the group `vm.hugetlb_shm_group`, and,
+/// as the kernel says in its log, for the time being for those whose memlock limit suffices
+/// (mm/hugetlb, fs/hugetlbfs: can_do_hugetlb_shm, user_shm_lock).
+fn segments(facts: &Facts<'_>, service: &Service, row: &Row) -> Option<Finding> {
+    if service.kind != ServiceKind::SysV {
+        return None;
+    }
+    let user = service.user.as_ref()?;
+    let group = facts.host.limits.hugetlb_shm_group.get()?;
+    let is_member = user.groups.iter().any(|g| u64::from(*g) == group);
+    let needed = Row::bytes(&row.asked);
+    if user.ipc_lock || is_member || user.memlock.get().is_some_and(|limit| limit >= needed) {
+        return None;
+    }
+    let name = name_of(user);
+    let memlock = match user.memlock.get() {
+        Some(limit) => format!("may lock {limit}"),
+        None => "has no memlock limit of its own".to_owned(),
+    };
+    if group != 0 {
+        return Some(Finding {
+            id: "group-missing",
+            severity: Severity::Problem,
+            text: format!(
+                "{} asks for {needed} in SysV segments on large pages, and its user {name} is not in \
+                 the group {group} that may have them (vm.hugetlb_shm_group), and {memlock}.",
+                row.name
+            ),
+            command: format!(
+                "usermod -aG \"$(getent group {group} | cut -d: -f1)\" {}",
+                shell_word(&name)
+            ),
+        });
+    }
+    Some(Finding {
+        id: "memlock-small",
+        severity: Severity::Problem,
+        text: format!(
+            "{} asks for {needed} in SysV segments on large pages, and its user {name} {memlock} and \
+             is in no group that may have them (vm.hugetlb_shm_group is 0).",
+            row.name
+        ),
+        command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
+    })
+}
+
+fn name_of(user: &User) -> String {
+    user.name.clone().unwrap_or_else(|| user.uid.to_string())
+}
+
+/// Limits that files give and that a running service does not have: it was started before.
+pub(super) fn limits_not_taken(facts: &Facts<'_>) -> Vec<Finding> {
+    facts
+        .services
+        .iter()
+        .filter(|service| service.is_running())
+        .filter_map(|service| {
+            let user = service.user.as_ref()?;
+            let has = user.memlock.get()?;
+            let (wanted, file) = limit_in_files(facts, service, user)?;
+            (has < wanted && !user.ipc_lock).then(|| Finding {
+                id: "limit-not-taken",
+                severity: Severity::Warning,
+                text: format!(
+                    "{} may lock {has}, and {file} gives it {}: it was started before that was \
+                     written, or systemd has not read it.",
+                    service.name,
+                    words(wanted)
+                ),
+                command: match &service.unit {
+                    Some(unit) => format!(
+                        "systemctl daemon-reload && systemctl restart {}",
+                        shell_word(unit)
+                    ),
+                    None => format!("log in as {} anew, and start it again", name_of(user)),
+                },
+            })
+        })
+        .collect()
+}
+
+fn words(limit: Bytes) -> String {
+    match limit.get() {
+        u64::MAX => "no limit".to_owned(),
+        _ => limit.to_string(),
+    }
+}
+
+/// The soft limit that a service would start with, and the file that says so. A unit has its own;
+/// what people start has that of PAM.
+fn limit_in_files(facts: &Facts<'_>, service: &Service, user: &User) -> Option<(Bytes, String)> {
+    if let Some(unit) = &service.unit {
+        let file = facts
+            .settings
+            .units
+            .iter()
+            .find(|file| file.unit == *unit)?;
+        return Some((file.memlock?.0, file.memlock_file.clone()?));
+    }
+    let lines = facts.settings.memlock.known()?;
+    let name = user.name.as_deref()?;
+    let (soft, _) = limits_of(lines, name, &[]);
+    let own = lines
+        .iter()
+        .rfind(|line| line.soft && line.domain == name)?;
+    Some((soft?, own.path.clone()))
+}

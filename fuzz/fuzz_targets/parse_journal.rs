@@ -1,0 +1,27 @@
+//! The journal of `apply`: any bytes are read without harm, and any record that JSON can hold is
+//! read back as it was written, whatever stands around it.
+#![no_main]
+
+use hugeleaf_change::host::{Record, parse_records, record_line};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let (records, _, damage) = parse_records(bytes);
+    if damage.is_empty() {
+        let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+        assert_eq!(records.len(), lines.count());
+    }
+    // Hardly any input has a checksum that fits: these are given one.
+    let records: Vec<Record> = bytes
+        .split(|b| *b == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect();
+    let numbered = (1..).zip(&records);
+    let mut text: String = numbered.map(|(n, record)| record_line(n, record)).collect();
+    let (again, last, damage) = parse_records(text.as_bytes());
+    assert!(damage.is_empty());
+    assert_eq!((again, last), (records.clone(), records.len() as u64));
+    // A line that was cut off costs no other.
+    text.push_str("0000");
+    assert_eq!(parse_records(text.as_bytes()).0, records);
+});
