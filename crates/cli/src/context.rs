@@ -10,6 +10,7 @@ use hugeleaf_host::{
     Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
     read_process,
 };
+use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Pid, RealKernel};
 
 /// Processes that could not be read, and why.
@@ -127,6 +128,14 @@ impl Context {
     /// Columns of the terminal, 100 in a pipe.
     pub fn width() -> usize {
         hugeleaf_sys::terminal_columns().unwrap_or(100)
+    }
+
+    /// How a screen is drawn.
+    pub fn look() -> Look {
+        Look {
+            width: Context::width(),
+            colour: Context::colour(),
+        }
     }
 
     /// Prints an answer. A reader that went away (`| head`) is no error.

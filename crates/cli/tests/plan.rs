@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use cli_support::{good, hugeleaf, is_root, not_run, refused, repository, run, stderr, stdout};
+use cli_support::{
+    files_below, good, hugeleaf, is_root, not_run, refused, repository, run, stderr, stdout,
+};
 use hugeleaf_host::demand::{Demand, Piece, Place, Service, ServiceKind};
 use hugeleaf_host::{Root, identity, read_host};
 use hugeleaf_sys::{RealKernel, lock_host};
@@ -393,23 +395,6 @@ fn service(kind: ServiceKind) -> Service {
         held: None,
     }];
     service
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(at) = folders.pop() {
-        for entry in std::fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path.strip_prefix(folder).unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// Each file of a host unreadable in turn: there is a plan that reads back and passes its own

@@ -6,11 +6,14 @@
 // Helpers of tests unwrap as tests do: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
+mod cli_support;
+
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::Command;
+use cli_support::{files_below, repository};
 use hugeleaf_host::{Root, read_host, read_owners};
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_report::table::Look;
@@ -30,10 +33,6 @@ const HOSTS: [&str; 9] = [
     "x86-4k-two-nodes",
     "x86-old-kernel",
 ];
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 fn hugeleaf(arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("hugeleaf").unwrap();
@@ -160,24 +159,6 @@ fn the_live_host() {
     assert!(host["memory_bytes"].as_u64().unwrap() > page);
     assert!(!host["holders"].as_array().unwrap().is_empty());
     assert!(stdout_of(&hugeleaf(&[])).contains("PAGE SIZES"));
-}
-
-/// Every file below a folder, relative to it.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(at) = folders.pop() {
-        for entry in std::fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path.strip_prefix(folder).unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// Files that no fact rests on alone: another file says the same, a process is left out, the

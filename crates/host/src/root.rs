@@ -67,9 +67,15 @@ impl Root {
     /// A file as a fact: absent where it does not exist, unreadable with the reason otherwise.
     /// Bytes that are not UTF-8 are replaced: names of processes and files may hold any.
     pub fn read(&self, relative: impl AsRef<Path>) -> Fact<String> {
+        self.bytes(relative)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The bytes of a file as a fact.
+    pub fn bytes(&self, relative: impl AsRef<Path>) -> Fact<Vec<u8>> {
         let relative = relative.as_ref();
         match self.read_bytes(relative) {
-            Ok(bytes) => Fact::Known(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(bytes) => Fact::Known(bytes),
             Err(e) => self.unread(relative, &e),
         }
     }

@@ -14,6 +14,7 @@ use hugeleaf_units::Bytes;
 
 use crate::table::{Align, Look, Paint, Table};
 
+pub(crate) use json::place;
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
 

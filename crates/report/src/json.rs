@@ -18,7 +18,8 @@
 //! ```
 
 use hugeleaf_host::{Fact, Held};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_verdict::plan::PagesOf;
 use serde_json::{Map, Value, json};
 
 /// The version of every JSON answer; raised when a field changes its meaning or goes.
@@ -103,11 +104,24 @@ pub fn by_page_size(table: &[Held]) -> Value {
         .collect()
 }
 
+/// Pages of pools: `[{page_bytes, kind, pages, bytes}]`, as plans and their checks write them.
+pub fn pool_pages(all: &[PagesOf]) -> Value {
+    all.iter()
+        .map(|of| {
+            json!({
+                "page_bytes": of.page.bytes().get(),
+                "kind": PageKind::Hugetlb.name(),
+                "pages": of.pages.get(),
+                "bytes": of.bytes().get(),
+            })
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use hugeleaf_host::ReadError;
-    use hugeleaf_units::PageKind;
 
     #[test]
     fn known_absent_and_unreadable_are_told_apart() {

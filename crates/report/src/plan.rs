@@ -4,11 +4,12 @@
 use hugeleaf_change::host::{Looked, Obstacle, Place};
 use hugeleaf_units::{Bytes, Pages};
 use hugeleaf_verdict::plan::{
-    ForDemand, ForService, PagesOf, Plan, What, demand_lines, kind_name, needs, place_name,
+    ForDemand, ForService, Plan, What, demand_lines, kind_name, needs, place_name, sum_pages,
 };
 use serde_json::{Value, json};
 
-use crate::json::Object;
+use crate::apply::place;
+use crate::json::{Object, pool_pages};
 use crate::table::{Align, Look, Paint, Table, clean};
 
 /// A plan, and its steps held against the host.
@@ -326,35 +327,15 @@ fn after(looked: &Looked) -> String {
     }
 }
 
-/// What stands at a place, for JSON: a text, a number of pages, or nothing.
-fn place_json(place: &Place) -> Option<Value> {
-    match place {
-        Place::Absent | Place::NoMount => None,
-        Place::File { content, .. } => Some(content.text().into()),
-        Place::Pool { pages, .. } => Some((*pages).into()),
-        Place::Value { value } => Some(value.clone().into()),
-        Place::Mount { options } => Some(options.clone().into()),
-        other => Some(short(other).into()),
-    }
-}
-
 fn step_json(looked: &Looked) -> Value {
     let step = &looked.step;
-    let what = match step.what {
-        What::Knob { .. } => "knob",
-        What::Pool { .. } => "pool",
-        What::File { .. } => "file",
-        What::Block { .. } => "block",
-        What::Folder { .. } => "folder",
-        What::Mount { .. } => "mount",
-    };
     let mut object = Object::new();
     object
         .put("id", step.id.as_str())
-        .put("what", what)
+        .put("what", step.what.name())
         .put("path", step.path.display().to_string())
-        .put_some("before", place_json(&looked.before))
-        .put_some("after", place_json(&looked.wanted))
+        .put_some("before", place(&looked.before, short))
+        .put_some("after", place(&looked.wanted, short))
         .put("state", looked.state.id())
         .put("why", step.why.as_str())
         .put("verify", step.verify.as_str())
@@ -362,35 +343,10 @@ fn step_json(looked: &Looked) -> Value {
     object.build()
 }
 
-fn pages_json(pages: &[PagesOf]) -> Vec<Value> {
-    let one = |p: &PagesOf| {
-        json!({
-            "page_bytes": p.page.bytes().get(),
-            "kind": "hugetlb",
-            "pages": p.pages.get(),
-            "bytes": p.bytes().get(),
-        })
-    };
-    pages.iter().map(one).collect()
-}
-
-/// Pages by size over all demands of a service.
-fn summed<'a>(all: impl Iterator<Item = &'a PagesOf>) -> Vec<PagesOf> {
-    let mut sum: Vec<PagesOf> = Vec::new();
-    for pages in all {
-        match sum.iter_mut().find(|p| p.page == pages.page) {
-            Some(same) => same.pages = Pages(same.pages.get() + pages.pages.get()),
-            None => sum.push(*pages),
-        }
-    }
-    sum.sort_by_key(|p| std::cmp::Reverse(p.page));
-    sum
-}
-
 fn service_json(service: &ForService) -> Value {
-    let got = summed(service.demands.iter().flat_map(|d| &d.pages));
-    let missing = summed(service.demands.iter().flat_map(|d| &d.missing));
-    let asked = summed(got.iter().chain(&missing));
+    let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
+    let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
+    let asked = sum_pages(got.iter().chain(&missing));
     let short: u64 = missing.iter().map(|p| p.pages.get()).sum();
     let reason = (short > 0).then_some("base pages keep what they use and the margin");
     let demands: Vec<Value> = service.demands.iter().map(demand_json).collect();
@@ -402,8 +358,8 @@ fn service_json(service: &ForService) -> Value {
         .put_some("unit", service.unit.as_deref())
         .put_some("user", service.user.as_deref())
         .put_some("configured_by", configured.map(|p| p.display().to_string()))
-        .put("asked", pages_json(&asked))
-        .put("got", pages_json(&got))
+        .put("asked", pool_pages(&asked))
+        .put("got", pool_pages(&got))
         .put("short_pages", short)
         .put_some("reason", reason)
         .put("restart", service.restart)
@@ -423,8 +379,8 @@ fn demand_json(demand: &ForDemand) -> Value {
         "source": demand.source,
         "from": place_name(demand.from),
         "pieces": pieces,
-        "got": pages_json(&demand.pages),
-        "missing": pages_json(&demand.missing),
+        "got": pool_pages(&demand.pages),
+        "missing": pool_pages(&demand.missing),
         "arithmetic": demand_lines(demand),
     })
 }

@@ -11,6 +11,7 @@ use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
 use crate::table::{Align, Look, Paint, Table, clean, cut, percent};
 
+pub(crate) use json::finding as finding_json;
 pub use json::status as status_json;
 
 /// How many of a kind are shown before `and N more`.

@@ -6,13 +6,12 @@ mod prometheus;
 
 use hugeleaf_host::Fact;
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::findings::Finding;
 use hugeleaf_verdict::plan::{PagesOf, kind_name};
 use hugeleaf_verdict::verify::{Place, PoolRow, Report, Row};
 use serde_json::{Value, json};
 
-use crate::json::Object;
-use crate::status::findings_section;
+use crate::json::{Object, pool_pages};
+use crate::status::{finding_json, findings_section};
 use crate::table::{Align, Look, Paint, Table};
 
 pub use prometheus::verify_prometheus;
@@ -178,18 +177,6 @@ pub fn verify_json(report: &Report) -> String {
     answer.render()
 }
 
-fn pages_json(all: &[PagesOf]) -> Value {
-    let one = |p: &PagesOf| {
-        json!({
-            "page_bytes": p.page.bytes().get(),
-            "kind": "hugetlb",
-            "pages": p.pages.get(),
-            "bytes": p.bytes().get(),
-        })
-    };
-    all.iter().map(one).collect()
-}
-
 fn service_json(row: &Row) -> Value {
     let pids: Vec<u32> = row.pids.iter().map(|pid| pid.0).collect();
     let text = |seconds: &u64| time(*seconds).map(|time| time.to_string());
@@ -199,8 +186,8 @@ fn service_json(row: &Row) -> Value {
         .put("kind", kind_name(row.kind))
         .put_some("unit", row.unit.as_deref())
         .put("pids", pids)
-        .put("asked", pages_json(&row.asked))
-        .put("got", pages_json(&row.got))
+        .put("asked", pool_pages(&row.asked))
+        .put("got", pool_pages(&row.got))
         .put("short_pages", row.short.get())
         .put_fact("since", &row.since, text)
         .put_some("reason", row.reason.as_deref());
@@ -229,15 +216,6 @@ fn step_json(place: &Place) -> Value {
         .put_some("now", place.now.as_deref())
         .put("state", place.stands.name());
     object.build()
-}
-
-fn finding_json(finding: &Finding) -> Value {
-    json!({
-        "id": finding.id,
-        "severity": finding.severity.name(),
-        "text": finding.text,
-        "command": finding.command,
-    })
 }
 
 #[cfg(test)]

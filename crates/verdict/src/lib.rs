@@ -12,6 +12,7 @@
 
 pub mod findings;
 pub mod plan;
+mod refusal;
 pub mod roles;
 pub mod run;
 pub mod verify;

@@ -30,7 +30,8 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines};
+pub use crate::refusal::Refusal;
+pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
 pub use check::{Now, check};
 pub use derive::{GRUB, OURS, pool_path, steps};
 pub use file::{PlanError, parse};
@@ -44,21 +45,3 @@ pub use room::Margin;
 pub use step::{Needs, Step, What};
 pub use tighten::{Sample, sample, tighten};
 pub use write::{needs, write};
-
-/// Why a plan cannot be made or applied: what is wrong, and what to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// What is wrong, with the value.
-    pub what: String,
-    /// The next thing to do, as a command where there is one.
-    pub next: String,
-}
-
-impl Refusal {
-    fn new(what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal {
-            what: what.into(),
-            next: next.into(),
-        }
-    }
-}

@@ -16,25 +16,8 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
+pub use crate::refusal::Refusal;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
 pub use policy::{Numa, ParsePolicyError, Policy, RunRole, Want};
 pub use settings::{Rungs, Settings, Way};
 pub use settle::{Missing, Settled, settle};
-
-/// Why a program is not started: what is missing, and what to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// What is wrong, with the value.
-    pub what: String,
-    /// The next thing to do, as a command where there is one.
-    pub next: String,
-}
-
-impl Refusal {
-    fn new(what: impl Into<String>, next: impl Into<String>) -> Refusal {
-        Refusal {
-            what: what.into(),
-            next: next.into(),
-        }
-    }
-}

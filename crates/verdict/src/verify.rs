@@ -93,6 +93,17 @@ pub enum Did {
 }
 
 impl Did {
+    /// What a step of this name did (see `What::name`): a block goes into a file.
+    pub fn of_step(name: &str) -> Did {
+        match name {
+            "knob" => Did::Knob,
+            "pool" => Did::Pool,
+            "folder" => Did::Folder,
+            "mount" => Did::Mount,
+            _ => Did::File,
+        }
+    }
+
     /// The word in JSON.
     pub const fn name(self) -> &'static str {
         match self {

@@ -140,7 +140,7 @@ impl StepOutcome {
     pub fn of(looked: &Looked) -> StepOutcome {
         StepOutcome {
             id: looked.step.id.clone(),
-            what: look::kind(&looked.step.what).to_owned(),
+            what: looked.step.what.name().to_owned(),
             path: looked.step.path.clone(),
             why: looked.step.why.clone(),
             verify: looked.step.verify.clone(),
@@ -163,7 +163,7 @@ fn header(
 ) -> Header {
     let listed = |l: &Looked| Listed {
         id: l.step.id.clone(),
-        what: look::kind(&l.step.what).to_owned(),
+        what: l.step.what.name().to_owned(),
         path: l.step.path.clone(),
         why: l.step.why.clone(),
         verify: l.step.verify.clone(),
@@ -369,7 +369,7 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
     };
     Begin {
         step: looked.step.id.clone(),
-        what: look::kind(&looked.step.what).to_owned(),
+        what: looked.step.what.name().to_owned(),
         path: looked.step.path.clone(),
         before: looked.before.clone(),
         wanted: looked.wanted.clone(),

@@ -102,8 +102,7 @@ fn log_id(name: &str) -> Option<u32> {
 
 /// One apply.
 pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
-    root.read(log_name(id)).map(|_| {
-        let bytes = root.read_bytes(log_name(id)).unwrap_or_default();
+    root.bytes(log_name(id)).map(|bytes| {
         let (records, _, damage) = parse_records(&bytes);
         let plan = root.read(plan_name(id));
         let mut one = fold(id, records, plan);

@@ -104,18 +104,6 @@ pub fn look_one(
     })
 }
 
-/// What a step does, in a word.
-pub const fn kind(what: &What) -> &'static str {
-    match what {
-        What::Knob { .. } => "knob",
-        What::Pool { .. } => "pool",
-        What::File { .. } => "file",
-        What::Block { .. } => "block",
-        What::Folder { .. } => "folder",
-        What::Mount { .. } => "mount",
-    }
-}
-
 /// sd_booted(3) tells systemd by this folder.
 pub fn has_systemd(root: &Root) -> bool {
     root.path("run/systemd/system").is_dir()

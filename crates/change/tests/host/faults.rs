@@ -3,14 +3,14 @@
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::host::{
-    ApplyOptions, Hands, HostError, RealHost, Request, State, StopReason, UndoOptions, Which, apply,
+    ApplyOptions, Hands, HostError, RealHost, Request, State, StopReason, apply,
 };
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, lock_host};
 
 use crate::faulty::{Fate, FaultyHost};
 use crate::tree::{Tree, assert_same, file, knob, pool, steps};
-use crate::{apply_to, options, state, undo_in};
+use crate::{apply_to, options, state, undo_newest};
 
 /// How many calls an apply of all steps makes, and how many its undo.
 pub fn calls() -> (usize, usize) {
@@ -19,13 +19,7 @@ pub fn calls() -> (usize, usize) {
     apply_to(tree.path(), &mut sink, &steps(), &options()).unwrap();
     let applying = sink.calls.len();
     let mut sink = FaultyHost::counting();
-    undo_in(
-        tree.path(),
-        &mut sink,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(tree.path(), &mut sink).unwrap();
     (applying, sink.calls.len())
 }
 
@@ -74,13 +68,7 @@ fn fails_at(at: usize, fate: Fate) {
             }
         }
     }
-    undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), &format!("{when}, undone"));
 }
 
@@ -93,22 +81,11 @@ fn an_undo_that_fails_at_any_call_says_so_and_can_be_run_again() {
             let before = tree.snapshot();
             apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
             let mut sink = FaultyHost::at(at, fate);
-            let undone = undo_in(
-                tree.path(),
-                &mut sink,
-                Which::Newest,
-                UndoOptions::default(),
-            );
+            let undone = undo_newest(tree.path(), &mut sink);
             let when = format!("{fate:?} at call {at}, {}", sink.calls[at - 1]);
             let undone = undone.unwrap_or_else(|e| panic!("{when}: {e}"));
             assert!(!undone[0].is_good(), "{when}: not told: {undone:#?}");
-            undo_in(
-                tree.path(),
-                &mut RealHost,
-                Which::Newest,
-                UndoOptions::default(),
-            )
-            .unwrap();
+            undo_newest(tree.path(), &mut RealHost).unwrap();
             assert_same(&before, &tree.snapshot(), &format!("{when}, undone again"));
         }
     }
@@ -128,13 +105,7 @@ fn a_file_system_that_turns_read_only_midway_stays_so_and_is_told() {
             Err(_) => false,
         };
         assert!(told, "call {at}: {result:#?}");
-        undo_in(
-            tree.path(),
-            &mut RealHost,
-            Which::Newest,
-            UndoOptions::default(),
-        )
-        .unwrap();
+        undo_newest(tree.path(), &mut RealHost).unwrap();
         assert_same(
             &before,
             &tree.snapshot(),
@@ -165,12 +136,7 @@ fn two_at_once() {
         }
     );
     assert!(named && error.to_string().contains("4711"), "{error}");
-    let undo = undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    );
+    let undo = undo_newest(tree.path(), &mut RealHost);
     assert!(matches!(undo, Err(HostError::Locked { .. })), "{undo:?}");
     assert_same(&before, &tree.snapshot(), "refused");
     drop(held);
@@ -211,13 +177,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
         State::Done,
         "the rest is made"
     );
-    undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "undone");
 
     let strict = ApplyOptions {
@@ -349,13 +309,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     // What was cut off and is applied again is undone as one.
     let again = apply_to(tree.path(), &mut RealHost, &steps, &options()).unwrap();
     assert_eq!(again.continues, Some(1));
-    let undone = undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_eq!(undone.iter().map(|u| u.id).collect::<Vec<_>>(), [2, 1]);
     assert_same(&before, &tree.snapshot(), "undone");
 }

@@ -1,10 +1,10 @@
 //! Journals that are not whole: what is there is used, and what is not is said.
 
-use hugeleaf_change::host::{RealHost, State, UndoOptions, Which, applied};
+use hugeleaf_change::host::{RealHost, State, applied};
 use hugeleaf_host::Root;
 
 use crate::tree::{Tree, assert_same, steps};
-use crate::{apply_to, options, state, undo_in};
+use crate::{apply_to, options, state, undo_newest};
 
 const LOG: &str = "var/lib/hugeleaf/journal/0001.log";
 
@@ -21,13 +21,7 @@ fn cut_off_anywhere_what_was_begun_before_is_undone_and_the_cut_is_told() {
         apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
         tree.write(LOG, &whole[..end]);
         let begun = whole[..end].matches("\"record\":\"begin\"").count();
-        let undone = undo_in(
-            tree.path(),
-            &mut RealHost,
-            Which::Newest,
-            UndoOptions::default(),
-        )
-        .unwrap();
+        let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
         // A begin whose line is not whole does not count.
         let steps = &undone[0].steps;
         assert!(
@@ -51,13 +45,7 @@ fn damaged_in_the_middle_the_rest_is_still_undone() {
     let damaged = text.replacen("\"step\":\"pool\"", "\"step\":\"poll\"", 1);
     assert_ne!(text, damaged);
     tree.write(LOG, &damaged);
-    let undone = undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_eq!(undone[0].damage.len(), 1, "{undone:#?}");
     assert!(
         undone[0].damage[0].contains("0001.log: line"),
@@ -80,13 +68,7 @@ fn without_its_head_a_journal_still_undoes() {
     tree.write(LOG, rest);
     let all = applied(&Root::at(tree.path()));
     assert!(!all.known().unwrap()[0].damage.is_empty());
-    undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "undone");
 }
 
@@ -96,13 +78,7 @@ fn noise_is_no_journal_and_hurts_nothing() {
     let before = tree.snapshot();
     tree.write(LOG, "noise\n\u{0}\u{1}\n");
     tree.write("var/lib/hugeleaf/journal/other.txt", "noise");
-    let undone = undo_in(
-        tree.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_eq!((undone[0].steps.len(), undone[0].damage.len()), (0, 2));
     assert_same(&before, &tree.snapshot(), "nothing to undo");
     let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();

@@ -12,7 +12,7 @@ use hugeleaf_verdict::plan::Step;
 use crate::faults::calls;
 use crate::faulty::{Fate, FaultyHost};
 use crate::tree::{Tree, assert_same, steps};
-use crate::{apply_to, options, undo_in};
+use crate::{apply_to, options, undo_in, undo_newest};
 
 /// What the child is told, in its environment: what to do, where, and when to die.
 const ORDER: &str = "HUGELEAF_TEST_ORDER";
@@ -41,7 +41,7 @@ fn child_that_is_killed() {
     let mut sink = FaultyHost::at(at.parse().unwrap(), fate);
     let root = PathBuf::from(root);
     if what == "undo" {
-        undo_in(&root, &mut sink, Which::Newest, UndoOptions::default()).unwrap();
+        undo_newest(&root, &mut sink).unwrap();
         return;
     }
     let steps = match steps {
@@ -80,7 +80,7 @@ pub fn killed(what: &str, steps: Steps, at: usize, half: bool, root: &Path) -> b
 }
 
 fn undo(root: &Path) {
-    let undone = undo_in(root, &mut RealHost, Which::Newest, UndoOptions::default()).unwrap();
+    let undone = undo_newest(root, &mut RealHost).unwrap();
     for one in &undone {
         assert!(one.is_good(), "{undone:#?}");
     }

@@ -88,6 +88,11 @@ fn undo_in(
     undo(&mut hands, which, &options)
 }
 
+/// Undoes the newest apply below `root`, as plainly as can be asked for.
+fn undo_newest(root: &Path, sink: &mut dyn HostSink) -> Result<Vec<UndoOutcome>, HostError> {
+    undo_in(root, sink, Which::Newest, UndoOptions::default())
+}
+
 /// The state of a step.
 #[track_caller]
 fn state(steps: &[StepOutcome], id: &str) -> State {

@@ -8,7 +8,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::{Fact, Root};
 
 use crate::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
-use crate::{apply_to, options, state, undo_in};
+use crate::{apply_to, options, state, undo_in, undo_newest};
 
 const PLAINLY: UndoOptions = UndoOptions {
     even_if_changed: false,
@@ -44,11 +44,11 @@ fn what_is_applied_is_there_and_what_is_undone_is_as_before() {
         .permissions();
     assert_eq!(mode.mode() & 0o7777, 0o640, "the file's own mode is kept");
 
-    let undone = undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert!(undone.len() == 1 && undone[0].is_good(), "{undone:#?}");
     assert_same(&before, &tree.snapshot(), "after undo");
     // Again: there is nothing more.
-    let again = undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    let again = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert!(again.is_empty(), "{again:#?}");
     let by_id = undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap();
     assert!(by_id[0].steps.is_empty(), "{by_id:#?}");
@@ -77,7 +77,7 @@ fn applying_twice_changes_nothing_and_one_undo_takes_it_back() {
         "{again:#?}"
     );
     assert_same(&between, &tree.snapshot(), "after applying twice");
-    undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -108,7 +108,7 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     let list = applied(&Root::at(tree.path()));
     let ids: Vec<u32> = list.known().unwrap().iter().map(|one| one.id).collect();
     assert_eq!(ids, [2, 1]);
-    undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&first, &tree.snapshot(), "after the first undo");
     undo_in(tree.path(), &mut RealHost, Which::All, PLAINLY).unwrap();
     assert_same(&before, &tree.snapshot(), "after all");
@@ -124,7 +124,7 @@ fn what_others_changed_is_left_alone_and_said() {
     tree.write("mnt/deep/huge/data", "theirs\n");
     let fstab = tree.read("etc/fstab") + "none /mnt/mine tmpfs defaults 0 0\n";
     tree.write("etc/fstab", &fstab);
-    let undone = undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     let steps = &undone[0].steps;
     for id in ["group", "sysctl", "point"] {
         assert_eq!(state(steps, id), State::ChangedSince, "{id}");
@@ -260,7 +260,7 @@ fn without_systemd_its_units_are_left_out_and_said() {
     let steps = &list.known().unwrap()[0].steps;
     let unit = steps.iter().find(|s| s.id == "unit").unwrap();
     assert_eq!((unit.state, &unit.before), (State::NotApplicable, &None));
-    undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -274,7 +274,7 @@ fn a_knob_that_is_gone_does_not_hold_up_the_rest() {
     apply_to(tree.path(), &mut RealHost, &with_limit, &options()).unwrap();
     let folder = tree.path().join("sys/fs/cgroup/db");
     std::fs::remove_dir_all(&folder).unwrap();
-    let undone = undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    let undone = undo_newest(tree.path(), &mut RealHost).unwrap();
     assert!(undone[0].is_good(), "{undone:#?}");
     let limit_step = undone[0].steps.iter().find(|s| s.id == "limit").unwrap();
     assert_eq!(limit_step.state, State::AsBefore);
@@ -294,7 +294,7 @@ fn a_block_goes_where_a_link_leads_and_the_link_stays() {
     apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
     assert!(real.symlink_metadata().unwrap().is_symlink());
     assert!(std::fs::read_to_string(&moved).unwrap().contains("/mnt/b"));
-    undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     assert_same(&before, &tree.snapshot(), "after undo");
 }
 
@@ -355,7 +355,7 @@ fn the_journal_hands_on_what_was_applied() {
             .iter()
             .all(|s| s.applied == State::Done && s.before.is_some())
     );
-    undo_in(tree.path(), &mut RealHost, Which::Newest, PLAINLY).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
     let all = applied(&root);
     let one = &all.known().unwrap()[0];
     assert!(one.undone && one.steps.iter().all(|s| s.state == State::Restored));

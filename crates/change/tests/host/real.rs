@@ -5,34 +5,36 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{RealHost, State, UndoOptions, Which};
 use hugeleaf_sys::{HostLock, lock_host};
-use hugeleaf_units::{PageSize, Pages};
+use hugeleaf_units::{Bytes, PageSize, Pages};
 use hugeleaf_verdict::plan::{Step, What};
 
 use crate::faulty::FaultyHost;
 use crate::kills::{Steps, killed};
 use crate::tree::{Tree, assert_same, file, folder, knob, snapshot, step};
-use crate::{apply_to, options, state, undo_in};
+use crate::{apply_to, options, state, undo_in, undo_newest};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const NODE: &str = "/sys/devices/system/node/node0/hugepages";
 
+/// The sizes that this host has pools of, smallest first, with their folders.
+fn pool_sizes() -> Vec<(PageSize, PathBuf)> {
+    let size_of = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        PageSize::new(Bytes::from_kib(kib.parse().ok()?)).ok()
+    };
+    let folders = std::fs::read_dir(NODE).into_iter().flatten().flatten();
+    let paths = folders.map(|entry| entry.path());
+    let mut sizes: Vec<_> = paths
+        .filter_map(|path| Some((size_of(&path)?, path)))
+        .collect();
+    sizes.sort();
+    sizes
+}
+
 /// The smallest size that this host has pools of.
 fn pool_size() -> Option<(PageSize, PathBuf)> {
-    let folders = std::fs::read_dir(NODE).ok()?;
-    let sizes = folders.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let name = path.file_name()?.to_str()?;
-        let kib: u64 = name
-            .strip_prefix("hugepages-")?
-            .strip_suffix("kB")?
-            .parse()
-            .ok()?;
-        Some((
-            PageSize::new(hugeleaf_units::Bytes::from_kib(kib)).ok()?,
-            path,
-        ))
-    });
-    sizes.min()
+    pool_sizes().into_iter().next()
 }
 
 /// A group of its own, a pool, a mount, THP knobs, and files: whatever this host has of them.
@@ -221,21 +223,10 @@ fn the_host_is_changed_and_put_back_to_the_byte() {
     }
     let again = apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
     assert_eq!(again.id, None, "{again:#?}");
-    let undone = undo_in(
-        host.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    );
+    let undone = undo_newest(host.path(), &mut RealHost);
     assert!(undone.unwrap()[0].is_good());
     host.assert_as_before("undone");
-    undo_in(
-        host.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(host.path(), &mut RealHost).unwrap();
     host.assert_as_before("undone twice");
 }
 
@@ -249,35 +240,17 @@ fn killed_at_any_call_the_host_is_put_back_to_the_byte() {
     apply_to(host.path(), &mut sink, &steps, &options()).unwrap();
     let applying = sink.calls.len();
     let mut sink = FaultyHost::counting();
-    undo_in(
-        host.path(),
-        &mut sink,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(host.path(), &mut sink).unwrap();
     let undoing = sink.calls.len();
     for at in 1..=applying {
         killed("apply", Steps::Real, at, at % 2 == 0, host.path());
-        undo_in(
-            host.path(),
-            &mut RealHost,
-            Which::Newest,
-            UndoOptions::default(),
-        )
-        .unwrap();
+        undo_newest(host.path(), &mut RealHost).unwrap();
         host.assert_as_before(&format!("apply killed at call {at}"));
     }
     for at in 1..=undoing {
         apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
         killed("undo", Steps::Real, at, at % 2 == 0, host.path());
-        undo_in(
-            host.path(),
-            &mut RealHost,
-            Which::Newest,
-            UndoOptions::default(),
-        )
-        .unwrap();
+        undo_newest(host.path(), &mut RealHost).unwrap();
         host.assert_as_before(&format!("undo killed at call {at}"));
     }
 }
@@ -293,24 +266,13 @@ fn a_mount_that_is_in_use_stays_and_goes_later() {
     }
     apply_to(host.path(), &mut RealHost, &steps(), &options()).unwrap();
     let open = std::fs::File::create(host.path().join("mnt/huge/file")).unwrap();
-    let undone = undo_in(
-        host.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    );
+    let undone = undo_newest(host.path(), &mut RealHost);
     let undone = undone.unwrap();
     assert_eq!(state(&undone[0].steps, "mount"), State::Busy);
     assert_eq!(state(&undone[0].steps, "group"), State::Restored);
     assert!(!undone[0].finished);
     drop(open);
-    undo_in(
-        host.path(),
-        &mut RealHost,
-        Which::Newest,
-        UndoOptions::default(),
-    )
-    .unwrap();
+    undo_newest(host.path(), &mut RealHost).unwrap();
     host.assert_as_before("undone again");
 }
 
@@ -398,20 +360,6 @@ fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
 }
 
 fn largest() -> Option<(PageSize, PathBuf)> {
-    let (small, path) = pool_size()?;
-    let folders = std::fs::read_dir(path.parent()?).ok()?;
-    let sizes = folders.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let name = path.file_name()?.to_str()?;
-        let kib: u64 = name
-            .strip_prefix("hugepages-")?
-            .strip_suffix("kB")?
-            .parse()
-            .ok()?;
-        Some((
-            PageSize::new(hugeleaf_units::Bytes::from_kib(kib)).ok()?,
-            path,
-        ))
-    });
-    sizes.max().filter(|(size, _)| *size > small)
+    let mut sizes = pool_sizes();
+    sizes.pop().filter(|_| !sizes.is_empty())
 }

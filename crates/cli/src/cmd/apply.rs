@@ -7,7 +7,6 @@ use hugeleaf_change::host::{
     look,
 };
 use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
-use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Errno, effective_uid};
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use indicatif::ProgressBar;
@@ -100,16 +99,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
     Context::print(&match context.json {
         true => apply_json(&outcome, asked),
-        false => hugeleaf_report::apply::apply(&outcome, asked, look_of()),
+        false => hugeleaf_report::apply::apply(&outcome, asked, Context::look()),
     })?;
     ended(&outcome, &shown)
-}
-
-fn look_of() -> Look {
-    Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    }
 }
 
 /// What the work is at, on a terminal; nothing in a pipe.
@@ -153,7 +145,7 @@ fn preview(
     let systemd = context.root.path("run/systemd/system").is_dir();
     Context::print(&match context.json {
         true => dry_run_json(&looked, &obstacles, asked, systemd),
-        false => dry_run(&looked, &obstacles, asked, systemd, look_of()),
+        false => dry_run(&looked, &obstacles, asked, systemd, Context::look()),
     })?;
     match obstacles.is_empty() {
         true => Ok(Status::Good),

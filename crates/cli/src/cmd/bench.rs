@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use hugeleaf_host::Host;
 use hugeleaf_proof::bench::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, room};
 use hugeleaf_proof::{circumstances, write_whole};
-use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::pagetables::serve_attacher;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -183,13 +182,6 @@ impl Answer {
             digits.replace('T', "-")
         )
         .into()
-    }
-}
-
-fn look() -> Look {
-    Look {
-        width: Context::width(),
-        colour: Context::colour(),
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 use hugeleaf_change::host::look;
 use hugeleaf_host::Host;
 use hugeleaf_report::plan::Planned;
-use hugeleaf_report::table::Look;
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use hugeleaf_verdict::plan::{
     Facts, GRUB, Margin, Mount, Plan, Refusal, Wishes, keep, make, parse, steps, tighten, write,
@@ -272,10 +271,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         unread,
         written: written.as_deref(),
     };
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     Context::print(&match context.json {
         true => planned.json(),
         false => planned.text(look),

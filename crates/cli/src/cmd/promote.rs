@@ -5,7 +5,6 @@ use hugeleaf_change::{
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, text};
-use hugeleaf_report::table::Look;
 use hugeleaf_sys::Pid;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -129,10 +128,7 @@ fn run(
             program: &own_path(),
             scheduler: scheduler(context),
         };
-        let look = Look {
-            width: Context::width(),
-            colour: Context::colour(),
-        };
+        let look = Context::look();
         Context::print(&text(&outcome, &request, look))?;
     }
     let good = outcome.is_complete() || outcome.dry_run;

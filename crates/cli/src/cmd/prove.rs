@@ -15,7 +15,6 @@ use hugeleaf_proof::{
 };
 use hugeleaf_report::prove::{json, text};
 use hugeleaf_report::prove_html::html;
-use hugeleaf_report::table::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::context::{Context, Failure, Status, parse_time};
@@ -234,10 +233,7 @@ fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
     if context.json {
         return Context::print(&json(result));
     }
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     Context::print(&text(result, look))
 }
 

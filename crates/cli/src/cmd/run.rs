@@ -16,7 +16,6 @@ use std::process::{Command, ExitCode};
 use hugeleaf_host::system::memory_room;
 use hugeleaf_host::{Host, Program, ProgramError, find_program};
 use hugeleaf_report::start::{Start, json, mapping, missing_line, text};
-use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Ended, Pid, Started, TaskPolicy, end_by, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
@@ -353,10 +352,7 @@ fn dry_run(
         obstacle: obstacle.map(|o| o.because),
         settled,
     };
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     Context::print(&match context.json {
         true => json(&start),
         false => text(&start, look),

@@ -2,7 +2,6 @@
 
 use hugeleaf_host::{read_host, read_owners};
 use hugeleaf_report::status::{status, status_json};
-use hugeleaf_report::table::Look;
 use hugeleaf_verdict::findings::findings;
 
 use crate::context::{Context, Failure, Status};
@@ -30,10 +29,7 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
         .cloned()
         .unwrap_or_default();
     let findings = findings(&host);
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     Context::print(&match context.json {
         true => status_json(&host, &findings),
         false => status(&host, &findings, look),

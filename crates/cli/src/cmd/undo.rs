@@ -3,7 +3,6 @@
 use hugeleaf_change::host::{Hands, RealHost, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
-use hugeleaf_report::table::Look;
 
 use super::apply::{progress, refusal};
 use crate::context::{Context, Failure, Status};
@@ -42,10 +41,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     if args.list {
         let all = match applied(&context.root) {
             Fact::Known(all) => all,

@@ -8,7 +8,6 @@ use hugeleaf_change::host::{self as change, Looked, Obstacle, State};
 use hugeleaf_host::Fact;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
-use hugeleaf_report::table::Look;
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
 use hugeleaf_verdict::plan::{Step, parse, steps};
 use hugeleaf_verdict::verify::{Applied, Did, Facts, Place, Report, Stands, verify};
@@ -63,10 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         Some(file) => write_whole(file, &verify_prometheus(&report, now))?,
         None if context.json => Context::print(&verify_json(&report))?,
         None => {
-            let look = Look {
-                width: Context::width(),
-                colour: Context::colour(),
-            };
+            let look = Context::look();
             Context::print(&screen(&report, look))?;
         }
     }
@@ -165,13 +161,7 @@ fn place_of(context: &Context, planned: &Step, step: &change::AppliedStep) -> Pl
     };
     Place {
         id: step.id.clone(),
-        what: match step.what.as_str() {
-            "knob" => Did::Knob,
-            "pool" => Did::Pool,
-            "folder" => Did::Folder,
-            "mount" => Did::Mount,
-            _ => Did::File,
-        },
+        what: Did::of_step(&step.what),
         path: step.path.clone(),
         before: step.before.as_ref().and_then(words),
         wanted: step.wanted.as_ref().and_then(words),

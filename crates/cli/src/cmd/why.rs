@@ -1,7 +1,6 @@
 //! See `hugeleaf why --help`.
 
 use hugeleaf_host::{Looking, Process};
-use hugeleaf_report::table::Look;
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::Pid;
 use hugeleaf_verdict::findings::shell_word;
@@ -56,10 +55,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         judged: &judged,
         unread: &unread,
     };
-    let look = Look {
-        width: Context::width(),
-        colour: Context::colour(),
-    };
+    let look = Context::look();
     Context::print(&match context.json {
         true => why.json(),
         false => why.text(look, args.all),

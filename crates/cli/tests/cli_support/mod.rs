@@ -19,6 +19,24 @@ pub fn repository() -> PathBuf {
         .to_owned()
 }
 
+/// Every file below a folder, relative to it.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(folder).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 /// The binary under test, with a known environment: no terminal, no colour settings, English.
 pub fn hugeleaf(args: &[&str]) -> Command {
     program(Path::new(env!("CARGO_BIN_EXE_hugeleaf")), args)

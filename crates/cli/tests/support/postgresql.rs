@@ -45,6 +45,15 @@ pub fn programs() -> Option<PathBuf> {
     versions.pop().or_else(beside)
 }
 
+/// Makes a cluster in `folder/data` that lets everybody in.
+pub fn init(bin: &Path, account: Account, folder: &Path) {
+    prepare(
+        as_account(account, &bin.join("initdb"), folder)
+            .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
+            .arg(folder.join("data")),
+    );
+}
+
 impl PostgreSql {
     /// Starts it on a Unix socket with `huge_pages=off` and fills the table. Durability is off: a
     /// test's data are worth nothing, and the disk is not what is tested.
@@ -52,16 +61,7 @@ impl PostgreSql {
         let account = Account::first_of(&["postgres", "nobody"]);
         let folder = folder_for(account);
         let data = folder.path().join("data");
-        prepare(
-            as_account(account, &bin.join("initdb"), folder.path())
-                .args([
-                    "--username=postgres",
-                    "--auth=trust",
-                    "--no-sync",
-                    "--pgdata",
-                ])
-                .arg(&data),
-        );
+        init(bin, account, folder.path());
         let socket = folder.path().display().to_string();
         let mut command = as_account(account, &bin.join("postgres"), folder.path());
         command.arg("-D").arg(&data);

@@ -13,7 +13,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use rustix::process::Signal;
 
 use crate::cli_support::{self, NOBODY, Running, is_root, not_run, public_copy, run};
-use crate::support::server::{Account, Server, as_account, folder_for, prepare};
+use crate::support::server::{Account, Server, as_account, folder_for};
 use crate::support::{find_program, postgresql};
 use crate::{answer, ids};
 
@@ -80,11 +80,7 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     let account = Account::first_of(&["postgres", "nobody"]);
     let home = folder_for(account);
     let data = home.path().join("data");
-    prepare(
-        as_account(account, &bin.join("initdb"), home.path())
-            .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
-            .arg(&data),
-    );
+    postgresql::init(&bin, account, home.path());
     let sockets = home.path().display();
     let text = format!(
         "listen_addresses = ''\nunix_socket_directories = '{sockets}'\nshared_buffers = 256MB\n\

@@ -14,7 +14,7 @@ use super::ask::ask;
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish};
 use crate::model::Process;
-use crate::process::{Looking, find_variable, read_process};
+use crate::process::find_variable;
 
 /// Whether that is the name of a JVM's launcher.
 pub(super) fn is_jvm(name: &str) -> bool {
@@ -43,14 +43,7 @@ pub(super) fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandEr
 
 /// A running JVM.
 pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = read_process(
-        look.root,
-        look.kernel,
-        look.host,
-        process.pid,
-        Looking::Segments,
-    )
-    .map_err(|e| look.process_error(&e))?;
+    let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(look, &process);
     service.wish = wish_of(&arguments);

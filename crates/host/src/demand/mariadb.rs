@@ -17,7 +17,6 @@ use super::ask::ask;
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
-use crate::process::{Looking, read_process};
 
 /// Whether that is the name of the server.
 pub(super) fn is_server(name: &str) -> bool {
@@ -67,14 +66,7 @@ pub(super) fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service
 
 /// A running server.
 pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = read_process(
-        look.root,
-        look.kernel,
-        look.host,
-        process.pid,
-        Looking::Segments,
-    )
-    .map_err(|e| look.process_error(&e))?;
+    let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
     let arguments = arguments_of(look.root, process.pid);
     let file = arguments

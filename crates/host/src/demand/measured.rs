@@ -1,17 +1,15 @@
 //! Programs that nothing is known of but what they hold: shared segments, and private memory.
 
-use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
 
 use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
-use crate::process::{Looking, read_process};
 
 /// Redis and its kin: everything is private, and saved by a forked child. A child that touches a
 /// page of the pool when none is free is killed (SIGBUS), so the pool is never for it.
 pub(super) fn redis(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = read(look, process.pid)?;
+    let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::Redis, &process.name);
     service.demands = private(&process).into_iter().collect();
     Ok(service)
@@ -27,7 +25,7 @@ pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, 
     let mut read_in = Vec::new();
     let mut failed = None;
     for process in processes {
-        match read(look, process.pid) {
+        match look.segments(process.pid) {
             Ok(process) => read_in.push(process),
             Err(error) => failed = Some(error),
         }
@@ -46,11 +44,6 @@ pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, 
     service.pids = read_in.iter().map(|process| process.pid).collect();
     service.demands = demands(look, &read_in);
     Ok(service)
-}
-
-fn read(look: &Look<'_>, pid: Pid) -> Result<Process, DemandError> {
-    read_process(look.root, look.kernel, look.host, pid, Looking::Segments)
-        .map_err(|error| look.process_error(&error))
 }
 
 fn demands(look: &Look<'_>, processes: &[Process]) -> Vec<Demand> {

@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, PageKind};
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::{ProcessError, read_basics};
+use crate::process::{Looking, ProcessError, read_basics, read_process};
 use crate::root::Root;
 use crate::snapshot::all_pids;
 use crate::system::{boot_time, unit_files};
@@ -113,6 +113,15 @@ impl Look<'_> {
             line.trim().parse().ok()
         });
         nodes.filter(|_| self.host.nodes.len() > 1)
+    }
+
+    /// A process with its segments.
+    ///
+    /// # Errors
+    /// Why it could not be looked at.
+    pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
+        read_process(self.root, self.kernel, self.host, pid, Looking::Segments)
+            .map_err(|error| self.process_error(&error))
     }
 
     /// Why a process could not be looked at.

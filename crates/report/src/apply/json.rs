@@ -6,7 +6,7 @@ use hugeleaf_change::host::{
 use hugeleaf_verdict::plan::Needs;
 use serde_json::{Value, json};
 
-use super::{Asked, standing, todo};
+use super::{Asked, shown, standing, todo};
 use crate::json::Object;
 
 /// The answer of `apply`.
@@ -37,9 +37,10 @@ pub fn dry_run_json(
     let each = steps.iter().map(|one| {
         let mut value = step(one);
         // What it would be.
-        if let (Some(Some(wanted)), Some(object)) =
-            (one.wanted.as_ref().map(place), value.as_object_mut())
-        {
+        if let (Some(Some(wanted)), Some(object)) = (
+            one.wanted.as_ref().map(|wanted| place(wanted, shown)),
+            value.as_object_mut(),
+        ) {
             object.insert("after".to_owned(), wanted);
         }
         value
@@ -132,8 +133,14 @@ fn step(step: &StepOutcome) -> Value {
         .put("id", step.id.clone())
         .put("what", step.what.clone())
         .put("path", step.path.display().to_string())
-        .put_some("before", step.before.as_ref().and_then(place))
-        .put_some("after", step.after.as_ref().and_then(place))
+        .put_some(
+            "before",
+            step.before.as_ref().and_then(|before| place(before, shown)),
+        )
+        .put_some(
+            "after",
+            step.after.as_ref().and_then(|after| place(after, shown)),
+        )
         .put("state", step.state.id())
         .put("why", step.why.clone())
         .put("verify", step.verify.clone())
@@ -143,15 +150,15 @@ fn step(step: &StepOutcome) -> Value {
     object.build()
 }
 
-/// A place as a value: `None` where nothing is there.
-fn place(place: &Place) -> Option<Value> {
+/// A place as a value: `None` where nothing is there; `words` are for what is no value of its own.
+pub(crate) fn place(place: &Place, words: fn(&Place) -> String) -> Option<Value> {
     match place {
         Place::Absent | Place::NoMount => None,
         Place::File { content, .. } => Some(content.text().into()),
         Place::Value { value } => Some(value.clone().into()),
         Place::Pool { pages, .. } => Some((*pages).into()),
         Place::Mount { options } => Some(options.clone().into()),
-        other => Some(super::shown(other).into()),
+        other => Some(words(other).into()),
     }
 }
 

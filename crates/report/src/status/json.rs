@@ -17,7 +17,7 @@ pub fn status(host: &Host, findings: &[Finding]) -> String {
     answer.render()
 }
 
-fn finding(finding: &Finding) -> Value {
+pub(crate) fn finding(finding: &Finding) -> Value {
     let mut object = Object::new();
     object
         .put("id", finding.id)

@@ -75,6 +75,15 @@ pub(super) fn add(to: &mut Vec<PagesOf>, more: PagesOf) {
     }
 }
 
+/// Pages by size over several lists, largest first.
+pub fn sum_pages<'a>(all: impl IntoIterator<Item = &'a PagesOf>) -> Vec<PagesOf> {
+    let mut sum = Vec::new();
+    for pages in all {
+        add(&mut sum, *pages);
+    }
+    sum
+}
+
 /// The pages of all pieces, each rounded up by itself.
 pub(super) fn pages_of_all(pieces: &[Piece], takes: &Takes) -> Vec<PagesOf> {
     let mut sum = Vec::new();

@@ -65,6 +65,20 @@ pub enum What {
     },
 }
 
+impl What {
+    /// What is done, in a word: what JSON and journals call it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            What::Knob { .. } => "knob",
+            What::Pool { .. } => "pool",
+            What::File { .. } => "file",
+            What::Block { .. } => "block",
+            What::Folder { .. } => "folder",
+            What::Mount { .. } => "mount",
+        }
+    }
+}
+
 /// What has to happen before a step has its whole effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needs {

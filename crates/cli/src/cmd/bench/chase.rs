@@ -11,7 +11,7 @@ use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_count;
 use super::lists::{Sizes, named, usual};
-use super::{Answer, Bar, Ground, Output, failure, look, status};
+use super::{Answer, Bar, Ground, Output, failure, status};
 use crate::context::{Context, Failure, Status, parse_time};
 
 /// The usual working sets begin here.
@@ -92,7 +92,7 @@ fn answer(result: &ChaseResult, args: &Args) -> Answer {
         started: result.experiment.started.clone(),
         json: to_json(result),
         html: args.output.html.is_some().then(|| chase_html(result)),
-        text: chase_text(result, look()),
+        text: chase_text(result, Context::look()),
     }
 }
 

@@ -9,7 +9,7 @@ use hugeleaf_workload::{AskedPages, PageArm, Program};
 
 use super::lists::parse_count;
 use super::lists::{named, usual};
-use super::{ATTACHER, Answer, Bar, Ground, Output, failure, look, status};
+use super::{ATTACHER, Answer, Bar, Ground, Output, failure, status};
 use crate::context::{Context, Failure, Status};
 
 /// Flags.
@@ -80,7 +80,7 @@ fn answer(result: &PageTablesResult, args: &Args) -> Answer {
         started: result.experiment.started.clone(),
         json: to_json(result),
         html: args.output.html.is_some().then(|| pagetables_html(result)),
-        text: pagetables_text(result, look()),
+        text: pagetables_text(result, Context::look()),
     }
 }
 
