@@ -1,6 +1,6 @@
-//! The pages that are planned for a program are enough for it, and at most 2 % or two pages too
-//! many: each program is told to use large pages and started on exactly the pages that its demand
-//! comes to. It then runs and has them, and with that much fewer it fails or falls back.
+//! The pages that `hugeleaf plan` writes into its file for a program are enough for it, and at most
+//! 2 % or two pages too many: each program is told to use large pages and started on exactly the
+//! pages of the plan. It then runs and has them, and with that much fewer it fails or falls back.
 //!
 //! Needs root, the programs, and memory to reserve; says "not run" by name otherwise.
 // A panic is how a test fails, in its helpers too.
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use hugeleaf_host::demand::{Service, Source, read_source};
-use hugeleaf_host::{Pid, Root, read_memory_facts};
+use hugeleaf_host::{Root, read_memory_facts};
 use hugeleaf_sys::{HostLock, RealKernel, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_verdict::plan::{Plan, parse};
 use rustix::process::Signal;
 use support::server::{Account, Server, as_account, folder_for, prepare, wait_until};
-use support::{Answer, find_program, mariadb, postgresql};
+use support::{Answer, HUGELEAF, find_program, mariadb, postgresql};
 
 fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");
@@ -101,15 +101,27 @@ impl Pool {
         );
     }
 
-    /// The pages that a service's demand comes to, each piece rounded up by itself.
-    fn planned(&self, services: &[Service]) -> u64 {
-        let demands = services.iter().flat_map(|service| &service.demands);
-        let pieces = demands.flat_map(|demand| &demand.pieces);
-        let pages: u64 = pieces
-            .map(|piece| self.page.pages_for(piece.bytes).get() * piece.count)
-            .sum();
-        assert!(pages > 0, "{services:?}");
-        pages
+    /// The pages of the plan that `hugeleaf plan` writes for these arguments, and its file.
+    fn plan(&self, arguments: &[&str]) -> (u64, Plan) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plan.toml");
+        let mut command = Command::new(HUGELEAF);
+        command
+            .arg("plan")
+            .args(arguments)
+            .arg("--output")
+            .arg(&file);
+        let shown = Answer::of(&mut command).ends_in(&[0]).stdout;
+        let text = std::fs::read_to_string(file).unwrap();
+        let plan = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let pools = plan.pools.iter().filter(|pool| pool.page == self.page);
+        let pages: u64 = pools.map(|pool| pool.pages.get()).sum();
+        assert!(pages > 0, "{shown}\n{text}");
+        (pages, plan)
+    }
+
+    fn planned(&self, arguments: &[&str]) -> u64 {
+        self.plan(arguments).0
     }
 
     /// How many pages may be planned too many.
@@ -145,12 +157,6 @@ impl Drop for Pool {
     }
 }
 
-fn demand_of(source: &Source) -> Vec<Service> {
-    let (root, kernel) = (Root::live(), RealKernel::new());
-    let host = read_memory_facts(&root, &kernel).unwrap();
-    read_source(&root, &kernel, &host, source).unwrap_or_else(|e| panic!("{e}: {}", e.next))
-}
-
 // PostgreSQL -------------------------------------------------------------------------------------
 
 const GB: u64 = 1 << 30;
@@ -181,13 +187,10 @@ fn postgresql_of(buffers_gb: u64) {
     let account = Account::first_of(&["postgres", "nobody"]);
     let folder = folder_for(account);
     let data = folder.path().join("data");
-    prepare(
-        as_account(account, &bin.join("initdb"), folder.path())
-            .args(["--username=postgres", "--auth=trust", "--no-sync", "-D"])
-            .arg(&data),
-    );
+    postgresql::init(&bin, account, folder.path());
     postgres_configured(folder.path(), buffers_gb);
-    let planned = pool.planned(&demand_of(&Source::Postgres(data.clone())));
+    let data = data.to_str().unwrap();
+    let planned = pool.planned(&["--postgres", data]);
 
     pool.set(planned - Pool::slack(planned) - 1);
     let refused = Answer::of(&mut postgres_command(&bin, account, folder.path()));
@@ -204,9 +207,12 @@ fn postgresql_of(buffers_gb: u64) {
     let server = Server::start(&mut command, folder, Signal::INT, || socket.exists());
     pool.is_tight(&test, planned);
     // The running one is measured, and comes to the same.
-    let running = demand_of(&Source::Postgres(data));
-    assert_eq!(running[0].pids[0], Pid(server.pid()));
-    assert_eq!(pool.planned(&running), planned);
+    let (again, plan) = pool.plan(&["--postgres", data]);
+    assert_eq!(again, planned);
+    // And it is asked what it says itself.
+    let source = &plan.services[0].demands[0].source;
+    let said = source.contains("it says shared_memory_size = ") && source.contains("mapping");
+    assert!(said, "{source}");
     drop(server);
     pool.is_free();
 }
@@ -259,14 +265,13 @@ fn mariadb_of(test: &str, settings: &str) {
         let log = std::fs::read_to_string(server.folder().join("server.log")).unwrap();
         (server, log)
     };
-    let planned = pool.planned(&demand_of(&Source::MariaDb(Some(options.clone()))));
+    let planned = pool.planned(&[&format!("--mariadb={}", options.display())]);
 
     pool.set(planned);
     let (mut server, log) = start();
     pool.is_tight(test, planned);
     assert!(!log.contains("Couldn't allocate"), "{log}");
-    let running = demand_of(&Source::Pids(vec![Pid(server.pid())]));
-    assert_eq!(pool.planned(&running), planned);
+    assert_eq!(pool.planned(&[&server.pid().to_string()]), planned);
     server.assert_no_complaint(&mariadb::COMPLAINTS);
     let had = pool.taken();
     drop(server);
@@ -348,15 +353,14 @@ fn jvm_of(test: &str, flags: &str) {
     std::fs::write(&program, source).unwrap();
     let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
     let named = format!("{} {}", java.display(), flags.join(" "));
-    let planned = pool.planned(&demand_of(&Source::Java(named)));
+    let planned = pool.planned(&["--java", &named]);
 
     pool.set(planned);
     let jvm = Jvm::start(&java, &flags, &program);
     assert_eq!(jvm.said, [""; 0], "{test}");
     pool.is_tight(test, planned);
     let had = pool.taken();
-    let running = demand_of(&Source::Pids(vec![Pid(jvm.child.id())]));
-    assert_eq!(pool.planned(&running), planned);
+    assert_eq!(pool.planned(&[&jvm.child.id().to_string()]), planned);
     drop(jvm);
     pool.is_free();
 
@@ -459,8 +463,7 @@ fn a_sysv_program_starts_on_exactly_the_plan() {
     let sizes = [200 * page, 100 * page + 1, 50 * page - 1];
     let segments = Segments::start(&program, &sizes, false);
     assert_eq!(segments.said, "ready\n");
-    let services = demand_of(&Source::Pids(vec![Pid(segments.child.id())]));
-    let planned = pool.planned(&services);
+    let planned = pool.planned(&[&segments.child.id().to_string()]);
     assert_eq!(planned, 200 + 101 + 50);
     drop(segments);
 
@@ -476,9 +479,9 @@ fn a_sysv_program_starts_on_exactly_the_plan() {
     let segments = Segments::start(&program, &sizes, true);
     assert_eq!(segments.said, "ready\n");
     pool.is_tight(test, planned);
-    let running = demand_of(&Source::Pids(vec![Pid(segments.child.id())]));
-    assert_eq!(pool.planned(&running), planned);
-    assert_eq!(running[0].demands[0].page, Some(pool.page));
+    let (again, plan) = pool.plan(&[&segments.child.id().to_string()]);
+    assert_eq!(again, planned);
+    assert_eq!(plan.services[0].demands[0].pages[0].page, pool.page);
     drop(segments);
     pool.is_free();
 }

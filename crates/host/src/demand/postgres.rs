@@ -1,7 +1,8 @@
 //! PostgreSQL: one shared mapping, taken whole at the start, from the pool where it is told to.
 //!
 //! A stopped cluster is asked through its own program (`postgres -C shared_memory_size`, since
-//! version 15); of a running one the mapping itself is measured.
+//! version 15). Of a running one the mapping itself is measured, and where a person names it, it is
+//! asked as well (`SHOW shared_memory_size`), with what waits for a restart.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use super::ask::ask;
 use super::running::{Look, arguments_of, held_of, shared_objects};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
-use crate::process::{Looking, read_process};
+
+/// Where a postmaster says that it runs.
+const PID_FILE: &str = "postmaster.pid";
 
 const WHAT: &str = "shared_buffers and what goes with it";
 
@@ -44,14 +47,7 @@ pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandE
 
 /// A running cluster, by its postmaster.
 pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
-    let process = read_process(
-        look.root,
-        look.kernel,
-        look.host,
-        postmaster.pid,
-        Looking::Segments,
-    )
-    .map_err(|e| look.process_error(&e))?;
+    let process = look.segments(postmaster.pid)?;
     let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = look.link(process.pid, "cwd");
     service.configured_by.clone_from(&data);
@@ -63,6 +59,57 @@ pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Ser
         demand.page = Some(page);
     }
     Ok(service)
+}
+
+/// Asks a running server what it says of its own size, and which settings wait for a restart, and
+/// puts that beside what was measured. Who may not connect leaves the measured size alone.
+pub(super) fn ask_running(look: &Look<'_>, service: &mut Service) {
+    let Some(answer) = answer_of_running(look, service) else {
+        return;
+    };
+    if let Some(demand) = service.demands.first_mut() {
+        demand.source = told_by(&answer, &demand.source);
+    }
+}
+
+/// `537MB|max_connections, shared_buffers`: its size, empty before version 15, and what waits.
+fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
+    const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
+        (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
+    let (pid, user) = (*service.pids.first()?, service.user.as_ref()?);
+    let file = look.read(&look.link(pid, "cwd")?.join(PID_FILE));
+    let (port, folder) = socket_in(file.known()?)?;
+    let beside = look.own_program(pid).ok()?.with_file_name("psql");
+    let program = [beside, PathBuf::from("/usr/bin/psql")]
+        .into_iter()
+        .find(|path| look.path(path).is_file())?;
+    let name = user.name.as_deref()?;
+    let to = format!("host='{folder}' port={port} user='{name}' dbname=postgres connect_timeout=3");
+    let arguments = ["-XAtw", "-d", &to, "-c", QUERY].map(str::to_owned);
+    let answer = ask(look.root, &program, &arguments, Some((user.uid, user.gid))).ok()?;
+    answer.is_good.then(|| answer.stdout.trim().to_owned())
+}
+
+/// Port and folder of the socket, in the file that the postmaster leaves in its data folder: its
+/// fourth and fifth line. None where it listens on no Unix socket.
+fn socket_in(text: &str) -> Option<(u16, &str)> {
+    let mut lines = text.lines().skip(3);
+    let port = lines.next()?.trim().parse().ok()?;
+    let folder = lines.next()?.trim();
+    (folder.starts_with('/') && !folder.contains(['\'', '\\'])).then_some((port, folder))
+}
+
+/// What is known of a running server's size, in words: what it says and what was measured.
+fn told_by(answer: &str, measured: &str) -> String {
+    let (size, waits) = answer.split_once('|').unwrap_or((answer, ""));
+    let said = match size {
+        "" => measured.to_owned(),
+        size => format!("it says shared_memory_size = {size}; {measured}"),
+    };
+    match waits {
+        "" => said,
+        waits => format!("{said}; {waits} waits for a restart: plan again after it"),
+    }
 }
 
 /// The mapping that holds the buffers: by far the largest that is shared.
@@ -206,7 +253,7 @@ fn version_of(look: &Look<'_>, data: &Path) -> Result<String, DemandError> {
 
 /// The postmaster of a data folder, where one runs: its working folder is the data folder.
 fn running_in(look: &Look<'_>, data: &Path) -> Option<Process> {
-    let text = look.read(&data.join("postmaster.pid")).known()?.clone();
+    let text = look.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(look.root, pid).ok()?;
     let is_there = is_server(&process.name) && {
@@ -391,10 +438,31 @@ mod tests {
         assert_eq!(page("x"), None);
     }
 
+    #[test]
+    fn what_a_running_server_says() {
+        let measured = "the length of its shared mapping";
+        assert_eq!(
+            told_by("537MB|", measured),
+            "it says shared_memory_size = 537MB; the length of its shared mapping"
+        );
+        assert_eq!(
+            told_by("|shared_buffers, wal_buffers", measured),
+            "the length of its shared mapping; shared_buffers, wal_buffers waits for a restart: \
+             plan again after it"
+        );
+        assert_eq!(told_by("", measured), measured);
+        let file = "41\n/data\n1790000000\n5433\n/run/postgresql\n\n  12  0\nready   \n";
+        assert_eq!(socket_in(file), Some((5433, "/run/postgresql")));
+        assert_eq!(socket_in("41\n/data\n1790000000\n5433\n\n*\n"), None);
+        assert_eq!(socket_in("41\n/data\n1790000000\nx\n/run\n"), None);
+        assert_eq!(socket_in("41\n"), None);
+    }
+
     proptest! {
         #[test]
         fn nothing_panics(text in "(?s).*", words in proptest::collection::vec("[-a-z=_]*", 0..6)) {
             let _ = (setting_in(&text, "huge_pages"), page_of(&text));
+            let _ = (socket_in(&text), told_by(&text, ""));
             let _ = setting_in_arguments(&words, "huge_pages");
         }
     }

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::fact::Fact;
 use crate::model::{Host, Process};
-use crate::process::{Looking, read_process};
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
@@ -57,14 +56,22 @@ pub fn read_source(
 ) -> Result<Vec<Service>, DemandError> {
     let look = Look { root, kernel, host };
     let one = |service: Result<Service, DemandError>| service.map(|service| vec![service]);
-    match source {
+    let mut services = match source {
         Source::Pids(pids) => of_pids(&look, pids),
         Source::Postgres(data) => one(postgres::of_folder(&look, data)),
         Source::MariaDb(file) => one(mariadb::of_options(&look, file.as_deref())),
         Source::Java(flags) => one(jvm::of_flags(&look, flags)),
         Source::Unit(unit) => of_unit(&look, unit),
         Source::Container(path) => one(of_container(&look, path)),
+    }?;
+    // A connection is somebody else's to give: only what a person named is asked, not every server
+    // that a look at the whole host comes across.
+    for service in services.iter_mut().filter(|s| !s.pids.is_empty()) {
+        if service.kind == ServiceKind::PostgreSql {
+            postgres::ask_running(&look, service);
+        }
     }
+    Ok(services)
 }
 
 /// Every service on the host that could use large pages: those that run, and stopped ones that are
@@ -247,16 +254,7 @@ fn sysv_service(
         }
     };
     service.pids = pids;
-    let process = first.and_then(|process| {
-        read_process(
-            look.root,
-            look.kernel,
-            look.host,
-            process.pid,
-            Looking::Segments,
-        )
-        .ok()
-    });
+    let process = first.and_then(|process| look.segments(process.pid).ok());
     service.demands = segments
         .iter()
         .map(|segment| sysv_demand(segment, process.as_ref()))

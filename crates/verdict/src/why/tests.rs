@@ -339,9 +339,10 @@ fn a_pool_that_is_short_says_by_how_much() {
         "{verdict:?}"
     );
     assert!(
-        verdict
-            .command
-            .starts_with("echo 103 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+        verdict.command.starts_with(&format!(
+            "hugeleaf plan {} --output pages.toml && hugeleaf apply pages.toml",
+            p.pid
+        )),
         "{verdict:?}"
     );
     // Overcommit makes up for what is missing.

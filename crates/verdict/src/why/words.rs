@@ -338,12 +338,8 @@ impl Words<'_> {
         let len = self.segment.range.len();
         let step = match self.finding.obstacle {
             Obstacle::PoolShort => {
-                let short = hugetlb::short(pool, self.segment).get();
-                let total = pool.total.get().unwrap_or_default().get() + short;
-                format!(
-                    "echo {total} > /sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages",
-                    pool.size.bytes().get() / 1024
-                )
+                let pid = process.pid;
+                format!("hugeleaf plan {pid} --output pages.toml && hugeleaf apply pages.toml")
             }
             Obstacle::CgroupReservation | Obstacle::CgroupFault => {
                 return self.raise_limit(pool.size);
