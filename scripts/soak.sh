@@ -25,6 +25,10 @@ done
 # Random steps of Elastic, a thousand times those of an ordinary test run.
 HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --test memory \
     </dev/null 2>&1 | tee -a "$log"
+# An apply and an undo of the real host, killed at random calls: a new seed, and twenty times the kills.
+HUGELEAF_ROUNDS="${HUGELEAF_ROUNDS:-1200}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
+    cargo test --locked --release --package hugeleaf-change --test host kills -- --show-output \
+    </dev/null 2>&1 | tee -a "$log"
 # Programs under `hugeleaf run`: random calls on memory, ten times those of an ordinary run, on a new
 # seed each round.
 for round in $(seq "$((rounds / 4))"); do
