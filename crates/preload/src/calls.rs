@@ -159,6 +159,8 @@ pub const ENOENT: isize = -2;
 pub const ENOMEM: isize = -12;
 /// `EACCES`.
 pub const EACCES: isize = -13;
+/// `EFAULT`.
+pub const EFAULT: isize = -14;
 /// `EEXIST`.
 pub const EEXIST: isize = -17;
 /// `EINVAL`.

@@ -8,7 +8,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, failed, flag};
+use crate::calls::{self, Advice, failed, flag};
 use crate::shared::{self, Answer};
 use crate::state::{growing, settings, stood_aside, up};
 use crate::{arena, fork, growth, heap, pieces, stack, window};
@@ -243,14 +243,37 @@ pub extern "C" fn mremap(
     } else if length > old_length && settings.data.wanted() {
         growth::note(length - old_length);
     }
+    finish(remap(old, old_length, length, flags, to))
+}
+
+/// The program's own call, for what is one mapping to it.
+///
+/// While one thread moves memory (`sweep`), another may map anew what the list of mappings showed
+/// a moment ago. Advice that meets a part of such a mapping makes two of it, and the kernel moves
+/// no two at once: EFAULT. The same advice for all of it makes it one again.
+fn remap(old: usize, old_length: usize, length: usize, flags: usize, to: usize) -> isize {
     // SAFETY: the program's own call.
-    finish(unsafe { calls::mremap(old, old_length, length, flags, to) })
+    let call = || unsafe { calls::mremap(old, old_length, length, flags, to) };
+    let join = || calls::advise(old, old_length, Advice::HugePage);
+    let touch = settings().touch && !stood_aside();
+    // What is at a fixed address may be gone after a call in vain, and another thread's memory
+    // there by the second one: such a call is made once.
+    if flags & flag::MREMAP_FIXED != 0 {
+        if touch && growing() {
+            join();
+        }
+        return call();
+    }
+    let result = call();
+    if result != calls::EFAULT || !touch || failed(join()) {
+        return result;
+    }
+    call()
 }
 
 fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize> {
     growth::note(length - old_length);
-    // SAFETY: grows in place or not at all.
-    let at = unsafe { calls::mremap(old, old_length, length, 0, 0) };
+    let at = remap(old, old_length, length, 0, 0);
     if !failed(at) {
         return Some(at as usize);
     }

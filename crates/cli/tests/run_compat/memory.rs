@@ -142,6 +142,19 @@ fn a_program_that_reads_its_own_maps() {
     }
 }
 
+/// The kernel moves no two mappings at once; the library must not be why one became two.
+#[test]
+fn a_mapping_that_advice_cut_is_moved_as_one() {
+    if !can_run("a_mapping_that_advice_cut_is_moved_as_one") {
+        return;
+    }
+    let said = |way| stdout(&good(way, "cutup", &[]));
+    println!("bare: {}", said(Way::Bare).trim());
+    for way in UNDER {
+        assert_eq!(said(way), "moved\n", "{way:?}");
+    }
+}
+
 #[test]
 fn as_many_mappings_as_bare() {
     if !can_run("as_many_mappings_as_bare") {

@@ -508,7 +508,10 @@ static void one_step(void);
 /* A child has all of it, and goes on by itself with what came to it. */
 static void do_fork(void)
 {
+    /* A child that comes of another thread's middle of `moved` would wait for ever. */
+    pthread_mutex_lock(&saving);
     pid_t pid = fork();
+    pthread_mutex_unlock(&saving);
     HOLDS(pid >= 0);
     if (pid == 0) {
         m->alone = 1;
