@@ -4,9 +4,9 @@
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #
-# Names: promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool; none means all.
+# Names: promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# RUN_OPTIONS='--rounds N --only PART,… --more' goes to the last three: fewer rounds or parts, added to what is there.
+# RUN_OPTIONS='--rounds N --only PART,… --more' goes to the last four: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-names=${*:-promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool}
+names=${*:-promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace}
 
 if [ ${#smoke[@]} -gt 0 ]; then
     out=$(mktemp -d)
@@ -83,7 +83,7 @@ for name in $names; do
         fi
         ;;
     latency | shared | servers | region) must_reach "$name" ;;
-    run-coverage | run-rates | run-pool)
+    run-coverage | run-rates | run-pool | trace)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}
         ;;
@@ -100,6 +100,31 @@ for name in $names; do
         else
             with_pool 512 "$target/hugeleaf" bench pagetables --processes 1,16,128,1024 --region 1G \
                 --pages base,thp:2M,hugetlb:2M --output "$out/pagetables.json"
+        fi
+        ;;
+    mover)
+        # All ways on a disk and on memory; then the way that locks, with 8 threads.
+        pages=scattered,split,thp:2M,hugetlb:2M
+        if [ ${#smoke[@]} -gt 0 ]; then
+            "$target/hugeleaf" bench mover --device "$out" --size 1M --space 4M --pages scattered --for 1s --rounds 2 \
+                --output "$out/mover-read.json"
+        else
+            with_pool 512 "$target/hugeleaf" bench mover --device "$out" --readers 1 --writers 0 --size 256M \
+                --pages $pages --for 60s --rounds 15 --output "$out/mover-read.json"
+            with_pool 512 "$target/hugeleaf" bench mover --device "$out" --pages $pages --for 60s --rounds 15 \
+                --output "$out/mover.json"
+            with_pool 512 "$target/hugeleaf" bench mover --device memory --readers 8 --writers 0 --mode lock,direct \
+                --pages $pages --for 60s --rounds 9 --output "$out/mover-lock.json"
+            with_pool 512 "$target/hugeleaf" bench mover --device memory --mode direct,uring,uring-registered \
+                --pages $pages --for 60s --rounds 9 --rate 30M --output "$out/mover-streams.json"
+        fi
+        ;;
+    pin)
+        if [ ${#smoke[@]} -gt 0 ]; then
+            "$target/hugeleaf" bench pin --device "$out" --space 4M --pages scattered --for 1s --rounds 2 --output "$out/pin.json"
+        else
+            with_pool 512 "$target/hugeleaf" bench pin --device "$out" --pages scattered,split,thp:2M,hugetlb:2M --for 90s \
+                --rounds 9 --output "$out/pin.json"
         fi
         ;;
     simulate)
@@ -122,7 +147,7 @@ for name in $names; do
         ;;
     *)
         echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
-        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables simulate run-coverage run-rates run-pool" >&2
+        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace" >&2
         exit 2
         ;;
     esac

@@ -43,6 +43,7 @@ seed sysctl fixtures/**/sysctl.conf fixtures/**/sysctl.d/* /etc/sysctl.conf /etc
 seed auxv fixtures/**/auxv /proc/self/auxv
 seed pages fixtures/**/pages
 seed noise bench/noise/*.json fixtures/**/noise*.json crates/proof/tests/**/*.json
+seed trace_file bench/runs/**/*.trace fixtures/**/*.trace crates/**/*.trace
 seed result bench/runs/**/prove*.json crates/proof/tests/**/*.json
 seed prometheus fixtures/**/*.prom
 seed metric_text fixtures/**/redis-info*
@@ -50,6 +51,7 @@ seed metric_text fixtures/**/redis-info*
 line kernel_log '<4>[    1.0] HugeTLB: allocating 100 of page size 2.00 MiB failed.  Only allocated 40 hugepages.\n'
 line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
 line units 2M 64K 1G,2M,64K 'hugetlb:2M,thp:2M!' 18446744073709551615 16E
+line trace_file 'hugeleaf trace 1\n' 'hugeleaf trace 99\n'
 line target 1234 tree:1234 postgres postgresql.service /system.slice/redis.service
 line parse_journal '{"record":"begin","step":"pool","what":"pool","path":"/p","before":{"is":"pool","pages":0,"surplus":0},"wanted":{"is":"pool","pages":5,"surplus":0}}\n' \
     '{"record":"done","step":"file","after":{"is":"file","content":{"hex":"ff00"},"mode":420,"uid":0,"gid":0},"state":"done"}\n{"record":"end","time":"2026-01-02T03:04:05Z","complete":true}\n'

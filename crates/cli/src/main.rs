@@ -42,6 +42,8 @@ enum Command {
     Undo(cmd::undo::Args),
     /// Has every service the pages it asked for, and will it after its next restart?
     Verify(cmd::verify::Args),
+    /// Where time goes: processes, functions, locks, faults, pins; one file, replayable, diffable
+    Trace(Box<cmd::trace::Args>),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
     /// What pages of each size cost and give here: latency, page tables
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Some(Command::Apply(args)) => cmd::apply::run(&args, &context),
         Some(Command::Undo(args)) => cmd::undo::run(&args, &context),
         Some(Command::Verify(args)) => cmd::verify::run(&args, &context),
+        Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),

@@ -2,22 +2,29 @@
 //! a host has no counters, other reports quote these as calibration.
 //!
 //! [`chase`] is the latency of a dependent read by working set; [`pagetables`] what it costs that
-//! many processes attach one region. Arms are page sizes. Those that cannot be had are in the
+//! many processes attach one region; [`mover`] the data path of a backup server;
+//! [`pin`] what it costs to pin a buffer; [`oltp`] orders a minute on a database. Arms are page sizes. Those that cannot be had are in the
 //! result with the reason and what to do; nothing of the host is changed to get them.
 
 pub mod chase;
+pub mod mover;
+pub mod oltp;
 pub mod pagetables;
+pub mod pin;
+mod processors;
 mod room;
 mod spread;
 
 use hugeleaf::MemoryError;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::{AttachError, PageArm};
+use hugeleaf_workload::AttachError;
+use hugeleaf_workload::mover::MoverError;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{HostFingerprint, Knob};
 use crate::stats::Better;
 
+pub use processors::ProcessorTimes;
 pub use room::room;
 pub use spread::{Spread, median_interval};
 
@@ -115,8 +122,8 @@ pub enum BenchEvent {
     },
     /// An arm that could not be had.
     NotHad {
-        /// The arm.
-        arm: PageArm,
+        /// The arm, as its flag names it.
+        arm: String,
         /// Why.
         reason: String,
     },
@@ -151,6 +158,9 @@ pub enum BenchError {
     /// Processes that attach.
     #[error("{0}")]
     Attach(#[from] AttachError),
+    /// Blocks that could not be moved.
+    #[error("{0}")]
+    Mover(#[from] MoverError),
     /// The host could not be read.
     #[error("{0}")]
     Unreadable(#[from] hugeleaf_host::ReadError),
@@ -169,6 +179,7 @@ impl BenchError {
             BenchError::NothingHad { next, .. } => next.clone(),
             BenchError::Memory(e) => e.next(),
             BenchError::Attach(e) => e.next(),
+            BenchError::Mover(e) => e.next(),
             BenchError::Unreadable(_) => "hugeleaf status    # what can be read here".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
         }
@@ -185,7 +196,7 @@ pub fn to_json(result: &impl Serialize) -> String {
 
 /// Whether the reason why memory could not be had is that there are no such pages: then an arm is
 /// not had. Anything else ends the run.
-fn is_not_had(error: &MemoryError) -> bool {
+pub fn is_not_had(error: &MemoryError) -> bool {
     matches!(
         error,
         MemoryError::Short { .. }

@@ -2,7 +2,10 @@
 
 mod chart;
 pub(crate) mod chase;
+pub(crate) mod mover;
+pub(crate) mod oltp;
 pub(crate) mod pagetables;
+pub(crate) mod pin;
 
 use hugeleaf_proof::bench::{BenchEnding, NotHad, Spread};
 use hugeleaf_units::Bytes;
@@ -11,10 +14,13 @@ use crate::prove::{number, ratio, time};
 use crate::table::Look;
 
 pub use chase::{chase_headline, chase_how, chase_meaning, chase_rows, chase_text};
+pub use mover::{mover_headlines, mover_text};
+pub use oltp::{oltp_headline, oltp_text};
 pub use pagetables::{
     COLUMNS as PAGETABLES_COLUMNS, pagetables_headline, pagetables_how, pagetables_meaning,
     pagetables_rows, pagetables_text,
 };
+pub use pin::{pin_headlines, pin_text};
 
 /// Three digits that mean something: `1.93`, `312`.
 pub(crate) fn short(value: f64) -> String {

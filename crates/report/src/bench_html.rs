@@ -2,7 +2,9 @@
 //! [`crate::prove_html`].
 
 use hugeleaf_proof::bench::chase::ChaseResult;
+use hugeleaf_proof::bench::mover::{MoverArm, MoverResult};
 use hugeleaf_proof::bench::pagetables::{PageTablesPoint, PageTablesResult};
+use hugeleaf_proof::bench::pin::{PinArm, PinPoint, PinResult};
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -123,6 +125,149 @@ pub fn pagetables_html(result: &PageTablesResult) -> String {
         &bench::pagetables_how(result),
         &body,
     )
+}
+
+/// The page of `bench mover`.
+pub fn mover_html(result: &MoverResult) -> String {
+    let modes: Vec<&str> = result.arms.iter().fold(Vec::new(), |mut modes, arm| {
+        if arm.spread.is_some() && !modes.contains(&arm.mode.as_str()) {
+            modes.push(&arm.mode);
+        }
+        modes
+    });
+    let (rates, costs) = (
+        bench::mover::RATES.map(str::to_lowercase),
+        bench::mover::COSTS.map(str::to_lowercase),
+    );
+    let rates: Vec<&str> = rates.iter().map(String::as_str).collect();
+    let costs: Vec<&str> = costs.iter().map(String::as_str).collect();
+    let body = html! {
+        @for mode in modes {
+            h2 { "Moved, " (mode) ", MiB a second" }
+            (bars(result, mode, &|arm| arm.spread.map(|s| s.median)))
+            h2 { "Seconds of processors for a GiB, " (mode) }
+            (bars(result, mode, &|arm| arm.processor_seconds_per_gib.map(|s| s.median)))
+        }
+        h2 { "All numbers" }
+        (table(&rates, &bench::mover::rate_rows(result)))
+        (table(&costs, &bench::mover::cost_rows(result)))
+        ul { @for line in bench::mover::beside(result) { li { (line) } } }
+        (not_had(&bench::mover::not_had(result)))
+        (notes(&bench::mover::notes(result)))
+        (circumstances(&result.host, &result.settings.knobs, &[
+            ["when".to_owned(), result.experiment.started.clone()],
+            ["devices".to_owned(), result.settings.devices.join(", ")],
+            ["rounds".to_owned(), result.settings.rounds.to_string()],
+            ["sample".to_owned(), duration(result.settings.sample_seconds)],
+            ["seed".to_owned(), result.settings.seed.to_string()],
+            ["hugeleaf".to_owned(), result.settings.version.clone()],
+        ], &result.command))
+    };
+    page(
+        &first_of(bench::mover_headlines(result)),
+        &bench::mover::mover_meaning(result),
+        &bench::mover::mover_how(result),
+        &body,
+    )
+}
+
+/// A page has one headline; the rest is in its tables.
+fn first_of(lines: Vec<String>) -> String {
+    lines.into_iter().next().unwrap_or_default()
+}
+
+/// A bar an arm of a mode, as long as its value; widths are parts of the longest.
+fn bars(result: &MoverResult, mode: &str, value: &dyn Fn(&MoverArm) -> Option<f64>) -> Markup {
+    let arms = result.arms.iter().filter(|arm| arm.mode == mode);
+    let found: Vec<(&str, f64)> = arms
+        .filter_map(|arm| Some((arm.label.as_str(), value(arm)?)))
+        .collect();
+    let top = found
+        .iter()
+        .map(|(_, v)| *v)
+        .fold(f64::MIN_POSITIVE, f64::max);
+    html! {
+        table {
+            @for (label, v) in found {
+                tr {
+                    td { (label) }
+                    td style="width: 70%" {
+                        svg width="100%" height="14" role="img" aria-label=(format!("{label}: {}", short(v))) {
+                            rect width=(format!("{:.1}%", v / top * 100.0)) height="14" fill="#2a6f97" {}
+                        }
+                    }
+                    td { (short(v)) }
+                }
+            }
+        }
+    }
+}
+
+/// The page of `bench pin`.
+pub fn pin_html(result: &PinResult) -> String {
+    let methods: Vec<&str> = result.arms.iter().fold(Vec::new(), |mut methods, arm| {
+        if !arm.is_empty() && !methods.contains(&arm.method.as_str()) {
+            methods.push(&arm.method);
+        }
+        methods
+    });
+    let axes = Axes {
+        x_name: "threads",
+        y_name: "µs each",
+        y_marks: Marks::Decimal,
+        x_label: &count,
+        y_label: &short_mark,
+    };
+    let lines = |method: &str| -> Vec<Curve> {
+        let arms = bench::pin::measured(result).filter(|arm| arm.method == method);
+        arms.map(|arm| Curve {
+            name: arm.label.clone(),
+            points: arm
+                .points
+                .iter()
+                .filter_map(|p| pin_point(arm, p))
+                .collect(),
+        })
+        .collect()
+    };
+    let heads = bench::pin::COLUMNS.map(str::to_lowercase);
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let body = html! {
+        @for method in methods {
+            h2 { "One pin by number of threads, " (method) }
+            (drawn(curves(&lines(method), &axes)))
+        }
+        p { "A point is the median, the bar through it its interval. Both axes are logarithmic. Hollow \
+             points were not seen to be on the pages of their name." }
+        h2 { "All numbers" }
+        (table(&heads, &bench::pin::pin_rows(result)))
+        ul { @for line in bench::pin::beside(result) { li { (line) } } }
+        (not_had(&bench::pin::not_had(result)))
+        (notes(&bench::pin::notes(result)))
+        (circumstances(&result.host, &result.settings.knobs, &[
+            ["when".to_owned(), result.experiment.started.clone()],
+            ["rounds".to_owned(), result.settings.rounds.to_string()],
+            ["sample".to_owned(), duration(result.settings.sample_seconds)],
+            ["seed".to_owned(), result.settings.seed.to_string()],
+            ["hugeleaf".to_owned(), result.settings.version.clone()],
+        ], &result.command))
+    };
+    page(
+        &first_of(bench::pin_headlines(result)),
+        &bench::pin::pin_meaning(result),
+        &bench::pin::pin_how(result),
+        &body,
+    )
+}
+
+fn pin_point(arm: &PinArm, point: &PinPoint) -> Option<Point> {
+    let spread = point.spread?;
+    Some(Point {
+        x: f64::from(u32::try_from(point.threads).ok()?),
+        y: spread.median,
+        ends: spread.low.zip(spread.high),
+        sure: arm.before.as_ref().is_none_or(|lying| lying.verified),
+    })
 }
 
 /// What is drawn of a point: a value, and its interval where it has one.

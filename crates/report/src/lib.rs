@@ -23,6 +23,7 @@ pub mod run;
 pub mod start;
 pub mod status;
 pub mod table;
+pub mod trace;
 pub mod try_;
 pub mod verify;
 pub mod why;

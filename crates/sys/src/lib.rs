@@ -9,20 +9,33 @@
 //! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
 //! [`SysError`].
 
+mod direct;
 mod error;
 mod faulty;
 mod files;
+mod frames;
 mod kernel;
 mod lock;
+mod loop_device;
 mod memory;
 mod memory_file;
+mod own_memory;
 mod pagemap;
 mod perf;
+mod perf_event;
+mod perf_ring;
 mod process;
 mod remote_call;
 mod space;
 mod start;
+mod tracefs;
+mod uring;
+mod usage;
 
+pub use direct::{
+    DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
+    open_direct, unlock_memory,
+};
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
 pub use files::{
@@ -30,16 +43,24 @@ pub use files::{
     mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,
     unmount, write_value,
 };
+pub use frames::{own_frames, stretches_a_block};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
 pub use lock::{HostLock, lock_host};
+pub use loop_device::MemoryDevice;
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
+pub use own_memory::OwnMemory;
 pub use pagemap::{PageMap, PageRun, PageState, ScanDetail};
 pub use perf::{Counter, CounterKind};
+pub use perf_event::{
+    PerfCount, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE,
+    allow_many_descriptors, monotonic_nanos,
+};
+pub use perf_ring::PerfRing;
 pub use process::{
-    PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
+    DIRECT_FLAG, PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
     ticks_per_second,
 };
 pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, own_page_map};
@@ -47,3 +68,6 @@ pub use start::{
     Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
     real_ids, set_task_policy,
 };
+pub use tracefs::Detached;
+pub use uring::{Ended as RingEnded, Ring, Way, with_ring};
+pub use usage::{Usage, process_usage, thread_usage};

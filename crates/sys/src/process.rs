@@ -112,6 +112,9 @@ pub fn kernel_log() -> Result<String, SysError> {
     Ok(String::from_utf8_lossy(&buffer).into_owned())
 }
 
+/// O_DIRECT, as the flags of `/proc/PID/fdinfo/N` have it.
+pub const DIRECT_FLAG: u32 = libc::O_DIRECT.cast_unsigned();
+
 /// Columns of the terminal on standard output; `None` where that is no terminal.
 pub fn terminal_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;

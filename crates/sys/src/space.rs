@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
@@ -168,6 +168,7 @@ impl Memory {
             memory: self.clone(),
             range,
             owner: AtomicU32::new(ANYBODY),
+            has_file: AtomicBool::new(false),
         })
     }
 }
@@ -200,6 +201,8 @@ pub struct Space {
     range: Range,
     /// The process that alone has it, once it is kept from children.
     owner: AtomicU32,
+    /// Whether a file was ever mapped into it, which others may map too.
+    has_file: AtomicBool,
 }
 
 /// No process has this number.
@@ -264,6 +267,7 @@ impl Space {
         reserve: Reserve,
     ) -> Result<(), SysError> {
         self.check(MemoryCall::MapFile, "mmap", part)?;
+        self.has_file.store(true, Ordering::Relaxed);
         let flags = match reserve {
             Reserve::All => libc::MAP_SHARED,
             Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
@@ -400,6 +404,11 @@ impl Space {
 }
 
 impl Space {
+    /// Whether all that was ever mapped into it is private to this process.
+    pub(crate) fn is_private(&self) -> bool {
+        !self.has_file.load(Ordering::Relaxed)
+    }
+
     /// Whether its addresses are this process's: false in a child that it is kept from.
     pub fn is_here(&self) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);

@@ -15,5 +15,6 @@ pub mod plan;
 mod refusal;
 pub mod roles;
 pub mod run;
+pub mod trace;
 pub mod verify;
 pub mod why;

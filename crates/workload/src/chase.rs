@@ -12,4 +12,5 @@ mod walk;
 
 pub use cycle::Cycle;
 pub use memory::{AskedPages, ChaseMemory, PageArm, ParsePageArmError};
+pub(crate) use memory::{is_on, pieces};
 pub use walk::Walk;

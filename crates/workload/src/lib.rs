@@ -15,8 +15,9 @@
 //! measures it as it measures any server. It reads no files: what it must know of the host, its
 //! caller tells it in [`Settings`].
 //!
-//! Beside it stand two workloads that measure memory itself: [`chase`], the latency of a read that
-//! depends on the one before, and [`pagetables`], processes that attach one region.
+//! Beside it stand workloads that measure memory itself: [`chase`], the latency of a read that
+//! depends on the one before; [`pagetables`], processes that attach one region; [`mover`], a backup
+//! server's data path; and [`pin`], the cost of keeping a buffer where it is.
 //!
 //! Main types: [`Oltp`], [`Settings`], [`Stats`], [`RemoteKernel`]; [`serve`] is the other side;
 //! [`Walk`], [`ChaseMemory`], [`PageArm`]; [`Attachers`].
@@ -26,11 +27,14 @@ mod client;
 mod database;
 mod error;
 mod kernel;
+pub mod mover;
 mod oltp;
 mod pagecache;
 pub mod pagetables;
+pub mod pin;
 pub mod protocol;
 mod serve;
+pub mod tpcc;
 
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};
 pub use client::Client;

@@ -7,8 +7,8 @@
 //! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-rates`, `run-pool`; none means
-//! all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-rates`, `run-pool`,
+//! `trace`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
 //! mean nothing. The last three also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
@@ -25,6 +25,7 @@ mod run;
 mod servers;
 mod shared;
 mod timing;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "latency",
     "shared",
     "servers",
@@ -47,6 +48,7 @@ const NAMES: [&str; 7] = [
     "run-coverage",
     "run-rates",
     "run-pool",
+    "trace",
 ];
 
 /// What a benchmark was asked for.
@@ -116,6 +118,7 @@ fn main() -> Result<(), Failed> {
             "run-coverage" => run::coverage(&asked)?,
             "run-rates" => run::rates(&asked)?,
             "run-pool" => run::pool(&asked)?,
+            "trace" => trace::run(&asked)?,
             _ => servers::run(mode, out)?,
         }
     }

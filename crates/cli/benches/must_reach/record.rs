@@ -10,7 +10,7 @@ use crate::Failed;
 
 /// One benchmark's file.
 pub struct Record {
-    name: &'static str,
+    name: String,
     command: String,
     arms: Vec<Value>,
     summary: Map<String, Value>,
@@ -18,9 +18,9 @@ pub struct Record {
 
 impl Record {
     /// Nothing yet.
-    pub fn new(name: &'static str, command: impl Into<String>) -> Record {
+    pub fn new(name: impl Into<String>, command: impl Into<String>) -> Record {
         Record {
-            name,
+            name: name.into(),
             command: command.into(),
             arms: Vec::new(),
             summary: Map::new(),

@@ -2,7 +2,10 @@
 
 mod chase;
 mod lists;
+mod mover;
+mod oltp;
 mod pagetables;
+mod pin;
 
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
@@ -27,6 +30,8 @@ pub const ATTACHER: &str = "bench-attacher";
 #[command(after_help = "Examples:
   hugeleaf bench chase            how long a read takes, by working set and page size
   hugeleaf bench pagetables       what it costs that a thousand processes attach a gigabyte
+  hugeleaf bench mover            what a backup server moves, by the pages that its buffers lie on
+  hugeleaf bench pin              what it costs to pin a buffer for a transfer
 
 Nothing of the host is changed: what it cannot give is listed as `not had`, with the command that
 changes that.")]
@@ -39,11 +44,17 @@ pub struct Args {
 enum Workload {
     /// Latency of a dependent random read, by working set and page size
     Chase(chase::Args),
+    /// Data path of a backup server, by how the pages of its buffers lie
+    Mover(mover::Args),
+    /// Orders a minute on a database, after the rules of TPC-C
+    Oltp(oltp::Args),
     /// Page tables and time of many processes that attach one region, by page size
     Pagetables(pagetables::Args),
+    /// Cost of pinning a buffer, by how its pages lie and by number of threads
+    Pin(pin::Args),
 }
 
-/// Where results go; both workloads take these.
+/// Where results go; all workloads take these.
 #[derive(Debug, clap::Args)]
 pub struct Output {
     /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
@@ -58,7 +69,10 @@ pub struct Output {
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.workload {
         Workload::Chase(args) => chase::run(args, context),
+        Workload::Mover(args) => mover::run(args, context),
+        Workload::Oltp(args) => oltp::run(args, context),
         Workload::Pagetables(args) => pagetables::run(args, context),
+        Workload::Pin(args) => pin::run(args, context),
     }
 }
 
@@ -81,7 +95,7 @@ pub fn attacher() -> Option<ExitCode> {
     })
 }
 
-/// What both workloads need before they begin.
+/// What all workloads need before they begin.
 struct Ground {
     host: Host,
     circumstances: Circumstances,

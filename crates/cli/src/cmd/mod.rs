@@ -9,6 +9,7 @@ pub mod promote;
 pub mod prove;
 pub mod run;
 pub mod status;
+pub mod trace;
 pub mod try_;
 pub mod undo;
 pub mod verify;

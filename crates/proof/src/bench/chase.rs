@@ -26,6 +26,7 @@ use crate::subject::SizeHeld;
 
 mod look;
 
+pub(in crate::bench) use look::held_by_folio;
 use look::{Seen, look};
 
 /// Hops between two looks at the clock: many enough that the look does not count, few enough that a
@@ -324,7 +325,7 @@ impl<'a> Engine<'a> {
     fn not_had(&mut self, arm: usize, size: Bytes, error: &MemoryError) {
         if self.arms[arm].not_had.is_none() {
             (self.progress)(BenchEvent::NotHad {
-                arm: self.settings.arms[arm],
+                arm: self.settings.arms[arm].to_string(),
                 reason: error.to_string(),
             });
         }

@@ -274,7 +274,10 @@ impl Engine<'_> {
             Err(error) if is_not_had(&error) => {
                 if self.arms[at].not_had.is_none() {
                     let reason = error.to_string();
-                    (self.progress)(BenchEvent::NotHad { arm, reason });
+                    (self.progress)(BenchEvent::NotHad {
+                        arm: arm.to_string(),
+                        reason,
+                    });
                 }
                 NotHad::join(&mut self.arms[at].not_had, self.settings.region, &error);
                 self.done += processes as u64;

@@ -136,36 +136,16 @@ impl ChaseMemory {
     pub fn take(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
         let length = arm.whole(length).ok_or(MemoryError::Empty)?;
         if arm.is_untold(host) {
-            return ChaseMemory::pieces(arm, length, host);
+            let space = pieces(arm, length, host)?;
+            space.advise(space.range(), Advice::PopulateWrite)?;
+            let kept = Kept::Pieces(space);
+            return Ok(ChaseMemory { kept });
         }
         // A pool gives all or nothing; the kernel gives what huge pages it finds.
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);
         let region = Region::new(&RegionOptions::new(length, ladder))?;
         Ok(ChaseMemory {
             kept: Kept::Region(region),
-        })
-    }
-
-    /// Memory on transparent huge pages below the full size. The kernel takes the largest size that
-    /// is on and fits into a mapping; so the memory is cut into mappings that hold no whole block of
-    /// the next larger size that is on. Neighbours would be joined again unless they differ: every
-    /// second one is kept from children.
-    fn pieces(arm: PageArm, length: Bytes, host: &Host) -> Result<ChaseMemory, MemoryError> {
-        is_on(arm, length)?;
-        let larger = next_on(arm.size, host);
-        let align = larger.unwrap_or(arm.size);
-        let space = Memory::new().set_aside(length, align)?;
-        let range = space.range();
-        space.map_private(range)?;
-        if let Some(larger) = larger {
-            for part in cut(range, larger).iter().skip(1).step_by(2) {
-                space.keep_from_children(*part)?;
-            }
-        }
-        space.advise(range, Advice::HugePage)?;
-        space.advise(range, Advice::PopulateWrite)?;
-        Ok(ChaseMemory {
-            kept: Kept::Pieces(space),
         })
     }
 
@@ -211,8 +191,28 @@ impl ChaseMemory {
     }
 }
 
+/// Memory on transparent huge pages below the full size, not filled in yet. The kernel takes the
+/// largest size that is on and fits into a mapping; so the memory is cut into mappings that hold no
+/// whole block of the next larger size that is on. Neighbours would be joined again unless they
+/// differ: every second one is kept from children.
+pub(crate) fn pieces(arm: PageArm, length: Bytes, host: &Host) -> Result<Space, MemoryError> {
+    is_on(arm, length)?;
+    let larger = next_on(arm.size, host);
+    let align = larger.unwrap_or(arm.size);
+    let space = Memory::new().set_aside(length, align)?;
+    let range = space.range();
+    space.map_private(range)?;
+    if let Some(larger) = larger {
+        for part in cut(range, larger).iter().skip(1).step_by(2) {
+            space.keep_from_children(*part)?;
+        }
+    }
+    space.advise(range, Advice::HugePage)?;
+    Ok(space)
+}
+
 /// Refuses a size that the host lacks, or whose knob is off; in the words of the library.
-fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
+pub(crate) fn is_on(arm: PageArm, length: Bytes) -> Result<(), MemoryError> {
     let options = RegionOptions::new(arm.size.bytes(), arm.ladder(false));
     let probe = Region::new(&options)?.extents()?;
     match probe.into_iter().find_map(|extent| extent.why) {

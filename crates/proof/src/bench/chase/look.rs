@@ -1,9 +1,9 @@
 //! Which pages the memory of a point is on.
 
 use hugeleaf_host::process::orders::split_by_folio;
-use hugeleaf_host::{Held, Looking, read_process};
+use hugeleaf_host::{Held, Host, Looking, Root, read_process};
 use hugeleaf_sys::{RealKernel, own_pid};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::{ChaseMemory, PageArm};
 
 use super::Engine;
@@ -37,7 +37,7 @@ pub(super) fn look(
 ) -> Result<Seen, BenchError> {
     let pages = match memory.pages(length)? {
         Some(pages) => Ok(pages),
-        None => by_folio(memory, engine),
+        None => held_by_folio(memory.range(), engine.root, engine.host),
     };
     Ok(match pages {
         Ok(table) => judge(&table, arm, length, memory),
@@ -50,14 +50,17 @@ pub(super) fn look(
 }
 
 /// Transparent huge pages below the full size are told by the flags of page frames, to root.
-fn by_folio(memory: &ChaseMemory, engine: &Engine<'_>) -> Result<Vec<Held>, String> {
-    let (root, host) = (engine.root, engine.host);
+pub(in crate::bench) fn held_by_folio(
+    range: Range,
+    root: &Root,
+    host: &Host,
+) -> Result<Vec<Held>, String> {
     let kernel = RealKernel::new();
     let mut process = read_process(root, &kernel, host, own_pid(), Looking::Segments)
         .map_err(|e| e.to_string())?;
     process
         .segments
-        .retain(|segment| segment.range.intersect(memory.range()) == Some(segment.range));
+        .retain(|segment| segment.range.intersect(range) == Some(segment.range));
     split_by_folio(root, host, &mut process)
         .map_err(|e| format!("cannot be told from base pages: {e} (root may read it)"))?;
     let held = process.segments.iter().flat_map(|s| &s.by_page_size);
@@ -95,7 +98,7 @@ fn judge(table: &[Held], arm: PageArm, length: Bytes, memory: &ChaseMemory) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_host::{Root, read_memory_facts};
+    use hugeleaf_host::read_memory_facts;
     use hugeleaf_units::PageKind;
 
     #[test]

@@ -1,0 +1,330 @@
+//! See `hugeleaf bench mover --help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hugeleaf_host::Host;
+use hugeleaf_proof::bench::BenchError;
+use hugeleaf_proof::bench::mover::{MoverResult, MoverSettings, measure};
+use hugeleaf_proof::bench::to_json;
+use hugeleaf_report::bench::mover_text;
+use hugeleaf_report::bench_html::mover_html;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, MoverError, Place};
+
+use super::lists::{parse_count, usual};
+use super::{Answer, Bar, Ground, Output, failure, status};
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Modes:    direct; lock (each buffer locked and unlocked around its transfer); uring; uring-registered
+Pages:    scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
+Devices:  a folder gets new files; memory makes block devices of memory (needs root); a block device or
+          file that is there is written over with --overwrite only
+
+Examples:
+  hugeleaf bench mover --device /backup
+  hugeleaf bench mover --device memory --mode direct,lock --readers 2 --writers 5
+  hugeleaf bench mover --device /backup --rate 30M       how many drives of 30M a second can be fed
+  hugeleaf bench mover --device /dev/sdx --overwrite --html mover.html
+
+The first of the pages is what the others are compared with. Files and devices are gone afterwards,
+also after a kill.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+3 a precondition is missing, a device failed, or a block was not what was written there."
+)]
+pub struct Args {
+    /// Where the devices are, separated by commas: folders, memory, block devices, files
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ".")]
+    device: Vec<PathBuf>,
+    /// Write over devices and files that are there: what they hold is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// How buffers are handed to devices, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "direct"
+    )]
+    mode: Vec<Mode>,
+    /// How the pages of buffers lie, separated by commas [default: scattered, split, and all page
+    /// sizes that this host knows]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pages: Vec<AskedIoPages>,
+    /// Threads that read, each from a device of its own
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_threads)]
+    readers: usize,
+    /// Threads that write, each to a device of its own
+    #[arg(long, value_name = "N", default_value = "5", value_parser = parse_threads)]
+    writers: usize,
+    /// Length of a block
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
+    block: Bytes,
+    /// Length of each device
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    size: Bytes,
+    /// Length of the data space that buffers are slots of
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    space: Bytes,
+    /// Transfers under way a thread, in modes that go through a ring
+    #[arg(long, value_name = "N", default_value = "4", value_parser = parse_depth)]
+    depth: usize,
+    /// How long to measure in all; filling devices and reading back come on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    time: Duration,
+    /// Samples an arm; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Also look for the number of writers at this rate that all keep up, as in 30M a second
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<Bytes>,
+    /// The most writers to try with --rate
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse_most)]
+    most_streams: usize,
+    /// Seed of contents and random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// More threads are a mistake.
+const MOST_THREADS: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text {
+        "0" => Ok(0),
+        _ => parse_count(text, "threads", MOST_THREADS),
+    }
+}
+
+fn parse_most(text: &str) -> Result<usize, String> {
+    parse_count(text, "writers", MOST_THREADS)
+}
+
+fn parse_depth(text: &str) -> Result<usize, String> {
+    /// What a ring may be asked for (io_uring_setup(2)) is more.
+    const MOST: usize = 4_000;
+    parse_count(text, "transfers", MOST)
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 10_000;
+    parse_count(text, "rounds", MOST)
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    check(args)?;
+    let ground = Ground::new("mover", &args.output, context)?;
+    let settings = settings(args, &ground)?;
+    let result = {
+        let bar = Bar::new();
+        measure(
+            &settings,
+            &context.root,
+            &ground.host,
+            &ground.circumstances,
+            &mut |event| bar.show(&event),
+            &context.stop,
+        )
+    };
+    let result = result.map_err(|e| told("mover", &e))?;
+    answer(&result, args).give(&args.output, context)?;
+    let not_had = result.arms.iter().map(|arm| &arm.not_had);
+    Ok(status(
+        !args.pages.is_empty(),
+        result.experiment.ending,
+        not_had,
+    ))
+}
+
+/// What is wrong whatever the host is.
+fn check(args: &Args) -> Result<(), Failure> {
+    if args.readers + args.writers == 0 {
+        return Err(Failure::usage(
+            "bench mover: nobody reads and nobody writes",
+            "hugeleaf bench mover --readers 2 --writers 5",
+        ));
+    }
+    if args.rate.is_some() && args.writers == 0 {
+        return Err(Failure::usage(
+            "bench mover: --rate is what writers get, and there are none",
+            "hugeleaf bench mover --writers 1 --rate 30M",
+        ));
+    }
+    if args.rate.is_some_and(Bytes::is_zero) {
+        return Err(Failure::usage(
+            "bench mover: a rate of 0",
+            "hugeleaf bench mover --rate 30M",
+        ));
+    }
+    let least = args.threads_at_once() as u64 * args.slots_a_thread();
+    let slots = args.space.get() / args.block.get().max(1);
+    if slots < least {
+        let least = Bytes(args.block.get().saturating_mul(least));
+        return Err(Failure::usage(
+            format!(
+                "bench mover: a data space of {} has {slots} slots of {}: too few for all threads",
+                args.space, args.block
+            ),
+            format!("hugeleaf bench mover --space {least}"),
+        ));
+    }
+    Ok(())
+}
+
+impl Args {
+    fn threads_at_once(&self) -> usize {
+        let writers = match self.rate {
+            Some(_) => self.writers.max(self.most_streams),
+            None => self.writers,
+        };
+        self.readers + writers
+    }
+
+    /// So that nobody has to wait for a slot while nobody else has too many.
+    fn slots_a_thread(&self) -> u64 {
+        match self.mode.iter().any(|mode| mode.is_ring()) {
+            true => self.depth as u64 + 1,
+            false => 2,
+        }
+    }
+}
+
+/// The two lines of an error.
+pub(super) fn told(name: &str, error: &BenchError) -> Failure {
+    match error {
+        BenchError::Mover(MoverError::There { .. } | MoverError::Alignment { .. }) => {
+            Failure::usage(format!("bench {name}: {error}"), error.next())
+        }
+        BenchError::Mover(MoverError::Stopped) => failure(name, &BenchError::Stopped),
+        error => failure(name, error),
+    }
+}
+
+fn answer(result: &MoverResult, args: &Args) -> Answer {
+    Answer {
+        name: "mover",
+        started: result.experiment.started.clone(),
+        json: to_json(result),
+        html: args.output.html.is_some().then(|| mover_html(result)),
+        text: mover_text(result, Context::look()),
+    }
+}
+
+fn settings(args: &Args, ground: &Ground) -> Result<MoverSettings, Failure> {
+    let host = &ground.host;
+    whole_pages("mover", "block", args.block, host)?;
+    whole_pages("mover", "device", args.size, host)?;
+    if args.size < args.block {
+        return Err(Failure::usage(
+            format!(
+                "bench mover: a device of {} holds no block of {}",
+                args.size, args.block
+            ),
+            format!(
+                "hugeleaf bench mover --size {}",
+                Bytes(args.block.get() * 16)
+            ),
+        ));
+    }
+    let pages = pages(&args.pages, ground);
+    let samples = args.rounds * pages.len() * args.mode.len();
+    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+    Ok(MoverSettings {
+        modes: once(&args.mode),
+        pages,
+        places: args.device.iter().map(|d| place(d)).collect(),
+        readers: args.readers,
+        writers: args.writers,
+        each: args.size,
+        block: args.block,
+        space: args.space,
+        depth: args.depth,
+        rounds: args.rounds,
+        sample: (args.time / samples).max(SHORTEST),
+        rate: args.rate,
+        most_streams: args.most_streams,
+        overwrite: args.overwrite,
+        seed: args.seed,
+        most: ground.most,
+    })
+}
+
+/// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.
+pub(super) fn whole_pages(
+    name: &str,
+    what: &str,
+    length: Bytes,
+    host: &Host,
+) -> Result<(), Failure> {
+    let base = host.base_page;
+    if !length.is_zero() && base.divides(length.get()) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format!("bench {name}: a {what} of {length:#} is no multiple of a base page ({base})"),
+        format!("hugeleaf bench {name} --block 256K"),
+    ))
+}
+
+/// A sample is not shorter: a device answers in milliseconds.
+const SHORTEST: Duration = Duration::from_millis(20);
+
+pub(super) fn place(path: &std::path::Path) -> Place {
+    match path {
+        path if path.as_os_str() == "memory" => Place::Memory,
+        path if path.is_dir() => Place::Folder(path.to_owned()),
+        path => Place::There(path.to_owned()),
+    }
+}
+
+pub(super) fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
+    let mut seen = Vec::new();
+    for item in list {
+        if !seen.contains(item) {
+            seen.push(*item);
+        }
+    }
+    seen
+}
+
+/// The pages that were named, or all kinds that this host knows.
+pub(super) fn pages(asked: &[AskedIoPages], ground: &Ground) -> Vec<IoPages> {
+    let host = &ground.host;
+    if !asked.is_empty() {
+        let named: Vec<IoPages> = asked.iter().map(|p| IoPages::of(*p, host)).collect();
+        return once(&named);
+    }
+    let mut pages = vec![IoPages::Scattered];
+    if host.pmd_page.get().is_some() {
+        pages.push(IoPages::Split);
+    }
+    let sizes = usual(host, true).into_iter().filter(|arm| !arm.is_base());
+    pages.extend(sizes.map(IoPages::Pages));
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        assert_eq!(place("memory".as_ref()), Place::Memory);
+        assert_eq!(place(".".as_ref()), Place::Folder(".".into()));
+        assert_eq!(place("none".as_ref()), Place::There("none".into()));
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!((parse_threads("0"), parse_threads("8")), (Ok(0), Ok(8)));
+        assert!(parse_threads("-1").is_err() && parse_depth("0").is_err());
+        assert_eq!(once(&[1, 2, 1]), [1, 2]);
+    }
+}

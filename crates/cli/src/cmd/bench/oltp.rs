@@ -1,0 +1,442 @@
+//! See `hugeleaf bench oltp --help`.
+
+mod arms;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use hugeleaf_host::Host;
+use hugeleaf_proof::bench::oltp::{
+    OltpEvent, OltpResult, OltpRunError, OltpSettings, run as measure, tree_usage,
+};
+use hugeleaf_proof::bench::{BenchEvent, to_json};
+use hugeleaf_report::bench::oltp_text;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::tpcc::{
+    Durability, LoadEvent, Origin, Pace, PostgresServer, PostgresStore, Run, Scale, ServerSettings,
+    SqliteSettings, SqliteStore, Store, TpccError,
+};
+use hugeleaf_workload::{AskedPages, PageArm};
+
+use super::lists::parse_count;
+use super::{Answer, Bar, Ground, Output, status};
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Databases:  sqlite:DIR        files in a folder, filled once and used again
+            postgres:DSN      a server that runs; what is made there lies in the schema hugeleaf_tpcc
+
+Examples:
+  hugeleaf bench oltp --warehouses 10 --for 60s
+  hugeleaf bench oltp --warehouses 10 --cache 2G --pages base,locked,thp:2M --rounds 10
+  hugeleaf bench oltp --start postgres --warehouses 10 --cache 1G
+  hugeleaf bench oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
+
+The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
+100M on the disk.
+Exit status: 0 measured; 1 interrupted, pages that --pages names were not had, or the database is
+not consistent; 2 wrong usage; 3 a precondition is missing."
+)]
+pub struct Args {
+    /// Where the data lie [default: sqlite:hugeleaf-oltp, in this folder]
+    #[arg(long, value_name = "WHERE", conflicts_with = "start")]
+    database: Option<Place>,
+    /// Start a server of our own from the installed programs, and end it afterwards
+    #[arg(long, value_name = "SERVER", value_parser = ["postgres"])]
+    start: Option<String>,
+    /// Where the folder of that server is made; it should be on a disk
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/tmp",
+        requires = "start"
+    )]
+    below: PathBuf,
+    /// Warehouses
+    #[arg(long, value_name = "W", default_value = "4", value_parser = parse_warehouses)]
+    warehouses: i32,
+    /// Connections, each with a terminal [default: one a processor]
+    #[arg(long, value_name = "C", value_parser = parse_connections)]
+    connections: Option<usize>,
+    /// Touch the first so many warehouses only
+    #[arg(long, value_name = "N", value_parser = parse_warehouses)]
+    touch: Option<i32>,
+    /// How long to measure
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    time: Duration,
+    /// How long to run before it counts
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    ramp_up: Duration,
+    /// The database's own cache: of all connections together, or shared_buffers
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    cache: Bytes,
+    /// When commits have to be on the disk: commit, soon, never
+    #[arg(long, value_name = "WHEN", default_value = "soon", value_parser = parse_durability)]
+    durability: Durability,
+    /// Keying and think time, times those of the standard; 0 is none
+    #[arg(long, value_name = "FACTOR", default_value = "0", value_parser = parse_think)]
+    think: f64,
+    /// Divide the rows of a warehouse by this, to try it out; 100 at most
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_shrink)]
+    shrink: i32,
+    /// Fill nothing: refuse a database that is empty or filled halfway
+    #[arg(long, conflicts_with = "refill")]
+    no_load: bool,
+    /// Remove what an earlier run filled in, and fill it anew
+    #[arg(long, conflicts_with = "start")]
+    refill: bool,
+    /// Compare page sizes of SQLite's cache: base, locked (base pages locked in memory), 64K,
+    /// thp:2M, hugetlb:2M, hugetlb:1G; separated by commas, the first is what the others are held
+    /// against. Each run is a process of its own
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        conflicts_with = "start"
+    )]
+    pages: Vec<Pages>,
+    /// Runs on each of these
+    #[arg(long, value_name = "N", default_value = "10", value_parser = parse_rounds)]
+    rounds: usize,
+    /// One run of --pages; nothing for a person to type
+    #[arg(long, hide = true, conflicts_with_all = ["start", "pages", "refill"])]
+    arm: Option<Pages>,
+    /// Seed of the rows and of what is asked for, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What SQLite's cache is to lie on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pages {
+    asked: AskedPages,
+    locked: bool,
+}
+
+impl FromStr for Pages {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Pages, String> {
+        if text == "locked" {
+            let (asked, locked) = (AskedPages::Base, true);
+            return Ok(Pages { asked, locked });
+        }
+        let asked = text.parse().map_err(|e| format!("{e}, or locked"))?;
+        Ok(Pages {
+            asked,
+            locked: false,
+        })
+    }
+}
+
+impl Pages {
+    fn label(self, host: &Host) -> String {
+        match self.locked {
+            true => "locked".to_owned(),
+            false => PageArm::of(self.asked, host).to_string(),
+        }
+    }
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    const MOST: usize = 10_000;
+    parse_count(text, "rounds", MOST)
+}
+
+/// Where the data lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        match text.split_once(':') {
+            Some(("sqlite", folder)) if !folder.is_empty() => Ok(Place::Sqlite(folder.into())),
+            // A URL is a DSN as it stands.
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                Ok(Place::Postgres(text.to_owned()))
+            }
+            Some(("postgres", dsn)) if !dsn.is_empty() => Ok(Place::Postgres(dsn.to_owned())),
+            _ => Err(format!("'{text}' is neither sqlite:DIR nor postgres:DSN")),
+        }
+    }
+}
+
+fn parse_warehouses(text: &str) -> Result<i32, String> {
+    /// More are a mistake: 10 TB.
+    const MOST: usize = 100_000;
+    let number = parse_count(text, "warehouses", MOST)?;
+    i32::try_from(number).map_err(|e| e.to_string())
+}
+
+fn parse_connections(text: &str) -> Result<usize, String> {
+    const MOST: usize = 10_000;
+    parse_count(text, "connections", MOST)
+}
+
+fn parse_shrink(text: &str) -> Result<i32, String> {
+    let number = parse_count(text, "parts", 100)?;
+    i32::try_from(number).map_err(|e| e.to_string())
+}
+
+fn parse_durability(text: &str) -> Result<Durability, String> {
+    let all = [Durability::Commit, Durability::Soon, Durability::Never];
+    let found = all.into_iter().find(|d| d.name() == text);
+    found.ok_or_else(|| format!("'{text}' is none of commit, soon, never"))
+}
+
+fn parse_think(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.0..=1000.0).contains(&factor) => Ok(factor),
+        _ => Err(format!("'{text}' is not a number from 0 to 1000")),
+    }
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let ground = Ground::new("oltp", &args.output, context)?;
+    if args.output.html.is_some() {
+        return Err(Failure::usage(
+            "bench oltp: --html: this workload has no page yet",
+            "hugeleaf bench oltp --json",
+        ));
+    }
+    if args.cache > ground.most {
+        return Err(Failure::missing(
+            format!(
+                "bench oltp: a cache of {}: at most {} may be taken (half of what is available)",
+                args.cache, ground.most
+            ),
+            format!("hugeleaf bench oltp --cache {}", ground.most),
+        ));
+    }
+    let connections = args.connections.unwrap_or_else(processors);
+    if !args.pages.is_empty() {
+        let result = arms::run(args, connections, &ground, context)?;
+        answer(&result).give(&args.output, context)?;
+        let named = result.arms.iter().map(|arm| &arm.not_had);
+        return Ok(status(true, result.experiment.ending, named));
+    }
+    let cache = match args.arm {
+        Some(arm) => Some((arm, arms::take(arm, args.cache, &ground)?)),
+        None => None,
+    };
+    let result = match (&args.start, &args.database) {
+        (Some(_), _) => on_own_server(args, connections, &ground, context),
+        (None, Some(Place::Postgres(dsn))) => PostgresStore::new(dsn, args.durability)
+            .map_err(OltpRunError::from)
+            .and_then(|store| {
+                if args.refill {
+                    store.remove()?;
+                }
+                on(&store, args, connections, &ground, context)
+            }),
+        (None, Some(Place::Sqlite(folder))) => {
+            on_sqlite(folder, args, connections, &ground, context)
+        }
+        (None, None) => on_sqlite(
+            Path::new("hugeleaf-oltp"),
+            args,
+            connections,
+            &ground,
+            context,
+        ),
+    };
+    let mut result = result.map_err(|error| failure(&error))?;
+    if let Some((arm, cache)) = cache {
+        arms::read_back(&mut result, arm, cache, &ground);
+    }
+    answer(&result).give(&args.output, context)?;
+    Ok(Status::Good)
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn on_sqlite(
+    folder: &Path,
+    args: &Args,
+    connections: usize,
+    ground: &Ground,
+    context: &Context,
+) -> Result<OltpResult, OltpRunError> {
+    let files = i32::try_from(connections).unwrap_or(i32::MAX);
+    let settings = |alone| SqliteSettings {
+        directory: folder.to_owned(),
+        files,
+        cache: Bytes(args.cache.get() / connections as u64),
+        durability: args.durability,
+        alone,
+        warm: args.arm.is_some(),
+    };
+    let store = SqliteStore::open(settings(false))?;
+    if args.refill {
+        store.remove()?;
+    }
+    // Of a database that is there the number of files is what it is.
+    let there = match store.files().len() {
+        0 => store.shards(args.warehouses),
+        n => i32::try_from(n).unwrap_or(i32::MAX),
+    };
+    let touched = args.touch.unwrap_or(args.warehouses).min(there);
+    let alone = connections <= usize::try_from(touched.min(there)).unwrap_or(1);
+    let store = SqliteStore::open(settings(alone))?;
+    on(&store, args, connections, ground, context)
+}
+
+fn on_own_server(
+    args: &Args,
+    connections: usize,
+    ground: &Ground,
+    context: &Context,
+) -> Result<OltpResult, OltpRunError> {
+    let server = PostgresServer::start(&ServerSettings {
+        below: args.below.clone(),
+        shared_buffers: args.cache,
+        huge_pages: false,
+        durability: args.durability,
+        connections,
+        more: Vec::new(),
+    })?;
+    let mut store = PostgresStore::new(&server.dsn(), args.durability)?.in_folder(server.folder());
+    if let Some(pid) = server.pid() {
+        let root = context.root.clone();
+        store = store.with_usage(Box::new(move || tree_usage(&root, pid)));
+    }
+    on(&store, args, connections, ground, context)
+}
+
+fn on(
+    store: &dyn Store,
+    args: &Args,
+    connections: usize,
+    ground: &Ground,
+    context: &Context,
+) -> Result<OltpResult, OltpRunError> {
+    let settings = OltpSettings {
+        origin: origin(store, args),
+        may_fill: !args.no_load,
+        run: Run {
+            connections,
+            ramp_up: args.ramp_up,
+            time: args.time,
+            pace: match args.think {
+                0.0 => Pace::Full,
+                factor => Pace::People(factor),
+            },
+            touched: args.touch,
+            seed: args.seed,
+        },
+        durability: args.durability,
+        cache_bytes: args.cache.get(),
+    };
+    let bar = Bar::new();
+    measure(
+        store,
+        &settings,
+        &ground.circumstances,
+        &mut |event| show(&bar, &event),
+        &context.stop,
+    )
+}
+
+/// What the database is to hold.
+fn origin(store: &dyn Store, args: &Args) -> Origin {
+    Origin {
+        warehouses: args.warehouses,
+        shards: store.shards(args.warehouses),
+        scale: Scale::shrunk(args.shrink),
+        seed: args.seed,
+        filled_at: FILLED_AT,
+    }
+}
+
+/// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
+/// the same rows.
+const FILLED_AT: i64 = 1_704_067_200_000_000;
+
+fn show(bar: &Bar, event: &OltpEvent) {
+    let step = |done: u64, of: u64, what: String| bar.show(&BenchEvent::At { done, of, what });
+    match event {
+        OltpEvent::Filling(LoadEvent::Continued { missing, of }) => {
+            eprintln!("note: the database was filled halfway; {missing} of {of} pieces follow");
+        }
+        OltpEvent::Filling(LoadEvent::At { done, of, piece }) => {
+            step(*done as u64, *of as u64, format!("filling: {piece}"));
+        }
+        OltpEvent::Running(done, of) => {
+            let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            step(millis(done), millis(of), "running".to_owned());
+        }
+        OltpEvent::Checking(done, of) => {
+            step(*done as u64, *of as u64, "checking consistency".to_owned());
+        }
+    }
+}
+
+fn answer(result: &OltpResult) -> Answer {
+    Answer {
+        name: "oltp",
+        started: result.experiment.started.clone(),
+        json: to_json(result),
+        html: None,
+        text: oltp_text(result, Context::look()),
+    }
+}
+
+fn failure(error: &OltpRunError) -> Failure {
+    let what = format!("bench oltp: {error}");
+    match error {
+        OltpRunError::Tpcc(TpccError::Stopped) => Failure::no(what, "hugeleaf bench oltp"),
+        OltpRunError::Inconsistent(_) => Failure::no(what, error.next()),
+        OltpRunError::Tpcc(_) => Failure::missing(what, error.next()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let parse = |text: &str| text.parse::<Place>();
+        assert_eq!(parse("sqlite:a:b"), Ok(Place::Sqlite("a:b".into())));
+        let url = "postgres://user@host/db";
+        assert_eq!(parse(url), Ok(Place::Postgres(url.to_owned())));
+        let dsn = "host=/run/postgresql dbname=test";
+        assert_eq!(
+            parse(&format!("postgres:{dsn}")),
+            Ok(Place::Postgres(dsn.to_owned()))
+        );
+        for text in ["", "sqlite:", "postgres:", "mysql:x", "/tmp/x"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(parse_warehouses("10"), Ok(10));
+        assert_eq!(parse_durability("soon"), Ok(Durability::Soon));
+        assert_eq!(parse_think("0.01"), Ok(0.01));
+        for text in ["0", "-1", "x", "100001"] {
+            assert!(parse_warehouses(text).is_err(), "{text}");
+        }
+        for text in ["-1", "x", "nan", "inf"] {
+            assert!(parse_think(text).is_err(), "{text}");
+        }
+        let locked = "locked".parse::<Pages>().unwrap();
+        assert!(locked.locked && locked.asked == AskedPages::Base);
+        assert!(!"thp:2M".parse::<Pages>().unwrap().locked && "large".parse::<Pages>().is_err());
+        assert!(parse_shrink("101").is_err() && parse_durability("later").is_err());
+    }
+}

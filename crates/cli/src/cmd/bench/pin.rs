@@ -1,0 +1,158 @@
+//! See `hugeleaf bench pin --help`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hugeleaf_proof::bench::pin::{PinResult, PinSettings, measure};
+use hugeleaf_proof::bench::to_json;
+use hugeleaf_report::bench::pin_text;
+use hugeleaf_report::bench_html::pin_html;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::AskedIoPages;
+use hugeleaf_workload::pin::Method;
+
+use super::lists::parse_count;
+use super::mover::{once, pages, place, told, whole_pages};
+use super::{Answer, Bar, Ground, Output, status};
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Ways:   mlock (mlock and munlock); uring (io_uring buffer registration); direct (a read past the page cache)
+Pages:  scattered (base pages in random places), split (huge pages, split), base, 64K, thp:2M, hugetlb:2M
+
+Examples:
+  hugeleaf bench pin
+  hugeleaf bench pin --how uring --pages scattered,hugetlb:2M --threads 1
+
+The first of the pages is what the others are compared with. Where the kernel has nothing to do, it
+says so; and whether the memory is still on its pages afterwards.
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+3 a precondition is missing."
+)]
+pub struct Args {
+    /// Ways to pin, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "mlock,uring,direct"
+    )]
+    how: Vec<Method>,
+    /// How pages lie, separated by commas [default: scattered, split, and all page sizes that this
+    /// host knows]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pages: Vec<AskedIoPages>,
+    /// Threads at a time, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = parse_threads)]
+    threads: Vec<usize>,
+    /// Length of what is pinned
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
+    block: Bytes,
+    /// Length of the memory that all threads pin parts of
+    #[arg(long, value_name = "SIZE", default_value = "32M")]
+    space: Bytes,
+    /// Where the file for direct reads is made: a folder, or memory
+    #[arg(long, value_name = "PLACE", default_value = ".")]
+    device: PathBuf,
+    /// How long to measure in all; taking memory comes on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    time: Duration,
+    /// Samples a point; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "9", value_parser = parse_rounds)]
+    rounds: usize,
+    /// Seed of the random orders, to repeat a run
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 1024;
+    parse_count(text, "threads", MOST)
+}
+
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 10_000;
+    parse_count(text, "rounds", MOST)
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let ground = Ground::new("pin", &args.output, context)?;
+    let settings = settings(args, &ground)?;
+    let result = {
+        let bar = Bar::new();
+        measure(
+            &settings,
+            &context.root,
+            &ground.host,
+            &ground.circumstances,
+            &mut |event| bar.show(&event),
+            &context.stop,
+        )
+    };
+    let result = result.map_err(|e| told("pin", &e))?;
+    answer(&result, args).give(&args.output, context)?;
+    let not_had = result.arms.iter().map(|arm| &arm.not_had);
+    Ok(status(
+        !args.pages.is_empty(),
+        result.experiment.ending,
+        not_had,
+    ))
+}
+
+fn answer(result: &PinResult, args: &Args) -> Answer {
+    Answer {
+        name: "pin",
+        started: result.experiment.started.clone(),
+        json: to_json(result),
+        html: args.output.html.is_some().then(|| pin_html(result)),
+        text: pin_text(result, Context::look()),
+    }
+}
+
+fn settings(args: &Args, ground: &Ground) -> Result<PinSettings, Failure> {
+    whole_pages("pin", "block", args.block, &ground.host)?;
+    let mut threads = args.threads.clone();
+    threads.sort_unstable();
+    threads.dedup();
+    let most = threads.last().copied().unwrap_or(1) as u64;
+    if args.space.get() / args.block.get() < most {
+        let least = Bytes(args.block.get().saturating_mul(most));
+        return Err(Failure::usage(
+            format!(
+                "bench pin: {} has no part of {} for each of {most} threads",
+                args.space, args.block
+            ),
+            format!("hugeleaf bench pin --space {least}"),
+        ));
+    }
+    let methods = once(&args.how);
+    let pages = pages(&args.pages, ground);
+    let samples = args.rounds * pages.len() * methods.len() * threads.len();
+    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+    /// So many blocks are read again and again.
+    const BLOCKS: u64 = 128;
+    Ok(PinSettings {
+        methods,
+        pages,
+        threads,
+        block: args.block,
+        space: args.space,
+        rounds: args.rounds,
+        sample: (args.time / samples).max(SHORTEST),
+        place: place(&args.device),
+        each: Bytes(args.block.get().saturating_mul(BLOCKS)),
+        seed: args.seed,
+        most: ground.most,
+    })
+}
+
+/// A sample is not shorter: the clock's own error would show.
+const SHORTEST: Duration = Duration::from_millis(2);

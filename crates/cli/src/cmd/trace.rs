@@ -1,0 +1,225 @@
+//! See `hugeleaf trace --help`.
+
+mod diff;
+mod show;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hugeleaf_sys::Pid;
+use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
+use hugeleaf_trace::{
+    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
+};
+use hugeleaf_units::Bytes;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::context::{Context, Failure, Status, parse_time};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_precedence_over_arg = true,
+    after_help = "Examples:
+  hugeleaf trace --for 10s                    the whole host, ten seconds
+  hugeleaf trace postgres --for 30s -o a.trace  with PostgreSQL as the target
+  hugeleaf trace show a.trace                 what it says, also on another machine
+  hugeleaf trace diff a.trace b.trace         before and after, side by side
+
+The whole host is always collected; a target's processes and their children are told apart. It
+takes CAP_PERFMON and, for locks, a tracefs: run it as root. Nothing of the host is changed."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<View>,
+    /// What to tell apart: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    #[arg(value_name = "TARGET")]
+    target: Option<String>,
+    /// For how long; Ctrl-C ends it earlier, and what was collected until then is kept
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    time: Duration,
+    /// Where to write it [default: hugeleaf-trace-DATE-TIME.trace in this folder]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// CPU samples a second and CPU
+    #[arg(long, value_name = "N", default_value_t = 499, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rate: u64,
+    /// Room for lock events a CPU; larger where events are lost
+    #[arg(long, value_name = "SIZE", default_value = "4M")]
+    buffer: Bytes,
+    /// Leave lock contention out
+    #[arg(long)]
+    no_locks: bool,
+    /// Count every call that locks memory; otherwise those of a tenth of the time, scaled up
+    /// (watching one system call makes each of all others slower)
+    #[arg(long)]
+    every_call: bool,
+    /// Intervals and memory only: needs no privilege
+    #[arg(long)]
+    intervals_only: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum View {
+    /// A trace as text, JSON or one page: where time goes, and what was found
+    Show(show::Args),
+    /// Two traces side by side, before and after
+    Diff(diff::Args),
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    match &args.command {
+        Some(View::Show(args)) => show::run(args, context),
+        Some(View::Diff(args)) => diff::run(args, context),
+        None => record(args, context),
+    }
+}
+
+/// Collects and writes.
+fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
+    context.need_live("trace")?;
+    let target = args
+        .target
+        .as_ref()
+        .map(|text| {
+            let pids = context.targets(std::slice::from_ref(text))?;
+            Ok::<_, Failure>(TracedTarget {
+                text: text.clone(),
+                pids: pids.into_iter().map(|Pid(pid)| pid).collect(),
+            })
+        })
+        .transpose()?;
+    let output = args.output.clone().unwrap_or_else(default_path);
+    check_writable(&output).map_err(|e| file_failure(&e))?;
+    let options = Options {
+        time: args.time,
+        rate: args.rate,
+        buffer: args.buffer,
+        intervals_only: args.intervals_only,
+        no_locks: args.no_locks,
+        every_call: args.every_call,
+        target,
+        command: std::env::args().collect(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    context.stop_on_signals()?;
+    let bar = Bar::new(args.time);
+    let trace = collect(
+        &context.root,
+        &context.kernel,
+        &options,
+        &context.stop,
+        &mut |progress| bar.show(progress),
+    )
+    .map_err(collect_failure)?;
+    drop(bar);
+    let size = write_trace(&output, &trace).map_err(|e| file_failure(&e))?;
+    Context::print(&match context.json {
+        true => show::screen_json(&trace, &output),
+        false => show::screen(&trace, &output),
+    })?;
+    say(&trace, &output, Bytes(size));
+    Ok(Status::Good)
+}
+
+/// What a person should know beside the screen, on stderr.
+fn say(trace: &Trace, output: &Path, size: Bytes) {
+    for source in &trace.sources {
+        if let SourceState::Refused { reason, remedy } = &source.state {
+            eprintln!(
+                "hugeleaf: {} left out: {reason}\n  next: {remedy}",
+                source.name
+            );
+        }
+        if source.lost > 0 {
+            eprintln!(
+                "hugeleaf: {}: {} events were lost\n  next: hugeleaf trace --buffer 32M, or a lower --rate",
+                source.name, source.lost
+            );
+        }
+    }
+    match trace.ending {
+        Ending::Done => {}
+        Ending::Interrupted => eprintln!(
+            "hugeleaf: ended early, after {:.1} of {:.1} s",
+            trace.seconds, trace.asked_seconds
+        ),
+        Ending::TargetEnded => {
+            eprintln!("hugeleaf: the target ended after {:.1} s", trace.seconds);
+        }
+    }
+    eprintln!("trace: {} ({size})", output.display());
+}
+
+fn default_path() -> PathBuf {
+    let now = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    format!("hugeleaf-trace-{now}.trace").into()
+}
+
+fn collect_failure(error: CollectError) -> Failure {
+    match error {
+        CollectError::Refused { reason, remedy } => Failure::missing(reason, remedy),
+        CollectError::Host(error) => error.into(),
+    }
+}
+
+/// A file that could not be read or written.
+pub fn file_failure(error: &TraceFileError) -> Failure {
+    Failure::missing(error.to_string(), error.next())
+}
+
+/// Progress on stderr: a line that changes on a terminal, nothing in a pipe.
+struct Bar(Option<ProgressBar>);
+
+impl Bar {
+    fn new(time: Duration) -> Bar {
+        if !std::io::stderr().is_terminal() {
+            return Bar(None);
+        }
+        let length = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style);
+        }
+        Bar(Some(bar))
+    }
+
+    fn show(&self, progress: Progress) {
+        let Some(bar) = &self.0 else {
+            return;
+        };
+        match progress {
+            Progress::Before => bar.set_message("reading memory"),
+            Progress::At(seconds) => {
+                let millis = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                bar.set_position(u64::try_from(millis.as_millis()).unwrap_or(u64::MAX));
+                bar.set_message("tracing; Ctrl-C ends it and keeps what there is");
+            }
+            Progress::After => bar.set_message("reading memory again"),
+            Progress::Names => bar.set_message("looking up functions"),
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {msg}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_one() {
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
+    }
+}

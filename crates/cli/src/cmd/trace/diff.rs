@@ -1,0 +1,64 @@
+//! See `hugeleaf trace diff --help`.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_report::trace::{Compared, Shown, diff_html, diff_json};
+use hugeleaf_trace::{Trace, read_trace};
+use hugeleaf_verdict::trace::findings;
+
+use super::file_failure;
+use super::show::write_page;
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  hugeleaf trace diff base.trace large.trace
+  hugeleaf trace diff base.trace large.trace --html case.html
+
+What the two do not have in common (host, length, target) is said first: those rows are no comparison.
+Exit status: 0 shown; 2 wrong usage; 3 a file cannot be read or written.")]
+pub struct Args {
+    /// The trace before
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The trace after
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    /// Whole lists
+    #[arg(long)]
+    all: bool,
+    /// Also write it as one page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs it. That two traces differ is no failure: it is what was asked for.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    let read =
+        |path: &Path| -> Result<Trace, Failure> { read_trace(path).map_err(|e| file_failure(&e)) };
+    let (before, after) = (read(&args.before)?, read(&args.after)?);
+    let (found_before, found_after) = (findings(&before), findings(&after));
+    let names = [&args.before, &args.after].map(|path| path.display().to_string());
+    let compared = Compared {
+        before: Shown {
+            trace: &before,
+            findings: &found_before,
+            file: &names[0],
+        },
+        after: Shown {
+            trace: &after,
+            findings: &found_after,
+            file: &names[1],
+        },
+    };
+    Context::print(&match context.json {
+        true => diff_json(&compared),
+        false => compared.text(Context::look(), args.all),
+    })?;
+    if let Some(path) = &args.html {
+        let command: Vec<String> = std::env::args().collect();
+        write_page(path, &diff_html(&compared, &command))?;
+    }
+    Ok(Status::Good)
+}

@@ -1,0 +1,263 @@
+//! `hugeleaf trace` as a person meets it: what stands in the way, and what is written.
+// Helpers of tests unwrap as tests do: a panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use hugeleaf_trace::model::{Ending, SourceState};
+use hugeleaf_trace::read_trace;
+
+/// `nobody` on every distribution.
+const NOBODY: u32 = 65534;
+
+const HUGELEAF: &str = env!("CARGO_BIN_EXE_hugeleaf");
+
+fn is_root() -> bool {
+    hugeleaf_sys::effective_uid() == 0
+}
+
+fn works(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A folder that everybody may write to, with a copy of the program that everybody may run.
+fn for_everybody() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let all = |mode| std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(dir.path(), all(0o777)).unwrap();
+    let program = dir.path().join("hugeleaf");
+    std::fs::copy(HUGELEAF, &program).unwrap();
+    std::fs::set_permissions(&program, all(0o755)).unwrap();
+    (dir, program)
+}
+
+/// Two lines: what failed, what to do.
+#[track_caller]
+fn two_lines(output: &Output, status: i32) -> (String, String) {
+    let text = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    let next = lines[1].strip_prefix("  next: ").expect("no next step");
+    (lines[0].to_owned(), next.to_owned())
+}
+
+/// Whether this user gets samples at all; says so for the test otherwise.
+fn has_events(test: &str) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.trace");
+    let output = Command::new(HUGELEAF)
+        .args(["trace", "--for", "200ms", "-o"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        println!("{test}: not run: {}", stderr(&output).trim());
+    }
+    output.status.success()
+}
+
+/// perf_event_paranoid in the way: the setting and the capability are named, and what needs
+/// neither still works.
+#[test]
+fn a_user_without_privilege() {
+    const NAME: &str = "a_user_without_privilege";
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let level: i64 = paranoid.map_or(-1, |text| text.trim().parse().unwrap());
+    if !is_root() || level < 1 {
+        println!("{NAME}: not run: needs root, and kernel.perf_event_paranoid of 1 or more");
+        return;
+    }
+    let (dir, program) = for_everybody();
+    let run = |arguments: &[&str]| {
+        Command::new(&program)
+            .args(["trace", "--for", "300ms"])
+            .args(arguments)
+            .current_dir(dir.path())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output()
+            .unwrap()
+    };
+    let (what, next) = two_lines(&run(&["-o", "a.trace"]), 3);
+    let setting = format!("kernel.perf_event_paranoid is {level}");
+    assert!(
+        what.contains(&setting) && what.contains("CAP_PERFMON"),
+        "{what}"
+    );
+    assert!(
+        next.contains("sysctl kernel.perf_event_paranoid=-1"),
+        "{next}"
+    );
+    assert!(next.contains("setcap cap_perfmon"), "{next}");
+    assert!(!dir.path().join("a.trace").exists());
+    let output = run(&["--intervals-only", "-o", "b.trace"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let trace = read_trace(&dir.path().join("b.trace")).unwrap();
+    assert!(!trace.intervals.is_empty() && trace.samples.is_empty());
+}
+
+/// No tracefs, and no right to open one: samples are there, locks are left out with the remedy.
+#[test]
+fn no_tracefs() {
+    const NAME: &str = "no_tracefs";
+    let unshare = ["--mount", "true"];
+    if !is_root() || !works("unshare", &unshare) || !works("setpriv", &["--version"]) {
+        println!("{NAME}: not run: needs root, unshare(1) and setpriv(1)");
+        return;
+    }
+    if !has_events(NAME) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.trace");
+    // Whatever is mounted is taken away in a mount namespace of its own.
+    let script = "while umount /sys/kernel/tracing || umount /sys/kernel/debug; do :; done \
+                  2>/dev/null; exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin \"$@\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh", HUGELEAF])
+        .args(["trace", "--for", "300ms", "-o"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = stderr(&output);
+    if !output.status.success() && text.contains("CAP_PERFMON") {
+        println!("{NAME}: not run: CAP_PERFMON is no capability of its own here");
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("lock contention left out"), "{text}");
+    assert!(text.contains("next: as root: mount -t tracefs"), "{text}");
+    let trace = read_trace(&file).unwrap();
+    let state = |name: &str| {
+        let source = trace.sources.iter().find(|s| s.name == name);
+        source.unwrap().state.clone()
+    };
+    assert_eq!(state("cpu samples"), SourceState::Used);
+    assert!(matches!(
+        state("lock contention"),
+        SourceState::Refused { .. }
+    ));
+    assert!(trace.locks.is_empty());
+}
+
+#[test]
+fn what_cannot_be_written_is_said_at_once() {
+    for (file, word) in [("/nowhere/a.trace", "a.trace"), ("/", "/")] {
+        let output = Command::new(HUGELEAF)
+            // An hour: nobody may wait for it.
+            .args(["trace", "--for", "1h", "--intervals-only", "-o", file])
+            .output()
+            .unwrap();
+        let (what, _) = two_lines(&output, 3);
+        assert!(what.contains(word), "{what}");
+    }
+    let output = Command::new(HUGELEAF)
+        .args([
+            "trace",
+            "--for",
+            "200ms",
+            "--intervals-only",
+            "-o",
+            "/dev/full",
+        ])
+        .output()
+        .unwrap();
+    let (what, next) = two_lines(&output, 3);
+    assert!(what.contains("/dev/full"), "{what}");
+    assert!(next.contains("make room"), "{next}");
+}
+
+#[test]
+fn wrong_usage() {
+    let run = |arguments: &[&str]| Command::new(HUGELEAF).args(arguments).output().unwrap();
+    let captured = tempfile::tempdir().unwrap();
+    let folder = captured.path().display().to_string();
+    for arguments in [
+        &["trace", "--for", "0"][..],
+        &["trace", "--rate", "0"],
+        &["trace", "tree:x"],
+        &["trace", "--root", &folder],
+    ] {
+        two_lines(&run(arguments), 2);
+    }
+    let (what, _) = two_lines(&run(&["trace", "no such program", "--for", "1s"]), 3);
+    assert!(what.contains("no such program"), "{what}");
+}
+
+/// Ctrl-C ends it, and what there is is written.
+#[test]
+fn interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.trace");
+    let mut child = Command::new(HUGELEAF)
+        .args(["trace", "--for", "10m", "--intervals-only", "-o"])
+        .arg(&file)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    // Signals that come before it listens would simply end it.
+    wait_until_it_listens(child.id());
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    let trace = read_trace(&file).unwrap();
+    assert_eq!(trace.ending, Ending::Interrupted);
+    assert!(trace.asked_seconds > 500.0);
+}
+
+/// Waits until a process catches SIGINT.
+fn wait_until_it_listens(pid: u32) {
+    const SIGINT: u64 = 1 << 1;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(line.unwrap().trim(), 16).unwrap();
+        if caught & SIGINT != 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A target that does not live to the end of the trace ends it.
+#[test]
+fn a_target_that_exits() {
+    if !has_events("a_target_that_exits") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file: &Path = &dir.path().join("a.trace");
+    let mut target = Command::new("sleep").arg("2").spawn().unwrap();
+    let pid = target.id().to_string();
+    // It is no zombie: somebody waits for it.
+    let reaper = std::thread::spawn(move || target.wait());
+    let output = Command::new(HUGELEAF)
+        .args(["trace", &pid, "--for", "10m", "-o"])
+        .arg(file)
+        .output()
+        .unwrap();
+    reaper.join().unwrap().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("the target ended"),
+        "{}",
+        stderr(&output)
+    );
+    let trace = read_trace(file).unwrap();
+    assert_eq!(trace.ending, Ending::TargetEnded);
+    assert_eq!(trace.target.unwrap().text, pid);
+}

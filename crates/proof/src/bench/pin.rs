@@ -1,0 +1,299 @@
+//! `bench pin`: what it costs to pin one buffer, by the pages that it lies on and by the number of
+//! threads that do it at a time.
+//!
+//! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
+//! an order drawn anew. Beside what was measured stands the published model: one turn of a lock a
+//! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked piece by
+//! piece loses its large mappings where it is transparent; so that way has memory of its own, and
+//! how all of it lies is read back at the end.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::may_lock;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::{Area, Devices, IoMemory, IoPages, MoverError, Place, Wanted};
+use hugeleaf_workload::pin::{Method, PinLoad, pin};
+
+use super::mover::{Lying, look};
+use super::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, is_not_had};
+
+mod result;
+
+pub use result::{Model, ModelRow, PinArm, PinPoint, PinResult, PinSettingsInForce};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct PinSettings {
+    /// Ways of pinning.
+    pub methods: Vec<Method>,
+    /// How memory lies; the first is what the others are held against.
+    pub pages: Vec<IoPages>,
+    /// Threads at a time, each.
+    pub threads: Vec<usize>,
+    /// Length of what is pinned.
+    pub block: Bytes,
+    /// Length of the memory that all threads pin parts of.
+    pub space: Bytes,
+    /// Samples a point.
+    pub rounds: usize,
+    /// How long a sample is.
+    pub sample: Duration,
+    /// Where the file for direct reads is made.
+    pub place: Place,
+    /// Its length.
+    pub each: Bytes,
+    /// What orders are drawn from.
+    pub seed: u64,
+    /// The most ordinary memory to take.
+    pub most: Bytes,
+}
+
+struct Space {
+    pages: IoPages,
+    locked: bool,
+    memory: IoMemory,
+    before: Lying,
+}
+
+/// One point to be measured.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    arm: usize,
+    space: usize,
+    method: Method,
+    threads: usize,
+}
+
+/// Measures.
+///
+/// # Errors
+/// [`BenchError`]; all memory and the file are gone then.
+pub fn measure(
+    settings: &PinSettings,
+    root: &Root,
+    host: &Host,
+    circumstances: &Circumstances,
+    progress: &mut dyn FnMut(BenchEvent),
+    stop: &AtomicBool,
+) -> Result<PinResult, BenchError> {
+    check(settings, host)?;
+    let began = Instant::now();
+    let mut engine = Engine {
+        settings,
+        root,
+        host,
+        progress,
+        stop,
+        arms: result::empty_arms(settings, host),
+        spaces: Vec::new(),
+    };
+    engine.take_spaces()?;
+    if engine.spaces.is_empty() {
+        return Err(nothing(&engine.arms));
+    }
+    let devices = engine.devices()?;
+    let source = devices.as_ref().and_then(|d| d.sources.first());
+    let ending = match engine.all(source) {
+        Ok(()) => BenchEnding::Done,
+        Err(BenchError::Mover(MoverError::Stopped)) => BenchEnding::Interrupted,
+        Err(error) => return Err(error),
+    };
+    engine.look_again()?;
+    let arms = engine.arms;
+    if arms.iter().all(PinArm::is_empty) {
+        return Err(BenchError::Stopped);
+    }
+    let place = devices.map_or_else(Vec::new, |d| d.places);
+    let about = (place, began.elapsed(), ending);
+    Ok(result::result(settings, host, arms, circumstances, about))
+}
+
+fn nothing(arms: &[PinArm]) -> BenchError {
+    let not_had = arms.iter().find_map(|a| Some((a, a.not_had.as_ref()?)));
+    match not_had {
+        Some((arm, why)) => BenchError::NothingHad {
+            arm: arm.label.clone(),
+            reason: why.reason.clone(),
+            next: why.next.clone(),
+        },
+        None => BenchError::Stopped,
+    }
+}
+
+fn needs_own(method: Method, pages: IoPages) -> bool {
+    method == Method::Mlock && !pages.is_pool()
+}
+
+/// Refuses what would take more memory, or pin more, than it may.
+fn check(settings: &PinSettings, host: &Host) -> Result<(), BenchError> {
+    let lock = settings.methods.contains(&Method::Mlock);
+    let other = settings.methods.iter().any(|m| *m != Method::Mlock);
+    let spaces = u64::from(lock) + u64::from(other);
+    let of = |pages: &IoPages| pages.whole(settings.space, host).unwrap_or(settings.space);
+    let ordinary = settings.pages.iter().filter(|pages| !pages.is_pool());
+    let asked: Bytes = ordinary
+        .map(|p| Bytes(of(p).get().saturating_mul(spaces)))
+        .sum();
+    if asked > settings.most {
+        return Err(BenchError::TooLarge {
+            what: format!("memory of {} for each kind of pages", settings.space),
+            asked,
+            most: settings.most,
+        });
+    }
+    let threads = settings.threads.iter().copied().max().unwrap_or(1);
+    let asked = Bytes(settings.block.get().saturating_mul(threads as u64));
+    let pins = settings.methods.iter().find(|m| **m != Method::Direct);
+    match (may_lock(), pins) {
+        (Some(most), Some(method)) if asked > most => {
+            let mode = method.name();
+            Err(MoverError::MemlockLimit { mode, asked, most }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Engine<'a> {
+    settings: &'a PinSettings,
+    root: &'a Root,
+    host: &'a Host,
+    progress: &'a mut dyn FnMut(BenchEvent),
+    stop: &'a AtomicBool,
+    arms: Vec<PinArm>,
+    spaces: Vec<Space>,
+}
+
+impl Engine<'_> {
+    fn devices(&mut self) -> Result<Option<Devices>, BenchError> {
+        let s = self.settings;
+        if !s.methods.contains(&Method::Direct) {
+            return Ok(None);
+        }
+        (self.progress)(BenchEvent::Taking("a file to read".to_owned()));
+        let wanted = Wanted {
+            places: vec![s.place.clone()],
+            sources: 1,
+            targets: 0,
+            each: s.each,
+            block: s.block,
+            overwrite: false,
+            seed: s.seed,
+        };
+        Ok(Some(Devices::make(&wanted, self.host, self.stop)?))
+    }
+
+    fn take_spaces(&mut self) -> Result<(), BenchError> {
+        for pages in self.settings.pages.clone() {
+            for locked in [false, true] {
+                let mut methods = self.settings.methods.iter();
+                if !methods.any(|method| needs_own(*method, pages) == locked) {
+                    continue;
+                }
+                (self.progress)(BenchEvent::Taking(format!("memory on {pages}")));
+                match self.take(pages, locked) {
+                    Ok(space) => self.spaces.push(space),
+                    Err(BenchError::Memory(error)) if is_not_had(&error) => {
+                        let (label, reason) = (pages.to_string(), error.to_string());
+                        (self.progress)(BenchEvent::NotHad {
+                            arm: label.clone(),
+                            reason: reason.clone(),
+                        });
+                        let arms = self.arms.iter_mut().filter(|arm| arm.label == label);
+                        arms.for_each(|arm| {
+                            arm.not_had = Some(NotHad {
+                                from_bytes: self.settings.space.get(),
+                                reason: reason.clone(),
+                                next: error.next(),
+                            });
+                        });
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, pages: IoPages, locked: bool) -> Result<Space, BenchError> {
+        let s = self.settings;
+        let memory = IoMemory::take(pages, s.space, self.host, s.seed)?;
+        let before = look(&memory, s.block, self.root, self.host)?;
+        Ok(Space {
+            pages,
+            locked,
+            memory,
+            before,
+        })
+    }
+
+    /// Every arm that is had, with every number of threads.
+    fn plan(&self) -> Vec<Turn> {
+        let mut plan = Vec::new();
+        for (arm, one) in self.arms.iter().enumerate() {
+            let Ok(method) = one.method.parse::<Method>() else {
+                continue;
+            };
+            let space = self.spaces.iter().position(|space| {
+                space.pages.to_string() == one.label
+                    && space.locked == needs_own(method, space.pages)
+            });
+            let Some(space) = space else {
+                continue;
+            };
+            plan.extend(self.settings.threads.iter().map(|threads| Turn {
+                arm,
+                space,
+                method,
+                threads: *threads,
+            }));
+        }
+        plan
+    }
+
+    fn all(&mut self, source: Option<&Area>) -> Result<(), BenchError> {
+        let plan = self.plan();
+        let mut random = fastrand::Rng::with_seed(self.settings.seed);
+        let of = (plan.len() * self.settings.rounds) as u64;
+        let mut done = 0;
+        for round in 0..self.settings.rounds {
+            let mut order = plan.clone();
+            random.shuffle(&mut order);
+            for turn in order {
+                let arm = &self.arms[turn.arm];
+                (self.progress)(BenchEvent::At {
+                    done,
+                    of,
+                    what: format!("{} on {}, {}", arm.method, arm.label, turn.threads),
+                });
+                let load = PinLoad {
+                    method: turn.method,
+                    threads: turn.threads,
+                    block: self.settings.block,
+                    time: self.settings.sample,
+                    source,
+                };
+                let memory = &mut self.spaces[turn.space].memory;
+                let pinned = pin(memory, &load, self.stop)?;
+                self.arms[turn.arm].saw(turn.threads, round, &pinned);
+                done += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self) -> Result<(), BenchError> {
+        for turn in self.plan() {
+            let space = &self.spaces[turn.space];
+            if self.arms[turn.arm].after.is_some() {
+                continue;
+            }
+            let after = look(&space.memory, self.settings.block, self.root, self.host)?;
+            self.arms[turn.arm].before = Some(space.before.clone());
+            self.arms[turn.arm].after = Some(after);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,379 @@
+//! The result of `bench pin`, as it is kept.
+
+use std::time::Duration;
+
+use hugeleaf_host::Host;
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::IoPages;
+use hugeleaf_workload::pin::{Method, Pinned};
+use serde::{Deserialize, Serialize};
+
+use super::PinSettings;
+use crate::bench::mover::Lying;
+use crate::bench::{About, BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread};
+use crate::result::{Effect, HostFingerprint, Knob};
+use crate::stats::{Better, log_ratio, signed_rank_interval};
+
+/// A whole result; `schema` 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PinResult {
+    /// 1.
+    pub schema: u32,
+    /// What was measured.
+    pub experiment: About,
+    /// A way of pinning on a kind of pages each.
+    pub arms: Vec<PinArm>,
+    /// What was published.
+    pub model: Model,
+    /// What a reader must know before believing it, a sentence each.
+    pub caveats: Vec<String>,
+    /// The machine.
+    pub host: HostFingerprint,
+    /// Settings and knobs.
+    pub settings: PinSettingsInForce,
+    /// The exact command.
+    pub command: Vec<String>,
+}
+
+/// A way of pinning on a kind of pages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PinArm {
+    /// `scattered`, `split`, `thp:2M`, `hugetlb:2M`.
+    pub label: String,
+    /// `mlock`, `uring`, `direct`.
+    pub method: String,
+    /// Pages that a buffer lies on: what has to be handled one by one.
+    pub units: u64,
+    /// Whether the kernel has nothing to do: hugetlb pages always stay in memory, and mlock(2) on
+    /// them returns at once.
+    pub nothing_to_do: bool,
+    /// By number of threads, fewest first.
+    pub points: Vec<PinPoint>,
+    /// How the memory lay before the first sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Lying>,
+    /// And after the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Lying>,
+    /// Why it could not be had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_had: Option<NotHad>,
+}
+
+/// So many threads at a time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PinPoint {
+    /// How many.
+    pub threads: usize,
+    /// Microseconds that a thread takes for one, mean of each sample.
+    pub samples: Vec<f64>,
+    /// Microseconds of processors for one, of each sample.
+    pub processor_samples: Vec<f64>,
+    /// How often a thread waited, for one, of each sample.
+    pub waits_samples: Vec<f64>,
+    /// How many were pinned in each sample.
+    pub counts: Vec<u64>,
+    /// The round of each sample.
+    pub rounds: Vec<usize>,
+    /// The median of `samples`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+    /// The median of `processor_samples`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor: Option<Spread>,
+    /// How much longer one takes than alone, over what it would where threads only share the
+    /// processors: 1 is no contention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contention: Option<f64>,
+    /// What the model says, from the first pages with as many threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model_micros: Option<f64>,
+    /// Time over that of the first pages, in the same rounds; less is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+}
+
+/// The published pseudo-code and what it says of a buffer of 256K: one turn of the lock a page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// The loop, in words.
+    pub text: String,
+    /// Its rows.
+    pub published: Vec<ModelRow>,
+}
+
+/// A row of the published table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRow {
+    /// Size of a page.
+    pub page_bytes: u64,
+    /// Turns of the lock for 256K.
+    pub units: u64,
+}
+
+impl Model {
+    fn published() -> Model {
+        let row = |page: Bytes, units| ModelRow {
+            page_bytes: page.get(),
+            units,
+        };
+        Model {
+            text: "while there are pages to pin: lock the segment, pin a page, unlock the segment"
+                .to_owned(),
+            published: vec![
+                row(Bytes::from_kib(4), 64),
+                row(Bytes::from_kib(64), 4),
+                row(Bytes::from_mib(16), 1),
+            ],
+        }
+    }
+}
+
+/// Settings and knobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PinSettingsInForce {
+    /// Length of what is pinned.
+    pub block_bytes: u64,
+    /// Length of the memory that all threads pin parts of.
+    pub space_bytes: u64,
+    /// What direct reads read.
+    pub devices: Vec<String>,
+    /// Samples a point.
+    pub rounds: usize,
+    /// How long one is.
+    pub sample_seconds: f64,
+    /// What orders were drawn from.
+    pub seed: u64,
+    /// How sure the intervals are.
+    pub confidence: f64,
+    /// Knobs of the kernel that bear on large pages.
+    pub knobs: Vec<Knob>,
+    /// Version of hugeleaf.
+    pub version: String,
+}
+
+pub(super) fn empty_arms(settings: &PinSettings, host: &Host) -> Vec<PinArm> {
+    let mut arms = Vec::new();
+    for method in &settings.methods {
+        for pages in &settings.pages {
+            arms.push(empty_arm(*method, *pages, settings, host));
+        }
+    }
+    arms
+}
+
+fn empty_arm(method: Method, pages: IoPages, settings: &PinSettings, host: &Host) -> PinArm {
+    let point = |threads: &usize| PinPoint {
+        threads: *threads,
+        samples: Vec::new(),
+        processor_samples: Vec::new(),
+        waits_samples: Vec::new(),
+        counts: Vec::new(),
+        rounds: Vec::new(),
+        spread: None,
+        processor: None,
+        contention: None,
+        model_micros: None,
+        effect: None,
+    };
+    PinArm {
+        label: pages.to_string(),
+        method: method.to_string(),
+        units: pages.mapped(host).size.pages_for(settings.block).get(),
+        nothing_to_do: method == Method::Mlock && pages.is_pool(),
+        points: settings.threads.iter().map(point).collect(),
+        before: None,
+        after: None,
+        not_had: None,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+impl PinArm {
+    /// Whether there is no sample of it.
+    pub fn is_empty(&self) -> bool {
+        self.points.iter().all(|point| point.samples.is_empty())
+    }
+
+    pub(super) fn saw(&mut self, threads: usize, round: usize, pinned: &Pinned) {
+        let points = &mut self.points;
+        let Some(point) = points.iter_mut().find(|point| point.threads == threads) else {
+            return;
+        };
+        let count = pinned.count.max(1) as f64;
+        point.samples.push(pinned.each.mean * 1e6);
+        let processor = pinned.usage.processor().as_secs_f64();
+        point.processor_samples.push(processor * 1e6 / count);
+        point.waits_samples.push(pinned.usage.waits as f64 / count);
+        point.counts.push(pinned.count);
+        point.rounds.push(round);
+    }
+}
+
+/// The whole, with medians and comparisons. `about`: what was read, how long it took, how it ended.
+pub(super) fn result(
+    settings: &PinSettings,
+    host: &Host,
+    mut arms: Vec<PinArm>,
+    circumstances: &Circumstances,
+    (devices, duration, ending): (Vec<String>, Duration, BenchEnding),
+) -> PinResult {
+    compare(&mut arms, circumstances.host.cpus);
+    PinResult {
+        schema: 1,
+        experiment: About {
+            name: "pin".to_owned(),
+            unit: "µs".to_owned(),
+            better: Better::Lower,
+            started: circumstances.started.clone(),
+            duration_seconds: duration.as_secs_f64(),
+            ending,
+        },
+        caveats: caveats(&arms, host),
+        arms,
+        model: Model::published(),
+        host: circumstances.host.clone(),
+        settings: PinSettingsInForce {
+            block_bytes: settings.block.get(),
+            space_bytes: settings.space.get(),
+            devices,
+            rounds: settings.rounds,
+            sample_seconds: settings.sample.as_secs_f64(),
+            seed: settings.seed,
+            confidence: CONFIDENCE,
+            knobs: circumstances.knobs.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        command: circumstances.command.clone(),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn compare(arms: &mut [PinArm], cpus: usize) {
+    for arm in arms.iter_mut() {
+        for point in &mut arm.points {
+            point.spread = Spread::of(&point.samples, CONFIDENCE);
+            point.processor = Spread::of(&point.processor_samples, CONFIDENCE);
+        }
+        let alone = arm.points.iter().find(|point| point.threads == 1);
+        let alone = alone.and_then(|point| Some(point.spread?.median));
+        for point in &mut arm.points {
+            let shared = (point.threads as f64 / cpus.max(1) as f64).max(1.0);
+            point.contention = (point.spread.as_ref())
+                .zip(alone)
+                .map(|(spread, alone)| spread.median / (alone * shared));
+        }
+    }
+    let all = arms.to_vec();
+    for arm in arms.iter_mut() {
+        let Some(first) = all.iter().find(|first| first.method == arm.method) else {
+            continue;
+        };
+        let is_first = first.label == arm.label;
+        for point in &mut arm.points {
+            let mut points = first.points.iter();
+            let Some(of_first) = points.find(|p| p.threads == point.threads) else {
+                continue;
+            };
+            let parts = arm.units as f64 / first.units.max(1) as f64;
+            point.model_micros = of_first.spread.map(|spread| spread.median * parts);
+            if !is_first {
+                point.effect = effect(of_first, point);
+            }
+        }
+    }
+}
+
+/// One over the other, by the rounds that both have.
+fn effect(first: &PinPoint, point: &PinPoint) -> Option<Effect> {
+    let of_first = |round: usize| {
+        let at = first.rounds.iter().position(|r| *r == round)?;
+        first.samples.get(at).copied()
+    };
+    let pairs = point.rounds.iter().zip(&point.samples);
+    let logs: Vec<f64> = pairs
+        .filter_map(|(round, sample)| log_ratio(of_first(*round)?, *sample))
+        .collect();
+    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
+    Some(Effect {
+        ratio: interval.center.exp(),
+        low: interval.low.exp(),
+        high: interval.high.exp(),
+        confidence: CONFIDENCE,
+        method: interval.method,
+    })
+}
+
+fn caveats(arms: &[PinArm], host: &Host) -> Vec<String> {
+    let mut caveats = Vec::new();
+    let measured = || arms.iter().filter(|arm| !arm.is_empty());
+    if measured().any(|arm| arm.nothing_to_do) {
+        caveats.push(
+            "mlock of hugetlb pages is nothing to do: they always stay in memory, and the kernel \
+             returns at once. It is not the same work done faster."
+                .to_owned(),
+        );
+    }
+    if measured().any(|arm| arm.method == "direct") {
+        caveats.push(
+            "direct is a whole read, device included; what pinning costs is in its processor time."
+                .to_owned(),
+        );
+    }
+    if host.pmd_page.get().is_some() && measured().any(|arm| arm.method == "mlock") {
+        caveats.push(
+            "mlock of a part of a transparent huge page splits its mapping, so from the second time \
+             on base pages are locked there, however large the page is."
+                .to_owned(),
+        );
+    }
+    caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(label: &str, units: u64, micros: &[(usize, f64)]) -> PinArm {
+        let point = |(threads, us): &(usize, f64)| PinPoint {
+            threads: *threads,
+            samples: (0..6).map(|n| us * (1.0 + f64::from(n) / 100.0)).collect(),
+            processor_samples: vec![*us; 6],
+            waits_samples: vec![0.0; 6],
+            counts: vec![10; 6],
+            rounds: (0..6).collect(),
+            spread: None,
+            processor: None,
+            contention: None,
+            model_micros: None,
+            effect: None,
+        };
+        PinArm {
+            label: label.to_owned(),
+            method: "uring".to_owned(),
+            units,
+            nothing_to_do: false,
+            points: micros.iter().map(point).collect(),
+            before: None,
+            after: None,
+            not_had: None,
+        }
+    }
+
+    #[test]
+    fn the_model_goes_by_units_and_contention_by_processors() {
+        let mut arms = vec![
+            arm("scattered", 64, &[(1, 8.0), (4, 32.0)]),
+            arm("hugetlb:2M", 1, &[(1, 1.0), (4, 2.0)]),
+        ];
+        compare(&mut arms, 2);
+        let [small, large] = [&arms[0].points, &arms[1].points];
+        let near = |a: Option<f64>, b: f64| (a.unwrap() - b).abs() < b * 0.02;
+        // Four threads on two processors take twice as long without any contention.
+        assert!(near(small[1].contention, 2.0) && near(large[1].contention, 1.0));
+        assert!(near(large[0].model_micros, 8.2 / 64.0));
+        assert!(near(large[0].effect.map(|e| e.ratio), 0.125));
+        assert_eq!(small[0].effect, None);
+        assert_eq!(Model::published().published[1].units, 4);
+    }
+}

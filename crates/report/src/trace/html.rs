@@ -1,0 +1,304 @@
+//! A trace as one page that needs nothing beside it: no network, no script.
+
+use hugeleaf_trace::Trace;
+use hugeleaf_trace::tables::Of;
+use hugeleaf_trace::tables::work;
+use hugeleaf_verdict::findings::Severity;
+use hugeleaf_verdict::trace::TraceFinding;
+use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+
+use super::charts;
+use super::parts::{Part, Section, cpu, parts, work_line};
+use super::plot::{bars, scale, stacked};
+use super::words::{ending, host, when, who};
+use super::{Shown, lock};
+use crate::prove_html::{STYLE, drawn};
+use crate::table::Align;
+
+/// Bars and rows of a page; a page of thousands of rows helps nobody.
+const BARS: usize = 12;
+const ROWS: usize = 60;
+
+const MORE_STYLE: &str = "
+body { max-width: 1000px; }
+td.l, th.l { text-align: left; } .scroll { overflow-x: auto; }
+td { vertical-align: top; } td.l { overflow-wrap: anywhere; }
+.legend span { margin-right: 1.2rem; } .swatch { display: inline-block; width: .9rem; height: .9rem;
+  margin-right: .4rem !important; vertical-align: -0.1rem; }
+.finding { padding-left: 1rem; margin: 1rem 0; } .finding p { margin: .2rem 0; }
+.problem { border-left: .5rem solid #dc2626; } .warning { border-left: .5rem solid #d97706; }
+.note { border-left: .5rem solid #6b7280; } .side { display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); } .side > div { min-width: 0; }
+pre.events { font-size: .8rem; overflow-x: auto; white-space: pre; }
+details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
+";
+
+/// The page.
+pub fn html(shown: &Shown<'_>) -> String {
+    let trace = shown.trace;
+    let title = format!("{}, {:.1} s, {}", who(trace), trace.seconds, when(trace));
+    let body = markup! {
+        (findings(shown))
+        h2 { "CPU time" }
+        (table(&cpu(trace)))
+        (time(trace))
+        h2 { "CPU profile" }
+        (profile(trace))
+        (locks(trace))
+        (page_sizes(trace))
+        @if let Some(work) = work::work(trace).filter(|w| w.moved_bytes() > 0) {
+            h2 { "Data moved" }
+            p { (work_line(trace, &work)) }
+        }
+        (all_parts(trace))
+    };
+    page(&title, &subtitle(trace), &body, &trace.command)
+}
+
+fn subtitle(trace: &Trace) -> String {
+    let mut text = host(trace);
+    if let Some(why) = ending(trace) {
+        text += &format!(
+            ". Shorter than the {:.1} s asked for: {why}",
+            trace.asked_seconds
+        );
+    }
+    if let Some(note) = &trace.clock_note {
+        text += &format!(". {note}");
+    }
+    text
+}
+
+/// A page around a body.
+pub(super) fn page(title: &str, subtitle: &str, body: &Markup, command: &[String]) -> String {
+    markup! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(MORE_STYLE)) }
+            }
+            body {
+                header.same {
+                    h1 style="font-size: 1.4rem" { (title) }
+                    p.lead { (subtitle) }
+                }
+                (body)
+                @if !command.is_empty() {
+                    h2 { "Command" }
+                    pre { (command.join(" ")) }
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// What was found; the page of a comparison shows those of both sides.
+pub(super) fn findings(shown: &Shown<'_>) -> Markup {
+    markup! {
+        @if shown.findings.is_empty() { p { "No findings." } }
+        @for finding in shown.findings { (finding_box(shown, finding)) }
+    }
+}
+
+fn finding_box(shown: &Shown<'_>, finding: &TraceFinding) -> Markup {
+    let class = match finding.severity {
+        Severity::Problem => "finding problem",
+        Severity::Warning => "finding warning",
+        Severity::Note => "finding note",
+    };
+    markup! {
+        div class=(class) {
+            p { b { (finding.severity.name()) ": " } (finding.text) }
+            ul { @for line in &finding.evidence { li { (line) } } }
+            @for effect in &finding.effects {
+                p { "Effect: " b { (effect.name()) } ", " (effect.meaning()) "." }
+            }
+            p { "Next: " code { (shown.command(finding)) } }
+        }
+    }
+}
+
+/// A part as a table.
+pub(super) fn table(part: &Part) -> Markup {
+    let class = |align: Align| match align {
+        Align::Left => Some("l"),
+        Align::Right => None,
+    };
+    markup! {
+        @if part.rows.is_empty() {
+            p { (part.empty) "." }
+        } @else {
+            div.scroll { table {
+                thead { tr { @for (head, align) in &part.heads {
+                    th class=[class(*align)] { (head.to_lowercase()) }
+                } } }
+                tbody { @for row in &part.rows { tr {
+                    @for (cell, (_, align)) in row.iter().zip(&part.heads) {
+                        td class=[class(*align)] { (cell) }
+                    }
+                } } }
+            } }
+        }
+        @if part.more > 0 { p { "… and " (part.more) " more in the trace." } }
+        @for note in &part.notes { p { (note) } }
+    }
+}
+
+fn time(trace: &Trace) -> Markup {
+    let whole = charts::host_stack(trace);
+    let own = charts::target_stack(trace);
+    let highest = whole
+        .highest()
+        .max(own.as_ref().map_or(0.0, super::plot::Stack::highest));
+    let (until, top) = (charts::until(trace), scale(highest));
+    markup! {
+        h2 { "User and system time over time" }
+        (charts::time_legend())
+        div.side {
+            div {
+                p { "The host, of all CPUs" }
+                (drawn(stacked(&whole, until, top, (480, 260))))
+            }
+            @if let Some(own) = own {
+                div {
+                    p { (who(trace)) ", of all CPUs" }
+                    (drawn(stacked(&own, until, top, (480, 260))))
+                }
+            }
+        }
+    }
+}
+
+fn profile(trace: &Trace) -> Markup {
+    let (processes, top) = charts::process_bars(trace, BARS);
+    let (functions, function_top) = charts::function_bars(trace, Of::Target, BARS);
+    let of = match trace.target {
+        Some(_) => format!("By function, of {}'s samples", who(trace)),
+        None => "By function".to_owned(),
+    };
+    let skewed = trace.sampled_by == "cpu-clock";
+    markup! {
+        (charts::legend(&[
+            (super::plot::Fill::System, "kernel".to_owned()),
+            (super::plot::Fill::User, "user".to_owned()),
+        ]))
+        p { "By process, of all samples that found a CPU busy" }
+        (drawn(bars(&processes, top)))
+        p { (of) }
+        (drawn(bars(&functions, function_top)))
+        @if skewed && !functions.is_empty() {
+            p { "Samples by the clock (cpu-clock) cannot land while interrupts are off: time that was spent so is \
+                 counted where they come on again, as in " code { "_raw_spin_unlock_irqrestore" } " and "
+                 code { "finish_task_switch" } "." }
+        }
+    }
+}
+
+fn locks(trace: &Trace) -> Markup {
+    let (rows, top) = charts::lock_bars(trace, BARS);
+    let busiest = hugeleaf_trace::tables::locks::table(trace)
+        .rows
+        .first()
+        .map(|r| r.lock);
+    markup! {
+        h2 { "Lock contention" }
+        @if rows.is_empty() {
+            @for part in parts(trace, Section::Locks, 0) { p { (part.empty) "." } }
+        } @else {
+            p { "Time waited, by lock" }
+            (drawn(bars(&rows, top)))
+        }
+        @if let Some(busiest) = busiest.filter(|l| !l.events.is_empty()) {
+            p { (lock::turns_line(busiest)) }
+        }
+    }
+}
+
+fn page_sizes(trace: &Trace) -> Markup {
+    let sizes = charts::own_sizes(trace);
+    markup! {
+        h2 { "Memory by page size" }
+        @if sizes.bars.is_empty() {
+            p { "Not read." }
+        } @else {
+            (charts::legend(&sizes.legend))
+            (drawn(bars(&sizes.bars, sizes.top)))
+        }
+    }
+}
+
+fn all_parts(trace: &Trace) -> Markup {
+    let wanted = Section::ALL.into_iter().filter(|s| match s {
+        Section::Findings => false,
+        Section::TargetFunctions => trace.target.is_some(),
+        _ => true,
+    });
+    let all: Vec<Part> = wanted.flat_map(|s| parts(trace, s, ROWS)).collect();
+    markup! {
+        h2 { "All tables" }
+        @for part in &all {
+            details {
+                summary { (part.title) }
+                (table(part))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) fn needs_nothing(page: &str) {
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    let rest = page.replace("http://www.w3.org/2000/svg", "");
+    for sign in [
+        "http://", "https://", "src=", "href=", "@import", "url(", "<script",
+    ] {
+        assert!(!rest.contains(sign), "{sign}");
+    }
+    assert!(!page.contains("could not be drawn"), "a chart is missing");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+    use hugeleaf_verdict::trace::findings as judge;
+
+    #[test]
+    fn one_page_with_its_charts() {
+        let trace = testing::pinning();
+        let findings = judge(&trace);
+        let shown = Shown {
+            trace: &trace,
+            findings: &findings,
+            file: "<b>.trace",
+        };
+        let page = html(&shown);
+        needs_nothing(&page);
+        assert_eq!(page.matches("<svg").count(), 6);
+        for part in [
+            "unit of pinning",
+            "mlock_pte_range",
+            "2 threads take turns",
+            "hugeleaf trace mover",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<b>.trace"));
+    }
+
+    #[test]
+    fn an_empty_trace_is_a_page_too() {
+        let trace = Trace::default();
+        let shown = Shown {
+            trace: &trace,
+            findings: &[],
+            file: "f",
+        };
+        let page = html(&shown);
+        assert!(page.contains("could not be drawn: no intervals") && page.contains("No findings"));
+    }
+}

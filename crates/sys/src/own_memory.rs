@@ -1,0 +1,120 @@
+//! Memory that is this process's alone, as one slice of bytes.
+#![allow(unsafe_code)]
+//! # Safety
+//! An [`OwnMemory`] owns its addresses from its making until it is dropped. They are mapped, readable
+//! and writable, all of them, which the kernel has confirmed by filling them in; nothing else maps
+//! the same memory: it is private, or of a file that nobody else was given. The one slice of it
+//! borrows it mutably, and nothing that takes pages away is offered.
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::kernel::Advice;
+use crate::memory::advise_own;
+use crate::space::{Memory, Reserve, Space};
+use crate::{Errno, SysError};
+
+/// Memory of this process alone, filled in; given back when dropped.
+#[derive(Debug)]
+pub struct OwnMemory {
+    space: Space,
+}
+
+impl OwnMemory {
+    /// Addresses into which private memory is mapped, all of them.
+    ///
+    /// # Errors
+    /// EINVAL where a file was mapped into them, which others may write to; ENOMEM where a part is
+    /// not mapped or memory is short; EFAULT where a page could not be had.
+    pub fn of(space: Space) -> Result<OwnMemory, SysError> {
+        if !space.is_private() {
+            let subject = space.range().to_string();
+            return Err(SysError::new("mmap", subject, Errno::INVAL));
+        }
+        space.advise(space.range(), Advice::PopulateWrite)?;
+        Ok(OwnMemory { space })
+    }
+
+    /// Pages of a hugetlb pool: all of `length`, or none. A child would share them: none is to be
+    /// made that goes on in this program.
+    ///
+    /// # Errors
+    /// ENOMEM where the pool is short; ENODEV or EINVAL where there is no such pool, or `length` is
+    /// no multiple of its pages.
+    pub fn of_pool(length: Bytes, page: PageSize) -> Result<OwnMemory, SysError> {
+        let memory = Memory::new();
+        let file = memory.create_file("hugeleaf", length, Some(page))?;
+        let space = memory.set_aside(length, page)?;
+        // A reservation first, so that a touch cannot end in SIGBUS.
+        space.map_file(space.range(), &file, 0, Reserve::All)?;
+        space.keep_from_children(space.range())?;
+        space.advise(space.range(), Advice::PopulateWrite)?;
+        Ok(OwnMemory { space })
+    }
+
+    /// Its addresses.
+    pub const fn range(&self) -> Range {
+        self.space.range()
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let range = self.space.range();
+        let length = usize::try_from(range.len().get()).unwrap_or(0);
+        // SAFETY: mapped, readable, writable and nobody else's for as long as `self` lives (see
+        // above); initialised, since the kernel fills pages with zeroes. The slice borrows `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.space.as_ptr(), length) }
+    }
+
+    /// Advises on a part. No advice changes what memory holds.
+    ///
+    /// # Errors
+    /// EINVAL where `part` lies outside or the kernel refuses the advice.
+    pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
+        if part.intersect(self.range()) != Some(part) {
+            let subject = part.to_string();
+            return Err(SysError::new(advice.call_name(), subject, Errno::INVAL));
+        }
+        advise_own(part, advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, RealKernel};
+
+    fn space(pages: u64) -> Space {
+        let base = RealKernel::new().base_page();
+        let length = Bytes(base.bytes().get() * pages);
+        Memory::new().set_aside(length, base).unwrap()
+    }
+
+    #[test]
+    fn all_of_it_can_be_written() {
+        let space = space(4);
+        space.map_private(space.range()).unwrap();
+        let mut memory = OwnMemory::of(space).unwrap();
+        let bytes = memory.bytes();
+        bytes.fill(7);
+        assert!(bytes.iter().all(|b| *b == 7));
+        let length = memory.range().len().get();
+        assert_eq!(memory.bytes().len() as u64, length);
+        let outside = Range::new(memory.range().end(), memory.range().end() + length).unwrap();
+        let refused = memory.advise(outside, Advice::Cold).unwrap_err();
+        assert_eq!(refused.errno, Errno::INVAL);
+    }
+
+    #[test]
+    fn what_is_not_mapped_or_not_ours_is_refused() {
+        let hole = space(4);
+        let first = hole.part(0, Bytes(hole.range().len().get() / 2)).unwrap();
+        hole.map_private(first).unwrap();
+        assert!(OwnMemory::of(hole).is_err());
+        let shared = space(1);
+        let length = shared.range().len();
+        let file = shared.memory().create_file("own", length, None).unwrap();
+        let all = shared.range();
+        shared.map_file(all, &file, 0, Reserve::None).unwrap();
+        assert_eq!(OwnMemory::of(shared).unwrap_err().errno, Errno::INVAL);
+    }
+}

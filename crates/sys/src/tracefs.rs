@@ -1,0 +1,40 @@
+//! The kernel's list of tracepoints, also where nobody has mounted it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::SysError;
+
+/// A file system that is mounted nowhere: only whoever holds this can look into it, and it goes
+/// away with it. Nothing on the host changes.
+#[derive(Debug)]
+pub struct Detached {
+    mount: OwnedFd,
+}
+
+impl Detached {
+    /// Opens the tracefs, read-only (fsopen(2), fsmount(2)).
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown; ENODEV where the kernel has none.
+    pub fn tracefs() -> Result<Detached, SysError> {
+        let fail = |call, errno| SysError::new(call, "tracefs", errno);
+        let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)
+            .map_err(|e| fail("fsopen", e))?;
+        rustix::mount::fsconfig_create(&context).map_err(|e| fail("fsconfig", e))?;
+        let mount = rustix::mount::fsmount(
+            &context,
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::MOUNT_ATTR_RDONLY,
+        )
+        .map_err(|e| fail("fsmount", e))?;
+        Ok(Detached { mount })
+    }
+
+    /// The folder under which this process finds it.
+    pub fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.mount.as_raw_fd()))
+    }
+}

@@ -1,0 +1,102 @@
+//! What this process, or this thread, has used of the processors.
+#![allow(unsafe_code)]
+//! # Safety
+//! getrusage(2) writes into a structure of ours that outlives the call.
+
+use std::time::Duration;
+
+/// Processor time and what came with it, since the start (getrusage(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Time in user mode.
+    pub user: Duration,
+    /// Time in the kernel on its behalf; that of the kernel's own threads is not in it.
+    pub system: Duration,
+    /// How often it gave up the processor to wait.
+    pub waits: u64,
+    /// How often the processor was taken from it.
+    pub preemptions: u64,
+    /// Page faults that needed no reading.
+    pub minor_faults: u64,
+}
+
+impl Usage {
+    /// What was used since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            waits: self.waits.saturating_sub(earlier.waits),
+            preemptions: self.preemptions.saturating_sub(earlier.preemptions),
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Usage) -> Usage {
+        Usage {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            waits: self.waits + other.waits,
+            preemptions: self.preemptions + other.preemptions,
+            minor_faults: self.minor_faults + other.minor_faults,
+        }
+    }
+
+    /// Time on processors, of either kind.
+    pub fn processor(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// Of all threads of this process, those that have ended too.
+pub fn process_usage() -> Usage {
+    usage(libc::RUSAGE_SELF)
+}
+
+/// Of the calling thread alone.
+pub fn thread_usage() -> Usage {
+    usage(libc::RUSAGE_THREAD)
+}
+
+fn usage(whose: libc::c_int) -> Usage {
+    // SAFETY: a structure of plain numbers, for which all zeroes are a value.
+    let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is ours and outlives the call.
+    if unsafe { libc::getrusage(whose, &raw mut raw) } != 0 {
+        return Usage::default();
+    }
+    let time = |t: libc::timeval| {
+        let micros = u64::try_from(t.tv_usec).unwrap_or(0);
+        Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
+    };
+    let count = |n: libc::c_long| u64::try_from(n).unwrap_or(0);
+    Usage {
+        user: time(raw.ru_utime),
+        system: time(raw.ru_stime),
+        waits: count(raw.ru_nvcsw),
+        preemptions: count(raw.ru_nivcsw),
+        minor_faults: count(raw.ru_minflt),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_counted_and_waiting_is() {
+        let before = (process_usage(), thread_usage());
+        std::thread::sleep(Duration::from_millis(1));
+        let mut sum = 0u64;
+        while thread_usage().since(before.1).user < Duration::from_millis(2) {
+            sum = std::hint::black_box(sum.wrapping_mul(3) + 1);
+        }
+        let thread = thread_usage().since(before.1);
+        let process = process_usage().since(before.0);
+        assert!(thread.waits >= 1, "{thread:?}");
+        assert!(process.processor() >= thread.user, "{process:?} {thread:?}");
+    }
+}

@@ -1,0 +1,452 @@
+//! Collecting: everything together, for a while, at a small price. It opens events and reads
+//! files; it changes nothing.
+//!
+//! Samples, records and locks come from rings that the kernel fills and [`queue`](self) empties
+//! twenty times a second; intervals from `/proc`, once a second; names of functions at the end.
+
+mod counters;
+mod events;
+mod finish;
+mod interval;
+mod locks;
+mod memory;
+mod people;
+mod queue;
+mod record;
+mod refusal;
+mod stacks;
+mod statics;
+mod symbols;
+mod tracepoint;
+mod window;
+mod work;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hugeleaf_host::{Host, Root, read_host};
+use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos};
+use hugeleaf_units::Bytes;
+
+use crate::model::{Ending, Interval, Source, SourceState, Trace, TracedTarget};
+use counters::Counters;
+use events::{Opened, Wanted};
+use interval::Intervals;
+use people::People;
+use queue::Queue;
+use refusal::Guards;
+use tracepoint::Tracefs;
+use window::Windows;
+use work::Work;
+
+/// How often rings are emptied.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Length of an interval.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What to collect.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// For how long.
+    pub time: Duration,
+    /// CPU samples a second and CPU.
+    pub rate: u64,
+    /// Room of a CPU's ring of lock events.
+    pub buffer: Bytes,
+    /// No events: intervals and memory only.
+    pub intervals_only: bool,
+    /// No lock contention.
+    pub no_locks: bool,
+    /// Count every call that locks memory, not those of a part of each second.
+    pub every_call: bool,
+    /// What was pointed at.
+    pub target: Option<TracedTarget>,
+    /// The exact command.
+    pub command: Vec<String>,
+    /// Version of the program.
+    pub tool_version: String,
+}
+
+/// Why nothing could be collected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CollectError {
+    /// The kernel would not give events.
+    #[error("{reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The host could not be read.
+    #[error("{0}")]
+    Host(#[from] hugeleaf_host::ReadError),
+}
+
+/// What is going on, for whoever watches.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Progress {
+    /// Memory is read, before.
+    Before,
+    /// So many seconds are over.
+    At(f64),
+    /// Memory is read, after.
+    After,
+    /// Functions get their names.
+    Names,
+}
+
+/// Collects until the time is over, `stop` is set, or the last process of the target has ended.
+///
+/// # Errors
+/// [`CollectError`]: events are refused, or the host cannot be read.
+pub fn collect(
+    root: &Root,
+    kernel: &dyn Kernel,
+    options: &Options,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Trace, CollectError> {
+    let host = read_host(root, kernel)?;
+    let guards = read_guards(root);
+    let cpus = online(root);
+    watch(Progress::Before);
+    let pids = options.target.as_ref().map(|t| t.pids.clone());
+    let mut before = memory::read(root, kernel, pids.as_deref());
+    let tracefs = match options.intervals_only {
+        true => off(),
+        false => Tracefs::find(root),
+    };
+    let mut opened = match options.intervals_only {
+        true => None,
+        false => Some(open(options, &host, &cpus, &tracefs, &guards)?),
+    };
+    let mut session = Session::new(root, &host, options, &cpus, &tracefs, opened.as_ref());
+    session.guards = guards;
+    session.begin(&mut opened, &cpus, options.every_call);
+    if let Some(before) = &mut before {
+        before.at_seconds = 0.0;
+    }
+    let ending = session.run(&mut opened, kernel, options, stop, watch);
+    let (nanos, wall) = session.end(&mut opened);
+    watch(Progress::After);
+    let target = options
+        .target
+        .is_some()
+        .then(|| session.queue.people.target());
+    let after = memory::read(root, kernel, target.as_deref());
+    watch(Progress::Names);
+    let mut trace = session.finish(nanos, &host, options);
+    trace.ending = ending;
+    trace.clock_note = clock_note(wall, nanos);
+    trace.memory_before = before;
+    trace.memory_after = after.map(|mut state| {
+        state.at_seconds = trace.seconds;
+        state
+    });
+    Ok(trace)
+}
+
+/// No tracefs, by a flag.
+fn off() -> Tracefs {
+    Tracefs::Missing {
+        reason: "switched off by --intervals-only".to_owned(),
+        remedy: "trace without --intervals-only".to_owned(),
+    }
+}
+
+fn open(
+    options: &Options,
+    host: &Host,
+    cpus: &[u32],
+    tracefs: &Tracefs,
+    guards: &Guards,
+) -> Result<Opened, CollectError> {
+    /// No ring is larger than its CPU's part of this: it is memory that cannot be paged out.
+    const MOST: Bytes = Bytes::from_mib(512);
+    let part = Bytes(MOST.get() / cpus.len().max(1) as u64);
+    allow_many_descriptors();
+    let wanted = Wanted {
+        rate: options.rate,
+        buffer: options.buffer.min(part),
+        base: host.base_page,
+        locks: !options.no_locks,
+    };
+    Opened::open(&wanted, cpus, tracefs, guards)
+        .map_err(|(reason, remedy)| CollectError::Refused { reason, remedy })
+}
+
+/// CPUs that are online, as in `0-3,6`.
+fn online(root: &Root) -> Vec<u32> {
+    let text = root.read("sys/devices/system/cpu/online");
+    let cpus = text
+        .known()
+        .map(|text| parse_list(text))
+        .unwrap_or_default();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// A list of numbers and ranges, as in `0-3,6`.
+fn parse_list(text: &str) -> Vec<u32> {
+    /// No list of a machine is longer; a damaged one could be.
+    const MOST: usize = 8192; // not a page size
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            Some(from.parse::<u32>().ok()?..=to.parse::<u32>().ok()?)
+        })
+        .flatten()
+        .take(MOST)
+        .collect()
+}
+
+fn read_guards(root: &Root) -> Guards {
+    let text = |path: &str| root.read(path).known().cloned();
+    let status = text("proc/self/status").unwrap_or_default();
+    let capabilities = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|word| u64::from_str_radix(word.trim(), 16).ok());
+    Guards {
+        paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|t| t.trim().parse().ok()),
+        lockdown: text("sys/kernel/security/lockdown").and_then(|t| {
+            let from = t.find('[')? + 1;
+            Some(t[from..].split(']').next()?.to_owned())
+        }),
+        capabilities: capabilities.unwrap_or(0),
+    }
+}
+
+/// The wall clock against the one that never steps: both at the start and at the end.
+fn clock_note(wall: (Duration, Duration), nanos: u64) -> Option<String> {
+    let (start, end) = (wall.0.as_secs_f64(), wall.1.as_secs_f64());
+    let step = end - start - Duration::from_nanos(nanos).as_secs_f64();
+    // A clock that is steered runs off by less than a thousandth; reading both takes a moment.
+    let tolerated = 0.1 + Duration::from_nanos(nanos).as_secs_f64() * 0.001;
+    (step.abs() > tolerated).then(|| {
+        let way = if step > 0.0 { "forward" } else { "back" };
+        format!(
+            "The wall clock stepped {way} by {:.1} s meanwhile. Lengths and intervals here are by \
+             a clock that does not step; only the time of the start is by the wall.",
+            step.abs()
+        )
+    })
+}
+
+fn wall() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// All that is kept while collecting.
+struct Session {
+    root: Root,
+    guards: Guards,
+    queue: Queue,
+    windows: Windows,
+    intervals: Intervals,
+    work: Work,
+    counters: Counters,
+    found: Vec<Interval>,
+    maker: counters::Maker,
+    sampled_by: &'static str,
+    start: u64,
+    wall: Duration,
+    /// When the dear events are on next, in seconds.
+    next_window: f64,
+}
+
+impl Session {
+    fn new(
+        root: &Root,
+        host: &Host,
+        options: &Options,
+        cpus: &[u32],
+        tracefs: &Tracefs,
+        opened: Option<&Opened>,
+    ) -> Session {
+        let start = monotonic_nanos();
+        let people = People::new(root, options.target.is_none(), start);
+        let cpuinfo = root.read("proc/cpuinfo");
+        let maker = counters::maker_of(cpuinfo.known().map_or("", String::as_str));
+        let sources = opened.map_or_else(
+            || {
+                vec![Source {
+                    name: "cpu samples".to_owned(),
+                    state: SourceState::Off,
+                    ..Source::default()
+                }]
+            },
+            |o| o.sources.clone(),
+        );
+        Session {
+            root: root.clone(),
+            guards: Guards::default(),
+            queue: Queue::new(people, sources),
+            windows: Windows::new(cpus, host.base_page, tracefs, options.every_call),
+            intervals: Intervals::new(root, host),
+            work: Work::new(root),
+            counters: Counters::default(),
+            found: Vec::new(),
+            maker,
+            sampled_by: opened.map_or("", |o| o.sampled_by),
+            start,
+            wall: wall(),
+            next_window: 0.1,
+        }
+    }
+
+    /// Switches on, then looks around: what begins meanwhile is in a record.
+    fn begin(&mut self, opened: &mut Option<Opened>, cpus: &[u32], every_call: bool) {
+        if let Some(opened) = opened {
+            self.counters = Counters::open(self.maker, cpus, &self.guards);
+            if let Err(error) = opened.switch(true) {
+                self.queue.sources[0].state = events::state_of(&error, &self.guards);
+            }
+            if every_call {
+                self.windows.open(&self.guards);
+            }
+        }
+        self.queue.people.look_around();
+    }
+
+    fn seconds(&self) -> f64 {
+        Duration::from_nanos(monotonic_nanos().saturating_sub(self.start)).as_secs_f64()
+    }
+
+    fn run(
+        &mut self,
+        opened: &mut Option<Opened>,
+        kernel: &dyn Kernel,
+        options: &Options,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Ending {
+        let target = options.target.as_ref();
+        for pid in target.iter().flat_map(|t| &t.pids) {
+            self.queue.people.aim(*pid);
+        }
+        let follow = target.is_some();
+        if follow {
+            self.work.look(&mut self.queue.people);
+        }
+        let length = options.time.as_secs_f64();
+        let mut horizon = monotonic_nanos();
+        let (mut begun, mut next) = (0.0, INTERVAL.as_secs_f64().min(length));
+        loop {
+            kernel.sleep(self.pause(opened.as_ref(), next));
+            let now = monotonic_nanos();
+            if let Some(opened) = opened {
+                self.queue.drain(opened, horizon);
+                horizon = now;
+                self.window(options.every_call);
+            }
+            let at = self.seconds();
+            let ending = match () {
+                () if stop.load(Ordering::Relaxed) => Some(Ending::Interrupted),
+                () if at >= length => Some(Ending::Done),
+                () if follow && self.queue.people.target().is_empty() => Some(Ending::TargetEnded),
+                () => None,
+            };
+            if at >= next || ending.is_some() {
+                // A remainder that is too short to say anything belongs to the one before.
+                if at - begun > 0.2 || self.found.is_empty() {
+                    self.interval(begun, at, follow, kernel);
+                    begun = at;
+                }
+                next = at + INTERVAL.as_secs_f64();
+                watch(Progress::At(at.min(length)));
+            }
+            if let Some(ending) = ending {
+                return ending;
+            }
+        }
+    }
+
+    /// Shorter where a ring fills fast, and not beyond the end of the interval.
+    fn pause(&self, opened: Option<&Opened>, next: f64) -> Duration {
+        let fullest = opened
+            .into_iter()
+            .flat_map(|o| &o.rings)
+            .map(|(ring, _)| ring.filled())
+            .fold(0.0, f64::max);
+        let pause = match fullest {
+            f if f > 0.3 => PAUSE / 10,
+            f if f > 0.1 => PAUSE / 3,
+            _ => PAUSE,
+        };
+        let left = Duration::from_secs_f64((next - self.seconds()).clamp(0.0, 1.0));
+        pause.min(left).max(Duration::from_millis(1))
+    }
+
+    /// The dear events: on for a part of each second, a different part each time.
+    fn window(&mut self, always: bool) {
+        match self.windows.open_for() {
+            Some(time) if !always && time >= window::OPEN => {
+                self.windows.close(&mut self.queue.people);
+            }
+            Some(_) => self.windows.drain(&mut self.queue.people),
+            None if !always && self.seconds() >= self.next_window => {
+                // A program that does something once a second must not hide behind the same
+                // rhythm: the part lies elsewhere in each second.
+                let second = self.seconds().floor() + 1.0;
+                self.next_window = second + (second * 0.37).fract() * 0.8;
+                self.windows.open(&self.guards);
+            }
+            None => {}
+        }
+    }
+
+    fn interval(&mut self, from: f64, to: f64, follow: bool, kernel: &dyn Kernel) {
+        let mut interval = self.intervals.next(from, to - from, kernel);
+        if follow {
+            let people = &mut self.queue.people;
+            interval.target = Some(self.work.look(people));
+            // Files stay open: every fifth look is enough to see those that count.
+            if self.found.len().is_multiple_of(5) {
+                self.work.look_at_files(people);
+            }
+        }
+        self.found.push(interval);
+    }
+
+    /// Switches off and reads the rest; gives the length and both readings of the wall clock.
+    fn end(&mut self, opened: &mut Option<Opened>) -> (u64, (Duration, Duration)) {
+        self.windows.close(&mut self.queue.people);
+        let nanos = monotonic_nanos().saturating_sub(self.start);
+        let wall = (self.wall, wall());
+        if let Some(mut opened) = opened.take() {
+            // What cannot be switched off ends when it is dropped.
+            let _ = opened.switch(false);
+            self.queue.drain(&mut opened, u64::MAX);
+        }
+        (nanos, wall)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_list(""), Vec::<u32>::new());
+        assert!(parse_list("0-4294967295").len() <= 8192);
+    }
+
+    #[test]
+    fn a_clock_that_steps_is_told() {
+        let second = Duration::from_secs(1);
+        let length = 10 * 1_000_000_000;
+        let at = |start: u32, end: u32| (second * start, second * end);
+        assert_eq!(clock_note(at(1000, 1010), length), None);
+        let forward = clock_note(at(1000, 4610), length).unwrap();
+        assert!(forward.contains("forward by 3600.0 s"), "{forward}");
+        let back = clock_note(at(4610, 1010), length).unwrap();
+        assert!(back.contains("back by 3610.0 s"), "{back}");
+    }
+}

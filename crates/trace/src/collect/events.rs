@@ -1,0 +1,428 @@
+//! Which events are opened, on every CPU, and what each one is for.
+
+use std::collections::HashMap;
+
+use hugeleaf_host::Fact;
+use hugeleaf_sys::{PerfEvent, PerfKind, PerfRate, PerfRing, PerfSetup, PerfStack, SysError};
+use hugeleaf_units::{Bytes, PageSize};
+
+use super::record::Shape;
+use super::refusal::{Guards, is_not_here, refusal};
+use super::tracepoint::{Tracefs, Tracepoint};
+use crate::model::{Source, SourceState};
+
+/// Frames of a sample. Deeper ones cost more than they tell.
+const FRAMES: u16 = 64;
+
+/// Frames of a lock's wait: those of the lock, who takes it, and a few above. A lock-heavy load
+/// makes a hundred thousand of them a second.
+const LOCK_FRAMES: u16 = 12;
+
+/// Page faults that are looked at a second and CPU.
+const FAULTS_A_SECOND: u64 = 97;
+
+/// What an event is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// What the CPU does.
+    Cpu,
+    /// A page fault.
+    Fault,
+    /// A wait for a lock begins.
+    LockBegin(Tracepoint),
+    /// It ends.
+    LockEnd(Tracepoint),
+    /// Something of the memory management; its place in [`MEMORY`].
+    Memory(usize, Tracepoint),
+    /// A direct I/O.
+    Direct(Tracepoint),
+    /// A registration with io_uring.
+    Register(Tracepoint),
+}
+
+/// A tracepoint of the memory management.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryPoint {
+    /// Its path below `events`.
+    pub point: &'static str,
+    /// What it is called in a trace.
+    pub name: &'static str,
+    /// The field that has a result.
+    pub result: Option<&'static str>,
+    /// Whether it begins (`Some(true)`) or ends (`Some(false)`) something that takes time.
+    pub begins: Option<bool>,
+}
+
+const fn point(
+    point: &'static str,
+    name: &'static str,
+    result: Option<&'static str>,
+    begins: Option<bool>,
+) -> MemoryPoint {
+    MemoryPoint {
+        point,
+        name,
+        result,
+        begins,
+    }
+}
+
+/// Rare ones only: each of these costs a stack.
+pub const MEMORY: [MemoryPoint; 6] = [
+    point(
+        "huge_memory/mm_collapse_huge_page",
+        "collapse",
+        Some("status"),
+        None,
+    ),
+    point(
+        "huge_memory/mm_khugepaged_collapse_file",
+        "collapse of a file",
+        Some("result"),
+        None,
+    ),
+    point(
+        "compaction/mm_compaction_begin",
+        "compaction",
+        None,
+        Some(true),
+    ),
+    point(
+        "compaction/mm_compaction_end",
+        "compaction",
+        Some("status"),
+        Some(false),
+    ),
+    point(
+        "vmscan/mm_vmscan_direct_reclaim_begin",
+        "direct reclaim",
+        None,
+        Some(true),
+    ),
+    point(
+        "vmscan/mm_vmscan_direct_reclaim_end",
+        "direct reclaim",
+        None,
+        Some(false),
+    ),
+];
+
+/// What to open.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Samples a second and CPU.
+    pub rate: u64,
+    /// Room of a CPU's ring for locks; that for the rest is a quarter of it.
+    pub buffer: Bytes,
+    /// The smallest page: what a ring is made of.
+    pub base: PageSize,
+    /// Whether locks are watched.
+    pub locks: bool,
+}
+
+/// Everything that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Rings, each with the place of its source.
+    pub rings: Vec<(PerfRing, usize)>,
+    /// What each event's number means, and the place of its source.
+    pub roles: HashMap<u64, (Role, usize)>,
+    /// What each event's records look like.
+    pub shapes: HashMap<u64, Shape>,
+    /// Where numbers come from.
+    pub sources: Vec<Source>,
+    /// What samples are taken by.
+    pub sampled_by: &'static str,
+    /// Dropped last: without them nothing is written.
+    pub events: Vec<PerfEvent>,
+}
+
+/// The places of the first sources.
+const CPU: usize = 0;
+const FAULTS: usize = 1;
+const LOCKS: usize = 2;
+const MEMORY_EVENTS: usize = 3;
+const DIRECT: usize = 4;
+const REGISTER: usize = 5;
+
+impl Opened {
+    /// Nothing yet.
+    fn new() -> Opened {
+        let source = |name: &str| Source {
+            name: name.to_owned(),
+            ..Source::default()
+        };
+        Opened {
+            rings: Vec::new(),
+            roles: HashMap::new(),
+            shapes: HashMap::new(),
+            sources: [
+                "cpu samples",
+                "page faults",
+                "lock contention",
+                "memory events",
+                "direct i/o",
+                "io_uring registration",
+            ]
+            .map(source)
+            .to_vec(),
+            sampled_by: "cpu-clock",
+            events: Vec::new(),
+        }
+    }
+
+    /// Opens all that the host has, switched off.
+    ///
+    /// # Errors
+    /// Reason and remedy where not even samples can be had.
+    pub fn open(
+        wanted: &Wanted,
+        cpus: &[u32],
+        tracefs: &Tracefs,
+        guards: &Guards,
+    ) -> Result<Opened, (String, String)> {
+        let mut opened = Opened::new();
+        let main_room = Bytes(wanted.buffer.get() / 4);
+        for cpu in cpus {
+            opened
+                .open_samples(*cpu, wanted, main_room)
+                .map_err(|error| refusal(&error, guards))?;
+        }
+        if let Tracefs::Missing { reason, remedy } = tracefs {
+            for source in &mut opened.sources[LOCKS..] {
+                source.state = SourceState::Refused {
+                    reason: reason.clone(),
+                    remedy: remedy.clone(),
+                };
+            }
+            return Ok(opened);
+        }
+        match wanted.locks {
+            true => opened.open_locks(wanted, cpus, tracefs, guards),
+            false => opened.sources[LOCKS].state = SourceState::Off,
+        }
+        for (at, memory) in MEMORY.iter().enumerate() {
+            let stack = match memory.begins {
+                Some(false) => PerfStack::No,
+                _ => PerfStack::Kernel(FRAMES),
+            };
+            let role = |point| Role::Memory(at, point);
+            opened.open_points(
+                memory.point,
+                MEMORY_EVENTS,
+                stack,
+                cpus,
+                tracefs,
+                guards,
+                role,
+            );
+        }
+        let none = PerfStack::No;
+        let direct = "iomap/iomap_dio_rw_begin";
+        opened.open_points(direct, DIRECT, none, cpus, tracefs, guards, Role::Direct);
+        let register = "io_uring/io_uring_register";
+        opened.open_points(
+            register,
+            REGISTER,
+            none,
+            cpus,
+            tracefs,
+            guards,
+            Role::Register,
+        );
+        Ok(opened)
+    }
+
+    /// Records, samples and faults of a CPU, in one ring.
+    fn open_samples(&mut self, cpu: u32, wanted: &Wanted, room: Bytes) -> Result<(), SysError> {
+        let setup = |kind, rate, stack| PerfSetup {
+            kind,
+            rate,
+            stack,
+            raw: false,
+        };
+        let records = setup(PerfKind::Records, PerfRate::Every(1), PerfStack::No);
+        let records = PerfEvent::open(&records, cpu)?;
+        let ring = map(&records, room, wanted.base)?;
+        let stack = PerfStack::Both(FRAMES);
+        let rate = PerfRate::Frequency(wanted.rate);
+        // Cycles see where interrupts are off; a clock does not. A host has the one on all CPUs or
+        // on none.
+        let cycles = match self.sampled_by == "cycles" || self.events.is_empty() {
+            true => PerfEvent::open(&setup(PerfKind::Cycles, rate, stack), cpu).ok(),
+            false => None,
+        };
+        let samples = match cycles {
+            Some(event) => {
+                self.sampled_by = "cycles";
+                event
+            }
+            None => PerfEvent::open(&setup(PerfKind::CpuClock, rate, stack), cpu)?,
+        };
+        samples.write_into(&records)?;
+        let often = PerfRate::Frequency(FAULTS_A_SECOND);
+        let faults = PerfEvent::open(&setup(PerfKind::PageFaults, often, stack), cpu)?;
+        faults.write_into(&records)?;
+        let with_stack = Shape {
+            stack: true,
+            raw: false,
+        };
+        self.know(&samples, Role::Cpu, CPU, with_stack)?;
+        self.know(&faults, Role::Fault, FAULTS, with_stack)?;
+        self.rings.push((ring, CPU));
+        self.events.extend([records, samples, faults]);
+        Ok(())
+    }
+
+    fn know(
+        &mut self,
+        event: &PerfEvent,
+        role: Role,
+        source: usize,
+        shape: Shape,
+    ) -> Result<(), SysError> {
+        let id = event.id()?;
+        self.roles.insert(id, (role, source));
+        self.shapes.insert(id, shape);
+        Ok(())
+    }
+
+    /// Begins and ends of waits, in a ring of their own: when it is full, samples are not lost.
+    fn open_locks(&mut self, wanted: &Wanted, cpus: &[u32], tracefs: &Tracefs, guards: &Guards) {
+        let begin = tracefs.tracepoint("lock/contention_begin");
+        let end = tracefs.tracepoint("lock/contention_end");
+        let (Some(begin), Some(end)) = (begin.known(), end.known()) else {
+            self.sources[LOCKS].state = absent(&begin, "lock:contention_begin (Linux 5.19)");
+            return;
+        };
+        for cpu in cpus {
+            if let Err(error) = self.open_locks_of(*cpu, wanted, begin, end) {
+                self.sources[LOCKS].state = state_of(&error, guards);
+                return;
+            }
+        }
+    }
+
+    fn open_locks_of(
+        &mut self,
+        cpu: u32,
+        wanted: &Wanted,
+        begin: &Tracepoint,
+        end: &Tracepoint,
+    ) -> Result<(), SysError> {
+        let setup = |point: &Tracepoint, stack| PerfSetup {
+            kind: PerfKind::Tracepoint(point.id),
+            rate: PerfRate::Every(1),
+            stack,
+            raw: true,
+        };
+        let begins = PerfEvent::open(&setup(begin, PerfStack::Kernel(LOCK_FRAMES)), cpu)?;
+        let ends = PerfEvent::open(&setup(end, PerfStack::No), cpu)?;
+        let ring = map(&begins, wanted.buffer, wanted.base)?;
+        ends.write_into(&begins)?;
+        let shape = |stack| Shape { stack, raw: true };
+        self.know(&begins, Role::LockBegin(begin.clone()), LOCKS, shape(true))?;
+        self.know(&ends, Role::LockEnd(end.clone()), LOCKS, shape(false))?;
+        self.rings.push((ring, LOCKS));
+        self.events.extend([begins, ends]);
+        Ok(())
+    }
+
+    /// A tracepoint on all CPUs, into the rings of the samples.
+    #[allow(clippy::too_many_arguments)] // what to open, where, and for what
+    fn open_points(
+        &mut self,
+        name: &str,
+        source: usize,
+        stack: PerfStack,
+        cpus: &[u32],
+        tracefs: &Tracefs,
+        guards: &Guards,
+        role: impl Fn(Tracepoint) -> Role,
+    ) {
+        let found = tracefs.tracepoint(name);
+        let Some(point) = found.known() else {
+            // One of several that are missing is a smaller kernel, not a missing source.
+            if !self.roles.values().any(|(_, of)| *of == source) {
+                self.sources[source].state = absent(&found, &name.replace('/', ":"));
+            }
+            return;
+        };
+        let setup = PerfSetup {
+            kind: PerfKind::Tracepoint(point.id),
+            rate: PerfRate::Every(1),
+            stack,
+            raw: true,
+        };
+        let shape = Shape {
+            stack: stack != PerfStack::No,
+            raw: true,
+        };
+        for cpu in cpus {
+            let opened = PerfEvent::open(&setup, *cpu).and_then(|event| {
+                let records = self.events.iter().find(|e| e.cpu() == *cpu);
+                records.map_or(Ok(()), |records| event.write_into(records))?;
+                self.know(&event, role(point.clone()), source, shape)?;
+                Ok(event)
+            });
+            match opened {
+                Ok(event) => self.events.push(event),
+                Err(error) => {
+                    self.sources[source].state = state_of(&error, guards);
+                    return;
+                }
+            }
+        }
+        self.sources[source].state = SourceState::Used;
+    }
+
+    /// Switches everything on or off.
+    ///
+    /// # Errors
+    /// Those of the ioctl.
+    pub fn switch(&self, on: bool) -> Result<(), SysError> {
+        for event in &self.events {
+            match on {
+                true => event.enable()?,
+                false => event.disable()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A ring of that room, or of as much as is allowed.
+fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysError> {
+    let mut room = room;
+    loop {
+        match PerfRing::map(event, room, base) {
+            Err(_) if room.get() > base.bytes().get().saturating_mul(16) => {
+                room = Bytes(room.get() / 2);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn absent<T>(found: &Fact<T>, what: &str) -> SourceState {
+    match found.error() {
+        Some(error) => SourceState::Refused {
+            reason: error.to_string(),
+            remedy: "run as root".to_owned(),
+        },
+        None => SourceState::NotHere {
+            reason: format!("this kernel has no tracepoint {what}"),
+        },
+    }
+}
+
+/// What a failure to open says of a source.
+pub fn state_of(error: &SysError, guards: &Guards) -> SourceState {
+    if is_not_here(error.errno) {
+        return SourceState::NotHere {
+            reason: error.to_string(),
+        };
+    }
+    let (reason, remedy) = refusal(error, guards);
+    SourceState::Refused { reason, remedy }
+}

@@ -1,0 +1,454 @@
+//! From what was counted to the model: numbers become names, tables are put in order and cut to
+//! what a reader can use.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use hugeleaf_host::{Host, system};
+
+use super::events::MEMORY;
+use super::locks::{Locks, Waits};
+use super::queue::Queue;
+use super::statics::Statics;
+use super::symbols::{Named, name_all};
+use super::{Options, Session, counters};
+use crate::model::{
+    Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin, SCHEMA,
+    Sample, Source, Stack, Trace, TracedHost,
+};
+
+/// Locks that are listed; those beyond are summed up.
+const LOCKS: usize = 1_000;
+
+/// Callers and threads of a lock that are listed.
+const ROWS_A_LOCK: usize = 200;
+
+/// Locks whose events are written down.
+const LOCKS_WITH_EVENTS: usize = 20;
+
+impl Session {
+    /// The trace.
+    pub(super) fn finish(mut self, nanos: u64, host: &Host, options: &Options) -> Trace {
+        let (window_pins, flushes) = self.windows.finish(nanos);
+        let queue = &mut self.queue;
+        let named = name_all(&queue.stacks, &self.root);
+        let mut seen: HashSet<(u32, u32)> =
+            self.work.finish(&mut queue.people).into_iter().collect();
+        let mut trace = Trace {
+            schema: SCHEMA,
+            tool_version: options.tool_version.clone(),
+            host: traced_host(&self.root, host),
+            command: options.command.clone(),
+            target: options.target.clone(),
+            started_unix: self.wall.as_secs(),
+            seconds: Duration::from_nanos(nanos).as_secs_f64(),
+            asked_seconds: options.time.as_secs_f64(),
+            intervals: self.found,
+            stacks: stacks(queue, &named),
+            samples: samples(&queue.samples),
+            faults: samples(&queue.faults),
+            sampled_by: self.sampled_by.to_owned(),
+            memory_counters: self.intervals.finish(),
+            counters: self.counters.finish(),
+            ..Trace::default()
+        };
+        #[allow(clippy::cast_precision_loss)] // a rate
+        let rate = options.rate as f64;
+        trace.samples_a_second = if options.intervals_only { 0.0 } else { rate };
+        trace.memory_events = memory_events(queue);
+        trace.memory_events.extend(flushes);
+        trace.pins = pins(queue, window_pins);
+        let locks = std::mem::take(&mut queue.locks);
+        fill_locks(&mut trace, locks, &named, queue, self.start);
+        name_static_locks(&mut trace.locks, &self.root);
+        trace.notes = named.notes;
+        trace.notes.extend(self.work.note());
+        trace.symbols = named.symbols;
+        trace.sources = std::mem::take(&mut queue.sources);
+        if !options.intervals_only {
+            trace.sources.extend(self.windows.sources.clone());
+        }
+        trace.sources.push(Source {
+            name: "intervals".to_owned(),
+            events: trace.intervals.len() as u64,
+            ..Source::default()
+        });
+        seen.extend(threads_of(&trace));
+        trace.processes = self.queue.people.finish(seen);
+        for (place, process) in trace.processes.iter_mut().enumerate() {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            for thread in &mut process.threads {
+                thread.io = self.work.io_of(place, thread.tid);
+            }
+        }
+        trace
+    }
+}
+
+/// The threads that tables speak of.
+fn threads_of(trace: &Trace) -> impl Iterator<Item = (u32, u32)> {
+    let samples = trace.samples.iter().chain(&trace.faults);
+    let locks = trace.locks.iter();
+    samples
+        .map(|s| (s.process, s.tid))
+        .chain(
+            locks
+                .clone()
+                .flat_map(|l| l.by_thread.iter().map(|t| (t.process, t.tid))),
+        )
+        .chain(locks.flat_map(|l| l.events.iter().map(|e| (e.process, e.tid))))
+        .chain(trace.pins.iter().map(|p| (p.process, p.tid)))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn traced_host(root: &hugeleaf_host::Root, host: &Host) -> TracedHost {
+    let cpuinfo = root.read("proc/cpuinfo");
+    let cpuinfo = cpuinfo.known().map_or("", String::as_str);
+    let thp = host.thp.known();
+    let known = |fact: &hugeleaf_host::Fact<String>| fact.known().cloned();
+    TracedHost {
+        name: known(&system::identity(root).name).unwrap_or_default(),
+        kernel: known(&host.kernel).unwrap_or_default(),
+        arch: known(&host.arch).unwrap_or_default(),
+        cpu_model: counters::model_of(cpuinfo),
+        cpus: u32::try_from(super::online(root).len()).unwrap_or(u32::MAX),
+        memory_bytes: host.memory.total.get().map(|b| b.get()),
+        base_page_bytes: host.base_page.bytes().get(),
+        pmd_page_bytes: host.pmd_page.get().map(|p| p.bytes().get()),
+        page_sizes: host
+            .page_sizes
+            .iter()
+            .map(|size| PageSizeKind {
+                page_bytes: size.size.bytes().get(),
+                kind: size.kind.name().to_owned(),
+                enabled: size.enabled,
+                how: size.how.clone(),
+            })
+            .collect(),
+        nodes: host.nodes.clone(),
+        thp_enabled: thp.and_then(|t| known(&t.enabled)),
+        thp_shmem_enabled: thp.and_then(|t| known(&t.shmem_enabled)),
+        virtual_machine: virtual_machine(cpuinfo),
+    }
+}
+
+/// A CPU that says that a hypervisor runs it, or says nothing of it although it would.
+fn virtual_machine(cpuinfo: &str) -> Option<bool> {
+    let flags = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("flags"))?;
+    Some(flags.split_ascii_whitespace().any(|f| f == "hypervisor"))
+}
+
+fn stacks(queue: &Queue, named: &Named) -> Vec<Stack> {
+    queue
+        .stacks
+        .stacks()
+        .iter()
+        .map(|frames| Stack {
+            frames: frames.iter().map(|f| named.of_frame[*f as usize]).collect(),
+        })
+        .collect()
+}
+
+fn samples(counted: &HashMap<(u32, u32, u32, crate::model::Mode), u64>) -> Vec<Sample> {
+    let mut samples: Vec<Sample> = counted
+        .iter()
+        .map(|((process, tid, stack, mode), count)| Sample {
+            process: *process,
+            tid: *tid,
+            stack: *stack,
+            mode: *mode,
+            count: *count,
+        })
+        .collect();
+    samples.sort_by_key(|s| {
+        (
+            std::cmp::Reverse(s.count),
+            s.process,
+            s.tid,
+            s.stack,
+            s.mode,
+        )
+    });
+    samples
+}
+
+fn memory_events(queue: &Queue) -> Vec<MemoryEvent> {
+    let mut events: Vec<MemoryEvent> = queue
+        .memory
+        .iter()
+        .map(
+            |((which, result, process, tid, stack), (count, nanos))| MemoryEvent {
+                name: MEMORY[*which].name.to_owned(),
+                detail: result.as_deref().unwrap_or_default().to_owned(),
+                process: Some(*process),
+                tid: Some(*tid),
+                stack: *stack,
+                count: *count,
+                pages: None,
+                nanos: MEMORY[*which].begins.map(|_| *nanos),
+            },
+        )
+        .collect();
+    events.sort_by_key(|e| (e.name.clone(), std::cmp::Reverse(e.count), e.tid, e.stack));
+    events
+}
+
+/// Those of all the time, and those of windows.
+fn pins(queue: &Queue, window_pins: Vec<Pin>) -> Vec<Pin> {
+    let mut pins: Vec<Pin> = queue
+        .pins
+        .iter()
+        .map(|((process, tid, call), calls)| Pin {
+            process: *process,
+            tid: *tid,
+            call: (*call).to_owned(),
+            calls: calls.calls,
+            bytes: calls.bytes,
+            failed: calls.failed,
+            estimated: false,
+        })
+        .collect();
+    pins.extend(window_pins);
+    pins.sort_by_key(|p| (std::cmp::Reverse(p.calls), p.process, p.tid, p.call.clone()));
+    pins
+}
+
+fn fill_locks(trace: &mut Trace, locks: Locks, named: &Named, queue: &Queue, start: u64) {
+    let all = locks.finish();
+    for (n, (address, waits)) in all.into_iter().enumerate() {
+        if n >= LOCKS {
+            trace.other_locks.join(&waits.totals);
+            trace.other_locks_count += 1;
+            continue;
+        }
+        let with_events = n < LOCKS_WITH_EVENTS;
+        trace
+            .locks
+            .push(lock(address, &waits, with_events, named, queue, start));
+    }
+}
+
+fn name_static_locks(locks: &mut [Lock], root: &hugeleaf_host::Root) {
+    if locks.is_empty() {
+        return;
+    }
+    let kallsyms = root.read("proc/kallsyms");
+    let statics = Statics::parse(kallsyms.known().map_or("", String::as_str));
+    for lock in locks {
+        lock.name = statics.name(lock.address);
+    }
+}
+
+fn lock(
+    address: u64,
+    waits: &Waits,
+    with_events: bool,
+    named: &Named,
+    queue: &Queue,
+    start: u64,
+) -> Lock {
+    let function = |stack: u32| taker(queue, named, stack);
+    let mut by_caller: Vec<LockCaller> = waits
+        .by_caller
+        .iter()
+        .map(|((stack, kind), totals)| LockCaller {
+            stack: *stack,
+            function: function(*stack),
+            kind: *kind,
+            totals: *totals,
+        })
+        .collect();
+    by_caller.sort_by_key(|c| (longest_first(&c.totals), c.stack, c.kind));
+    let mut by_thread: Vec<LockThread> = waits
+        .by_thread
+        .iter()
+        .map(|((process, tid), totals)| LockThread {
+            process: *process,
+            tid: *tid,
+            totals: *totals,
+        })
+        .collect();
+    by_thread.sort_by_key(|t| (longest_first(&t.totals), t.process, t.tid));
+    let (taken_by, kind) = longest_taker(&by_caller);
+    by_caller.truncate(ROWS_A_LOCK);
+    by_thread.truncate(ROWS_A_LOCK);
+    let events: Vec<LockEvent> = waits
+        .events
+        .iter()
+        .filter(|_| with_events)
+        .map(|event| LockEvent {
+            at_nanos: event.nanos.saturating_sub(start),
+            process: event.process,
+            tid: event.tid,
+            cpu: event.cpu,
+            what: event.what,
+            waited_nanos: event.waited,
+            function: function(event.stack),
+        })
+        .collect();
+    Lock {
+        address,
+        kind,
+        name: None,
+        taken_by,
+        totals: waits.totals,
+        failed: waits.failed,
+        by_caller,
+        by_thread,
+        events_left_out: waits.events_seen.saturating_sub(events.len() as u64),
+        events,
+    }
+}
+
+fn longest_first(totals: &LockTotals) -> (std::cmp::Reverse<u64>, std::cmp::Reverse<u64>) {
+    (
+        std::cmp::Reverse(totals.waited_nanos),
+        std::cmp::Reverse(totals.contentions),
+    )
+}
+
+/// The function and the kind that were waited with longest.
+fn longest_taker(callers: &[LockCaller]) -> (Option<u32>, crate::model::LockKind) {
+    let mut functions: HashMap<Option<u32>, u64> = HashMap::new();
+    let mut kinds: HashMap<crate::model::LockKind, u64> = HashMap::new();
+    for caller in callers {
+        *functions.entry(caller.function).or_default() += caller.totals.waited_nanos;
+        *kinds.entry(caller.kind).or_default() += caller.totals.waited_nanos;
+    }
+    let function = functions.into_iter().max_by_key(|(f, nanos)| (*nanos, *f));
+    let kind = kinds.into_iter().max_by_key(|(k, nanos)| (*nanos, *k));
+    (
+        function.and_then(|(function, _)| function),
+        kind.map(|(kind, _)| kind).unwrap_or_default(),
+    )
+}
+
+/// The first frame of a stack that is not the lock's own code.
+fn taker(queue: &Queue, named: &Named, stack: u32) -> Option<u32> {
+    let frames = queue.stacks.stacks().get(stack as usize)?;
+    let functions = frames.iter().map(|f| named.of_frame[*f as usize]);
+    functions
+        .into_iter()
+        .find(|f| !is_lock_code(&named.symbols[*f as usize].name))
+}
+
+/// Whether a function of the kernel is a lock's own code: what waits for it on behalf of others.
+pub fn is_lock_code(name: &str) -> bool {
+    const PARTS: [&str; 27] = [
+        "_raw_spin_",
+        "_raw_read_",
+        "_raw_write_",
+        "__raw_spin_",
+        "__raw_read_",
+        "__raw_write_",
+        "do_raw_",
+        "queued_spin_",
+        "native_queued_",
+        "__pv_queued_",
+        "pv_queued_",
+        "queued_read_",
+        "queued_write_",
+        "mutex_lock",
+        "__mutex_",
+        "mutex_spin_",
+        "ww_mutex_",
+        "__ww_mutex_",
+        "rwsem_",
+        "__rwsem_",
+        "rt_mutex_",
+        "__rt_mutex_",
+        "percpu_down_",
+        "__percpu_",
+        "osq_lock",
+        "lock_contention",
+        "__traceiter_contention_",
+    ];
+    const WHOLE: [&str; 14] = [
+        "down",
+        "down_read",
+        "down_write",
+        "down_interruptible",
+        "down_killable",
+        "down_timeout",
+        "down_read_killable",
+        "down_read_interruptible",
+        "down_write_killable",
+        "down_write_nested",
+        "down_read_nested",
+        "__down_common",
+        "rwbase_write_lock",
+        "__bpf_trace_contention_begin",
+    ];
+    const TRACING: [&str; 4] = [
+        "trace_contention_",
+        "perf_trace_contention_",
+        "perf_tp_event",
+        "__down_",
+    ];
+    let name = name.split('.').next().unwrap_or(name);
+    WHOLE.contains(&name)
+        || PARTS.iter().any(|part| name.starts_with(part))
+        || TRACING.iter().any(|part| name.starts_with(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LockKind;
+
+    #[test]
+    fn lock_code_is_told_from_its_users() {
+        for name in [
+            "native_queued_spin_lock_slowpath",
+            "_raw_spin_lock_irqsave",
+            "__mutex_lock.constprop.0",
+            "rwsem_down_write_slowpath",
+            "down_read_killable",
+            "__traceiter_contention_begin",
+        ] {
+            assert!(is_lock_code(name), "{name}");
+        }
+        for name in [
+            "lru_add_drain_all",
+            "mlock_fixup",
+            "__x64_sys_munmap",
+            "vm_mmap_pgoff",
+            "lock_mm_and_find_vma",
+            "folio_batch_move_lru",
+            "futex_wake",
+        ] {
+            assert!(!is_lock_code(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_taker_is_who_waited_longest() {
+        let caller = |function, kind, nanos| {
+            let mut totals = LockTotals::default();
+            totals.add(nanos);
+            LockCaller {
+                stack: 0,
+                function,
+                kind,
+                totals,
+            }
+        };
+        let callers = [
+            caller(Some(1), LockKind::RwSemRead, 50),
+            caller(Some(2), LockKind::RwSemWrite, 40),
+            caller(Some(2), LockKind::RwSemWrite, 40),
+        ];
+        assert_eq!(longest_taker(&callers), (Some(2), LockKind::RwSemWrite));
+        assert_eq!(longest_taker(&[]), (None, LockKind::Other));
+    }
+
+    #[test]
+    fn virtual_machines() {
+        assert_eq!(virtual_machine("flags : fpu hypervisor sse\n"), Some(true));
+        assert_eq!(virtual_machine("flags : fpu sse\n"), Some(false));
+        assert_eq!(virtual_machine("CPU implementer : 0x41\n"), None);
+    }
+}

@@ -1,0 +1,416 @@
+//! Processes while collecting: who there is, who descends from whom, what code each has mapped.
+//! What was there at the start comes from `/proc`, the rest from records; records are in order of
+//! time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use hugeleaf_host::Root;
+use hugeleaf_host::process::maps::parse_maps;
+use hugeleaf_host::process::stat::parse_stat;
+
+use super::stacks::{Frame, Stacks, contexts};
+use crate::model::{Process, Thread};
+
+/// Code that a process has mapped.
+#[derive(Debug, Clone)]
+struct Code {
+    end: u64,
+    offset: u64,
+    inode: u64,
+    path: Rc<str>,
+}
+
+/// Start address to code. Children share their parent's until either changes its own.
+type Map = Rc<BTreeMap<u64, Code>>;
+
+/// All processes that were seen.
+#[derive(Debug)]
+pub struct People {
+    root: Root,
+    all: Vec<Process>,
+    /// The living, by id.
+    now: HashMap<u32, u32>,
+    maps: HashMap<u32, Map>,
+    threads: HashMap<(u32, u32), String>,
+    /// No target: everybody belongs to it.
+    everybody: bool,
+    start_nanos: u64,
+}
+
+/// The id that the kernel gives to a thread that is ending.
+const ENDING: u32 = u32::MAX;
+
+impl People {
+    /// Nobody yet.
+    pub fn new(root: &Root, everybody: bool, start_nanos: u64) -> People {
+        People {
+            root: root.clone(),
+            all: Vec::new(),
+            now: HashMap::new(),
+            maps: HashMap::new(),
+            threads: HashMap::new(),
+            everybody,
+            start_nanos,
+        }
+    }
+
+    /// Takes up all that `/proc` shows.
+    pub fn look_around(&mut self) {
+        for name in self.root.list("proc").known().into_iter().flatten() {
+            if let Ok(pid) = name.parse() {
+                self.find(pid);
+            }
+        }
+    }
+
+    /// Makes a process, and all that descends from it from now on, part of the target.
+    pub fn aim(&mut self, pid: u32) {
+        let place = self.find(pid);
+        self.all[place as usize].in_target = true;
+    }
+
+    /// The place of a living process; it is taken up if nobody knew it.
+    pub fn find(&mut self, pid: u32) -> u32 {
+        if let Some(place) = self.now.get(&pid) {
+            return *place;
+        }
+        let mut process = Process {
+            pid,
+            in_target: self.everybody,
+            ..Process::default()
+        };
+        match pid {
+            0 => {
+                "idle".clone_into(&mut process.name);
+                process.kernel_thread = true;
+                process.in_target = false;
+            }
+            ENDING => {
+                "(ending)".clone_into(&mut process.name);
+                process.in_target = false;
+            }
+            _ => self.read(&mut process),
+        }
+        if process.kernel_thread {
+            process.in_target = false;
+        }
+        self.add(process)
+    }
+
+    fn add(&mut self, process: Process) -> u32 {
+        let place = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
+        self.now.insert(process.pid, place);
+        self.all.push(process);
+        place
+    }
+
+    /// What `/proc` says of it; a process that is gone keeps its id for a name.
+    fn read(&self, process: &mut Process) {
+        let pid = process.pid;
+        match self
+            .root
+            .parse(format!("proc/{pid}/stat"), parse_stat)
+            .known()
+        {
+            Some(stat) => {
+                process.name.clone_from(&stat.name);
+                process.parent = stat.parent;
+                process.kernel_thread = stat.is_kernel_thread();
+            }
+            None => process.name = format!("({pid})"),
+        }
+        let line = self.root.read(format!("proc/{pid}/cmdline"));
+        if let Some(line) = line.known() {
+            process.command_line = line.trim_end_matches('\0').replace('\0', " ");
+        }
+    }
+
+    fn seconds(&self, nanos: u64) -> f64 {
+        std::time::Duration::from_nanos(nanos.saturating_sub(self.start_nanos)).as_secs_f64()
+    }
+
+    /// A process or a thread was made.
+    pub fn fork(&mut self, nanos: u64, pid: u32, tid: u32, parent: u32) {
+        if pid == parent || pid != tid {
+            // A thread: it begins with its maker's name, and says so itself if it changes.
+            return;
+        }
+        let from = self.find(parent);
+        let from = self.all[from as usize].clone();
+        let process = Process {
+            pid,
+            parent,
+            name: from.name,
+            command_line: from.command_line,
+            in_target: from.in_target || (self.everybody && !from.kernel_thread),
+            // Threads of the kernel are made by kthreadd.
+            kernel_thread: from.kernel_thread,
+            started_seconds: Some(self.seconds(nanos)),
+            ..Process::default()
+        };
+        let map = self.map_of(parent);
+        self.add(process);
+        self.maps.insert(pid, map);
+    }
+
+    /// A thread has another name; with `exec` its process is another program.
+    pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
+        let place = self.find(pid) as usize;
+        if tid != pid {
+            self.threads.insert((pid, tid), name.to_owned());
+            return;
+        }
+        if exec {
+            self.maps.insert(pid, Map::default());
+            let mut now = Process {
+                pid,
+                ..Process::default()
+            };
+            self.read(&mut now);
+            // It may be gone, or yet another program, by now: then the record knows better.
+            if now.name == name {
+                self.all[place].command_line = now.command_line;
+            } else {
+                name.clone_into(&mut self.all[place].command_line);
+            }
+        }
+        let process = &mut self.all[place];
+        if process.name != name {
+            let earlier = std::mem::replace(&mut process.name, name.to_owned());
+            if exec {
+                process.earlier_names.push(earlier);
+            }
+        }
+    }
+
+    /// A thread ended; a process ends with its first thread.
+    pub fn exit(&mut self, nanos: u64, pid: u32, tid: u32) {
+        if pid != tid {
+            return;
+        }
+        let seconds = self.seconds(nanos);
+        if let Some(place) = self.now.remove(&pid) {
+            self.all[place as usize].ended_seconds = Some(seconds);
+        }
+        self.maps.remove(&pid);
+    }
+
+    /// Code was mapped.
+    pub fn map(&mut self, pid: u32, start: u64, length: u64, offset: u64, inode: u64, path: &str) {
+        if !self.maps.contains_key(&pid) {
+            // It will be read whole when it is needed, and holds this then.
+            return;
+        }
+        let code = Code {
+            end: start.saturating_add(length),
+            offset,
+            inode,
+            path: path.into(),
+        };
+        let map = self.maps.entry(pid).or_default();
+        insert(Rc::make_mut(map), start, code);
+    }
+
+    fn map_of(&mut self, pid: u32) -> Map {
+        if let Some(map) = self.maps.get(&pid) {
+            return Rc::clone(map);
+        }
+        let mut map = BTreeMap::new();
+        let lines = self.root.parse(format!("proc/{pid}/maps"), parse_maps);
+        for line in lines.known().into_iter().flatten() {
+            // Code only: data would be three times as much.
+            if line.permissions[2] {
+                let code = Code {
+                    end: line.range.end(),
+                    offset: line.offset,
+                    inode: line.object.2,
+                    path: line.name.trim_end_matches(" (deleted)").into(),
+                };
+                map.insert(line.range.start(), code);
+            }
+        }
+        let map = Map::new(map);
+        self.maps.insert(pid, Rc::clone(&map));
+        map
+    }
+
+    /// The stack of a sample, each frame by the file that it lies in.
+    pub fn stack(&mut self, pid: u32, raw: &[u64], stacks: &mut Stacks) -> u32 {
+        self.find(pid);
+        let map = self.map_of(pid);
+        let mut frames = Vec::with_capacity(raw.len());
+        for (address, kernel) in contexts(raw) {
+            let frame = match kernel {
+                true => Frame::Kernel(address),
+                false => user_frame(&map, address, pid, stacks),
+            };
+            frames.push(stacks.frame(frame));
+        }
+        stacks.stack(&frames)
+    }
+
+    /// The living processes of the target.
+    pub fn target(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self
+            .now
+            .iter()
+            .filter(|(_, place)| self.all[**place as usize].in_target)
+            .map(|(pid, _)| *pid)
+            .collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// One of them.
+    pub fn process(&mut self, place: u32) -> &mut Process {
+        &mut self.all[place as usize]
+    }
+
+    /// All, each with the threads that `seen` names.
+    pub fn finish(mut self, seen: impl IntoIterator<Item = (u32, u32)>) -> Vec<Process> {
+        for (place, tid) in seen {
+            let Some(process) = self.all.get_mut(place as usize) else {
+                continue;
+            };
+            if process.threads.iter().any(|t| t.tid == tid) {
+                continue;
+            }
+            let name = match self.threads.remove(&(process.pid, tid)) {
+                Some(name) => name,
+                None if tid == process.pid => process.name.clone(),
+                None => self
+                    .root
+                    .read(format!("proc/{}/task/{tid}/comm", process.pid))
+                    .known()
+                    .map_or_else(|| process.name.clone(), |n| n.trim_end().to_owned()),
+            };
+            process.threads.push(Thread {
+                tid,
+                name,
+                io: None,
+            });
+        }
+        for process in &mut self.all {
+            process.threads.sort_by_key(|t| t.tid);
+        }
+        self.all
+    }
+}
+
+/// A new mapping takes the place of what it covers. What sticks out at either end stays.
+fn insert(map: &mut BTreeMap<u64, Code>, start: u64, code: Code) {
+    let before = map
+        .range(..start)
+        .next_back()
+        .map(|(at, c)| (*at, c.clone()));
+    if let Some((at, old)) = before
+        && old.end > start
+    {
+        if old.end > code.end {
+            let mut rest = old.clone();
+            rest.offset = rest.offset.wrapping_add(code.end - at);
+            map.insert(code.end, rest);
+        }
+        map.insert(at, Code { end: start, ..old });
+    }
+    let covered: Vec<u64> = map.range(start..code.end).map(|(at, _)| *at).collect();
+    for at in covered {
+        let old = map.remove(&at);
+        if let Some(mut rest) = old.filter(|old| old.end > code.end) {
+            rest.offset = rest.offset.wrapping_add(code.end - at);
+            map.insert(code.end, rest);
+        }
+    }
+    map.insert(start, code);
+}
+
+/// Whether a mapping's name is a file's (or the kernel's own code in every program).
+fn is_file(path: &str) -> bool {
+    path == "[vdso]" || (path.starts_with('/') && !path.starts_with("//anon"))
+}
+
+fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut Stacks) -> Frame {
+    let found = map
+        .range(..=address)
+        .next_back()
+        .filter(|(_, code)| address < code.end);
+    match found {
+        Some((start, code)) if is_file(&code.path) => {
+            let module = stacks.module(&code.path, code.inode, pid);
+            Frame::File(module, code.offset.wrapping_add(address - start))
+        }
+        _ => Frame::Process(pid, address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn people() -> People {
+        // A root without processes: all comes from records.
+        People::new(&Root::at("/nowhere"), false, 1_000_000_000)
+    }
+
+    #[test]
+    fn children_of_the_target_belong_to_it() {
+        let mut people = people();
+        people.aim(10);
+        people.fork(2_000_000_000, 11, 11, 10);
+        people.fork(2_000_000_000, 12, 12, 11);
+        people.fork(2_000_000_000, 20, 20, 1);
+        // A thread is no process.
+        people.fork(2_000_000_000, 10, 13, 10);
+        assert_eq!(people.target(), [10, 11, 12]);
+        people.exit(3_000_000_000, 11, 11);
+        people.name(12, 12, "new", true);
+        assert_eq!(people.target(), [10, 12]);
+        let all = people.finish([]);
+        let child = all.iter().find(|p| p.pid == 11).unwrap();
+        assert_eq!(child.started_seconds, Some(1.0));
+        assert_eq!(child.ended_seconds, Some(2.0));
+        let renamed = all.iter().find(|p| p.pid == 12).unwrap();
+        assert_eq!(
+            (renamed.name.as_str(), renamed.earlier_names.len()),
+            ("new", 1)
+        );
+    }
+
+    /// An id that is used again is another process.
+    #[test]
+    fn ids_are_used_again() {
+        let mut people = people();
+        people.fork(0, 11, 11, 10);
+        let first = people.find(11);
+        people.exit(5, 11, 11);
+        people.fork(6, 11, 11, 10);
+        assert_ne!(people.find(11), first);
+    }
+
+    #[test]
+    fn code_is_found_by_file() {
+        let mut people = people();
+        let mut stacks = Stacks::default();
+        people.fork(0, 11, 11, 10);
+        people.map(11, 0x1000, 0x1000, 0x500, 7, "/bin/a");
+        people.fork(0, 12, 12, 11);
+        people.map(12, 0x1800, 0x100, 0, 8, "/bin/b");
+        let user = 0u64.wrapping_sub(512);
+        let mut frame = |people: &mut People, pid, address| {
+            let stack = people.stack(pid, &[user, address], &mut stacks) as usize;
+            let frame = stacks.frames()[stacks.stacks()[stack][0] as usize];
+            match frame {
+                Frame::File(module, offset) => {
+                    (stacks.modules()[module as usize].path.clone(), offset)
+                }
+                other => (format!("{other:?}"), 0),
+            }
+        };
+        assert_eq!(frame(&mut people, 11, 0x1810), ("/bin/a".into(), 0xd10));
+        assert_eq!(frame(&mut people, 12, 0x1810), ("/bin/b".into(), 0x10));
+        assert_eq!(frame(&mut people, 12, 0x1900), ("/bin/a".into(), 0xe00));
+        assert_eq!(frame(&mut people, 12, 0x1010), ("/bin/a".into(), 0x510));
+        assert!(frame(&mut people, 12, 0x3000).0.starts_with("Process"));
+    }
+}

@@ -1,0 +1,411 @@
+//! From records to facts, in order of time. Rings of several CPUs are read one after the other:
+//! what was read waits until every ring has been read up to its time.
+
+use std::collections::HashMap;
+
+use super::events::{MEMORY, Opened, Role};
+use super::locks::{Locks, Who};
+use super::people::People;
+use super::record::{Record, SampleHead, parse};
+use super::stacks::Stacks;
+use crate::model::{Mode, Source};
+
+/// Something that happened.
+#[derive(Debug)]
+enum What {
+    Name {
+        pid: u32,
+        tid: u32,
+        name: Box<str>,
+        exec: bool,
+    },
+    Fork {
+        pid: u32,
+        tid: u32,
+        parent: u32,
+    },
+    Exit {
+        pid: u32,
+        tid: u32,
+    },
+    Map(Box<Mapped>),
+    Sample {
+        head: Box<SampleHead>,
+        stack: Box<[u64]>,
+        fault: bool,
+    },
+    LockBegin {
+        who: (u32, u32, u32),
+        address: u64,
+        flags: u32,
+        stack: u32,
+    },
+    LockEnd {
+        who: (u32, u32, u32),
+        address: u64,
+        result: i32,
+    },
+    Memory {
+        which: usize,
+        who: (u32, u32, u32),
+        result: Option<Box<str>>,
+        stack: Option<u32>,
+    },
+    Pin {
+        call: &'static str,
+        who: (u32, u32, u32),
+        bytes: Option<u64>,
+        failed: Option<bool>,
+    },
+}
+
+#[derive(Debug)]
+struct Mapped {
+    pid: u32,
+    start: u64,
+    length: u64,
+    offset: u64,
+    inode: u64,
+    path: String,
+}
+
+/// Calls of a thread, counted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Calls {
+    /// How many.
+    pub calls: u64,
+    /// Of how many bytes, where it was told.
+    pub bytes: Option<u64>,
+    /// How many failed, where it was told.
+    pub failed: Option<u64>,
+}
+
+/// Something of the memory management, counted: place in [`MEMORY`], result, process, thread,
+/// stack.
+pub type MemoryKey = (usize, Option<Box<str>>, u32, u32, Option<u32>);
+
+/// All that was counted.
+#[derive(Debug)]
+pub struct Queue {
+    waiting: Vec<(u64, What)>,
+    /// Frames and stacks.
+    pub stacks: Stacks,
+    /// Processes.
+    pub people: People,
+    /// Locks.
+    pub locks: Locks,
+    /// CPU samples: (process, thread, stack, mode).
+    pub samples: HashMap<(u32, u32, u32, Mode), u64>,
+    /// Faults.
+    pub faults: HashMap<(u32, u32, u32, Mode), u64>,
+    /// Memory: how many and how long.
+    pub memory: HashMap<MemoryKey, (u64, u64)>,
+    /// Begun and not ended: (place in [`MEMORY`], thread) to time and stack.
+    begun: HashMap<(&'static str, u32), (u64, Option<u32>)>,
+    /// Calls that pin: (process, thread, call).
+    pub pins: HashMap<(u32, u32, &'static str), Calls>,
+    /// Where numbers come from: counts and losses are kept up here.
+    pub sources: Vec<Source>,
+    /// The newest that was handed on.
+    until: u64,
+}
+
+impl Queue {
+    /// Nothing yet.
+    pub fn new(people: People, sources: Vec<Source>) -> Queue {
+        Queue {
+            waiting: Vec::new(),
+            stacks: Stacks::default(),
+            people,
+            locks: Locks::default(),
+            samples: HashMap::new(),
+            faults: HashMap::new(),
+            memory: HashMap::new(),
+            begun: HashMap::new(),
+            pins: HashMap::new(),
+            sources,
+            until: 0,
+        }
+    }
+
+    /// Reads all rings; hands on what happened before `horizon`, the time when the last reading
+    /// began.
+    pub fn drain(&mut self, opened: &mut Opened, horizon: u64) {
+        let mut lost_locks = false;
+        let (roles, shapes) = (&opened.roles, &opened.shapes);
+        for (ring, source) in &mut opened.rings {
+            ring.drain(|bytes| {
+                let Some(record) = parse(bytes, |id| shapes.get(&id).copied()) else {
+                    return;
+                };
+                if let Record::Lost { count, .. } = record {
+                    self.sources[*source].lost += count;
+                    lost_locks |= roles
+                        .values()
+                        .any(|(r, s)| s == source && matches!(r, Role::LockBegin(_)));
+                    return;
+                }
+                self.take(record, roles);
+            });
+        }
+        self.hand_on(horizon);
+        if lost_locks {
+            self.locks.forget_waiting();
+        }
+    }
+
+    fn take(&mut self, record: Record<'_>, roles: &HashMap<u64, (Role, usize)>) {
+        let (nanos, what) = match record {
+            Record::Sample { head, stack, raw } => {
+                let Some((role, source)) = roles.get(&head.id) else {
+                    return;
+                };
+                self.sources[*source].events += 1;
+                match self.sampled(role, head, stack, raw) {
+                    Some(what) => (head.nanos, what),
+                    None => return,
+                }
+            }
+            Record::Name {
+                nanos,
+                pid,
+                tid,
+                name,
+                exec,
+            } => {
+                let name = name.into_boxed_str();
+                (
+                    nanos,
+                    What::Name {
+                        pid,
+                        tid,
+                        name,
+                        exec,
+                    },
+                )
+            }
+            Record::Fork {
+                nanos,
+                pid,
+                tid,
+                parent,
+            } => (nanos, What::Fork { pid, tid, parent }),
+            Record::Exit { nanos, pid, tid } => (nanos, What::Exit { pid, tid }),
+            Record::Map {
+                nanos,
+                pid,
+                start,
+                length,
+                offset,
+                inode,
+                path,
+            } => {
+                let mapped = Mapped {
+                    pid,
+                    start,
+                    length,
+                    offset,
+                    inode,
+                    path,
+                };
+                (nanos, What::Map(Box::new(mapped)))
+            }
+            Record::Lost { .. } | Record::Other => return,
+        };
+        self.waiting.push((nanos, what));
+    }
+
+    fn sampled(
+        &mut self,
+        role: &Role,
+        head: SampleHead,
+        stack: Vec<u64>,
+        raw: &[u8],
+    ) -> Option<What> {
+        let who = (head.pid, head.tid, head.cpu);
+        Some(match role {
+            Role::Cpu | Role::Fault => What::Sample {
+                head: Box::new(head),
+                stack: stack.into_boxed_slice(),
+                fault: matches!(role, Role::Fault),
+            },
+            Role::LockBegin(point) => What::LockBegin {
+                who,
+                address: point.field("lock_addr", raw)?,
+                flags: u32::try_from(point.field("flags", raw)?).ok()?,
+                stack: self.stacks.kernel_stack(&stack),
+            },
+            Role::LockEnd(point) => What::LockEnd {
+                who,
+                address: point.field("lock_addr", raw)?,
+                result: point.signed("ret", raw)?,
+            },
+            Role::Memory(which, point) => What::Memory {
+                which: *which,
+                who,
+                result: MEMORY[*which].result.and_then(|field| {
+                    let value = point.signed(field, raw)?;
+                    Some(point.name_of(i64::from(value)).into_boxed_str())
+                }),
+                stack: (!stack.is_empty()).then(|| self.stacks.kernel_stack(&stack)),
+            },
+            Role::Direct(point) => {
+                // IOCB_WRITE (include/linux/fs.h).
+                const WRITE: u64 = 1 << 6;
+                let write = point.field("ki_flags", raw)? & WRITE != 0;
+                What::Pin {
+                    call: if write { "direct write" } else { "direct read" },
+                    who,
+                    bytes: point.field("count", raw),
+                    failed: None,
+                }
+            }
+            Role::Register(point) => {
+                let result = point.field("ret", raw)?.cast_signed();
+                What::Pin {
+                    call: register_name(point.field("opcode", raw)?)?,
+                    who,
+                    bytes: None,
+                    failed: Some(result < 0),
+                }
+            }
+        })
+    }
+
+    /// Hands on what happened before `horizon`, in order of time.
+    pub fn hand_on(&mut self, horizon: u64) {
+        // Stable: what happened at the same time on one CPU stays in order.
+        self.waiting.sort_by_key(|(nanos, _)| *nanos);
+        let ready = self.waiting.partition_point(|(nanos, _)| *nanos < horizon);
+        let rest = self.waiting.split_off(ready);
+        let ready = std::mem::replace(&mut self.waiting, rest);
+        for (nanos, what) in ready {
+            self.until = nanos;
+            self.happened(nanos, what);
+        }
+    }
+
+    fn happened(&mut self, nanos: u64, what: What) {
+        match what {
+            What::Name {
+                pid,
+                tid,
+                name,
+                exec,
+            } => self.people.name(pid, tid, &name, exec),
+            What::Fork { pid, tid, parent } => self.people.fork(nanos, pid, tid, parent),
+            What::Exit { pid, tid } => self.people.exit(nanos, pid, tid),
+            What::Map(m) => {
+                self.people
+                    .map(m.pid, m.start, m.length, m.offset, m.inode, &m.path);
+            }
+            What::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
+            What::LockBegin {
+                who,
+                address,
+                flags,
+                stack,
+            } => {
+                let who = self.who(nanos, who);
+                self.locks.begin(who, address, flags, stack);
+            }
+            What::LockEnd {
+                who,
+                address,
+                result,
+            } => {
+                let who = self.who(nanos, who);
+                self.locks.end(who, address, result);
+            }
+            What::Memory {
+                which,
+                who,
+                result,
+                stack,
+            } => self.remember(nanos, which, who, result, stack),
+            What::Pin {
+                call,
+                who,
+                bytes,
+                failed,
+            } => {
+                let place = self.people.find(who.0);
+                let calls = self.pins.entry((place, who.1, call)).or_default();
+                calls.calls += 1;
+                if let Some(bytes) = bytes {
+                    calls.bytes = Some(calls.bytes.unwrap_or(0).saturating_add(bytes));
+                }
+                if let Some(failed) = failed {
+                    calls.failed = Some(calls.failed.unwrap_or(0) + u64::from(failed));
+                }
+            }
+        }
+    }
+
+    fn who(&mut self, nanos: u64, (pid, tid, cpu): (u32, u32, u32)) -> Who {
+        Who {
+            nanos,
+            process: self.people.find(pid),
+            tid,
+            cpu,
+        }
+    }
+
+    fn sample(&mut self, head: &SampleHead, stack: &[u64], fault: bool) {
+        // PERF_RECORD_MISC_KERNEL, _USER (linux/perf_event.h).
+        let mode = match head.mode {
+            1 => Mode::Kernel,
+            2 => Mode::User,
+            _ => Mode::Other,
+        };
+        let place = self.people.find(head.pid);
+        let stack = self.people.stack(head.pid, stack, &mut self.stacks);
+        let key = (place, head.tid, stack, mode);
+        match fault {
+            // A sample of faults stands for those since the one before it.
+            true => *self.faults.entry(key).or_default() += head.period.max(1),
+            false => *self.samples.entry(key).or_default() += 1,
+        }
+    }
+
+    fn remember(
+        &mut self,
+        nanos: u64,
+        which: usize,
+        who: (u32, u32, u32),
+        result: Option<Box<str>>,
+        stack: Option<u32>,
+    ) {
+        let place = self.people.find(who.0);
+        let point = &MEMORY[which];
+        match point.begins {
+            Some(true) => {
+                self.begun.insert((point.name, who.1), (nanos, stack));
+            }
+            Some(false) => {
+                if let Some((since, stack)) = self.begun.remove(&(point.name, who.1)) {
+                    let key = (which, result, place, who.1, stack);
+                    let (count, time) = self.memory.entry(key).or_default();
+                    *count += 1;
+                    *time += nanos.saturating_sub(since);
+                }
+            }
+            None => {
+                let key = (which, result, place, who.1, stack);
+                self.memory.entry(key).or_default().0 += 1;
+            }
+        }
+    }
+}
+
+/// `IORING_REGISTER_*` that pin memory, or let it go (linux/io_uring.h).
+fn register_name(opcode: u64) -> Option<&'static str> {
+    Some(match opcode {
+        0 => "io_uring register buffers",
+        1 => "io_uring unregister buffers",
+        15 => "io_uring register buffers (tagged)",
+        16 => "io_uring update buffers",
+        30 => "io_uring clone buffers",
+        _ => return None,
+    })
+}

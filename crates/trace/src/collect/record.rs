@@ -1,0 +1,344 @@
+//! Records of a ring as the kernel writes them (perf_event_open(2)). Pure: bytes in, values out, no
+//! panic on any input.
+
+/// Which parts a sample of an event has beyond those that all have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shape {
+    /// A call stack.
+    pub stack: bool,
+    /// The tracepoint's own fields.
+    pub raw: bool,
+}
+
+/// What all samples have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SampleHead {
+    /// The event's number.
+    pub id: u64,
+    /// Where the CPU was.
+    pub instruction: u64,
+    /// Process and thread; both `u32::MAX` for one that is ending.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// CLOCK_MONOTONIC.
+    pub nanos: u64,
+    /// The CPU.
+    pub cpu: u32,
+    /// How many events it stands for.
+    pub period: u64,
+    /// `PERF_RECORD_MISC_CPUMODE_MASK` of the header.
+    pub mode: u16,
+}
+
+/// A record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// An event.
+    Sample {
+        /// What all have.
+        head: SampleHead,
+        /// Frames, innermost first, with the kernel's marks between contexts.
+        stack: Vec<u64>,
+        /// The tracepoint's fields.
+        raw: &'a [u8],
+    },
+    /// A thread has another name.
+    Name {
+        /// When.
+        nanos: u64,
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// The name.
+        name: String,
+        /// By execve(2): the process is another program now.
+        exec: bool,
+    },
+    /// A process or thread was made.
+    Fork {
+        /// When.
+        nanos: u64,
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// Who made it.
+        parent: u32,
+    },
+    /// A thread ended.
+    Exit {
+        /// When.
+        nanos: u64,
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+    },
+    /// Code was mapped.
+    Map {
+        /// When.
+        nanos: u64,
+        /// The process.
+        pid: u32,
+        /// Where.
+        start: u64,
+        /// How long.
+        length: u64,
+        /// From where in the file.
+        offset: u64,
+        /// The file's inode; 0 of none.
+        inode: u64,
+        /// Path, or the kernel's word for it.
+        path: String,
+    },
+    /// Events were dropped.
+    Lost {
+        /// The event's number.
+        id: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Something else.
+    Other,
+}
+
+/// Reads numbers from the front of bytes.
+struct Front<'a>(&'a [u8]);
+
+impl<'a> Front<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
+    }
+}
+
+/// What a record without fields of its own ends in: process, thread, time, CPU, event number.
+const TRAILER: usize = 32;
+
+/// Reads a record, its header included. `shape` says what an event's samples look like.
+pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Option<Record<'a>> {
+    const LOST: u32 = 2;
+    const COMM: u32 = 3;
+    const EXIT: u32 = 4;
+    const FORK: u32 = 7;
+    const SAMPLE: u32 = 9;
+    const MMAP2: u32 = 10;
+    const COMM_EXEC: u16 = 1 << 13;
+    let mut front = Front(bytes);
+    let kind = front.u32()?;
+    let misc = u16::from_ne_bytes(front.take(2)?.try_into().ok()?);
+    front.take(2)?;
+    match kind {
+        SAMPLE => parse_sample(front, misc, shape),
+        LOST => Some(Record::Lost {
+            id: front.u64()?,
+            count: front.u64()?,
+        }),
+        COMM => {
+            let nanos = trailer_time(bytes)?;
+            let (pid, tid) = (front.u32()?, front.u32()?);
+            Some(Record::Name {
+                nanos,
+                pid,
+                tid,
+                name: text(front.0),
+                exec: misc & COMM_EXEC != 0,
+            })
+        }
+        FORK | EXIT => {
+            let (pid, parent, tid) = (front.u32()?, front.u32()?, front.u32()?);
+            front.u32()?;
+            let nanos = front.u64()?;
+            Some(match kind {
+                FORK => Record::Fork {
+                    nanos,
+                    pid,
+                    tid,
+                    parent,
+                },
+                _ => Record::Exit { nanos, pid, tid },
+            })
+        }
+        MMAP2 => parse_map(front, trailer_time(bytes)?),
+        _ => Some(Record::Other),
+    }
+}
+
+fn parse_sample<'a>(
+    mut front: Front<'a>,
+    misc: u16,
+    shape: impl Fn(u64) -> Option<Shape>,
+) -> Option<Record<'a>> {
+    const CPU_MODES: u16 = 7;
+    let (id, instruction) = (front.u64()?, front.u64()?);
+    let (pid, tid, nanos, cpu) = (front.u32()?, front.u32()?, front.u64()?, front.u32()?);
+    front.u32()?;
+    let period = front.u64()?;
+    let shape = shape(id)?;
+    let mut stack = Vec::new();
+    if shape.stack {
+        let frames = usize::try_from(front.u64()?).ok()?;
+        let words = front.take(frames.checked_mul(8)?)?;
+        stack.extend(
+            words
+                .chunks_exact(8)
+                .filter_map(|w| Some(u64::from_ne_bytes(w.try_into().ok()?))),
+        );
+    }
+    let raw = match shape.raw {
+        true => {
+            let length = usize::try_from(front.u32()?).ok()?;
+            front.take(length)?
+        }
+        false => &[],
+    };
+    Some(Record::Sample {
+        head: SampleHead {
+            id,
+            instruction,
+            pid,
+            tid,
+            nanos,
+            cpu,
+            period,
+            mode: misc & CPU_MODES,
+        },
+        stack,
+        raw,
+    })
+}
+
+fn parse_map(mut front: Front<'_>, nanos: u64) -> Option<Record<'_>> {
+    let (pid, _tid) = (front.u32()?, front.u32()?);
+    let (start, length, offset) = (front.u64()?, front.u64()?, front.u64()?);
+    // Device; then the inode, or a build id where that was asked for, which it is not.
+    front.take(8)?;
+    let inode = front.u64()?;
+    front.take(16)?; // generation, rights, flags
+    Some(Record::Map {
+        nanos,
+        pid,
+        start,
+        length,
+        offset,
+        inode,
+        path: text(front.0),
+    })
+}
+
+/// The time in a record's trailer.
+fn trailer_time(bytes: &[u8]) -> Option<u64> {
+    let at = bytes.len().checked_sub(TRAILER)?;
+    let mut front = Front(bytes.get(at..)?);
+    front.u64()?;
+    front.u64()
+}
+
+/// A text that ends in a zero byte.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(misc.to_ne_bytes());
+        bytes.extend(u16::try_from(body.len() + 8).unwrap().to_ne_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_ne_bytes()).collect()
+    }
+
+    fn two(first: u32, second: u32) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&first.to_ne_bytes());
+        bytes[4..].copy_from_slice(&second.to_ne_bytes());
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn a_sample_with_all_parts() {
+        let mut body = words(&[5, 0xabc, two(10, 11), 99, two(1, 0), 7, 2, 0xaa, 0xbb]);
+        body.extend(4u32.to_ne_bytes());
+        body.extend([1, 2, 3, 4]);
+        let bytes = record(9, 1, &body);
+        let both = |_| {
+            Some(Shape {
+                stack: true,
+                raw: true,
+            })
+        };
+        let Some(Record::Sample { head, stack, raw }) = parse(&bytes, both) else {
+            panic!("no sample");
+        };
+        assert_eq!(
+            (
+                head.pid,
+                head.tid,
+                head.nanos,
+                head.cpu,
+                head.period,
+                head.mode
+            ),
+            (10, 11, 99, 1, 7, 1)
+        );
+        assert_eq!((stack, raw), (vec![0xaa, 0xbb], &[1u8, 2, 3, 4][..]));
+        // An event that nobody opened.
+        assert_eq!(parse(&bytes, |_| None), None);
+    }
+
+    #[test]
+    fn names_forks_and_maps() {
+        let mut body = words(&[two(3, 4)]);
+        body.extend(b"postgres\0\0\0\0\0\0\0\0");
+        body.extend(words(&[two(3, 4), 77, 0, 1]));
+        let shape = |_| None;
+        let bytes = record(3, 1 << 13, &body);
+        let name = parse(&bytes, shape);
+        assert!(
+            matches!(name, Some(Record::Name { nanos: 77, pid: 3, tid: 4, ref name, exec: true }) if name == "postgres")
+        );
+        let fork = record(7, 0, &words(&[two(5, 3), two(5, 3), 66]));
+        assert!(matches!(
+            parse(&fork, shape),
+            Some(Record::Fork {
+                nanos: 66,
+                pid: 5,
+                tid: 5,
+                parent: 3
+            })
+        ));
+        let mut map = words(&[two(5, 5), 0x1000, 0x2000, 0x3000, 0, 42, 0, 0]);
+        map.extend(b"/bin/x\0\0");
+        map.extend(words(&[two(5, 5), 88, 0, 1]));
+        assert!(matches!(parse(&record(10, 0, &map), shape),
+            Some(Record::Map { nanos: 88, pid: 5, start: 0x1000, length: 0x2000, offset: 0x3000, inode: 42, ref path }) if path == "/bin/x"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(kind in 0u32..16, misc: u16, body in proptest::collection::vec(any::<u8>(), 0..200), stack: bool, raw: bool) {
+            let _ = parse(&record(kind, misc, &body), |_| Some(Shape { stack, raw }));
+            let _ = parse(&body, |_| Some(Shape { stack, raw }));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Why the kernel would not give events, and what to do: the exact setting and the capability.
+//! Pure.
+
+use hugeleaf_sys::{Errno, SysError};
+
+/// What bears on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guards {
+    /// `kernel.perf_event_paranoid`.
+    pub paranoid: Option<i64>,
+    /// The mode in brackets of `/sys/kernel/security/lockdown`.
+    pub lockdown: Option<String>,
+    /// Effective capabilities.
+    pub capabilities: u64,
+}
+
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+
+impl Guards {
+    /// Whether this process may watch all others whatever the setting says.
+    pub const fn may_watch(&self) -> bool {
+        self.capabilities & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0
+    }
+}
+
+/// Whether an answer says that this machine has no such event.
+pub fn is_not_here(errno: Errno) -> bool {
+    [
+        Errno::NOENT,
+        Errno::OPNOTSUPP,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::INVAL,
+        Errno::NOSYS,
+    ]
+    .contains(&errno)
+}
+
+/// Reason and remedy.
+pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
+    const CONFIDENTIALITY: &str = "confidentiality";
+    let denied = matches!(error.errno, Errno::ACCESS | Errno::PERM);
+    if denied && guards.may_watch() && guards.lockdown.as_deref() == Some(CONFIDENTIALITY) {
+        return (
+            format!("{error}: kernel lockdown is in mode confidentiality"),
+            "start the kernel with lockdown=integrity, or trace with --intervals-only".to_owned(),
+        );
+    }
+    if denied {
+        let setting = match guards.paranoid {
+            Some(level) => format!("kernel.perf_event_paranoid is {level}"),
+            None => "kernel.perf_event_paranoid cannot be read".to_owned(),
+        };
+        return (
+            format!("{error}: {setting}, and CAP_PERFMON is missing"),
+            "run as root; or setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(which hugeleaf); \
+             or sysctl kernel.perf_event_paranoid=-1; or trace with --intervals-only"
+                .to_owned(),
+        );
+    }
+    let remedy = match error.errno {
+        Errno::MFILE => "allow more descriptors: ulimit -n 65536", // not a page size
+        Errno::NOSYS => "use a kernel with CONFIG_PERF_EVENTS, or trace with --intervals-only",
+        _ => "trace with --intervals-only",
+    };
+    (error.to_string(), remedy.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(errno: Errno) -> SysError {
+        SysError::new("perf_event_open", "of all processes on CPU 0", errno)
+    }
+
+    #[test]
+    fn the_setting_and_the_capability_are_named() {
+        let guards = Guards {
+            paranoid: Some(2),
+            ..Guards::default()
+        };
+        let (reason, remedy) = refusal(&error(Errno::ACCESS), &guards);
+        assert!(
+            reason.contains("kernel.perf_event_paranoid is 2"),
+            "{reason}"
+        );
+        assert!(reason.contains("CAP_PERFMON"), "{reason}");
+        assert!(
+            remedy.contains("sysctl kernel.perf_event_paranoid=-1"),
+            "{remedy}"
+        );
+        assert!(remedy.contains("cap_perfmon"), "{remedy}");
+    }
+
+    #[test]
+    fn lockdown_is_named_where_root_is_refused() {
+        let guards = Guards {
+            paranoid: Some(-1),
+            lockdown: Some("confidentiality".into()),
+            capabilities: 1 << CAP_SYS_ADMIN,
+        };
+        let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
+        assert!(reason.contains("lockdown"), "{reason}");
+        assert!(remedy.contains("lockdown=integrity"), "{remedy}");
+        // Without the capability, that comes first.
+        let user = Guards {
+            capabilities: 0,
+            ..guards
+        };
+        assert!(
+            refusal(&error(Errno::PERM), &user)
+                .0
+                .contains("CAP_PERFMON")
+        );
+    }
+
+    #[test]
+    fn other_reasons() {
+        let guards = Guards::default();
+        let (reason, remedy) = refusal(&error(Errno::MFILE), &guards);
+        assert!(reason.contains("open files"), "{reason}");
+        assert!(remedy.contains("ulimit -n"), "{remedy}");
+        assert!(is_not_here(Errno::OPNOTSUPP) && !is_not_here(Errno::PERM));
+    }
+}

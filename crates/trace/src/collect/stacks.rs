@@ -1,0 +1,170 @@
+//! Frames and stacks while collecting: each once, by number. A frame of a program is known by its
+//! file and the place in it at the moment of the sample, so that it can be named when the process
+//! is long gone. Names come at the end.
+
+use std::collections::HashMap;
+
+/// Where a frame lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// In the kernel, at an address.
+    Kernel(u64),
+    /// In a file (a place in [`Stacks::modules`]), at an offset.
+    File(u32, u64),
+    /// In no file that is known, at an address of a process (its id).
+    Process(u32, u64),
+}
+
+/// A file with code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// Its path as the process saw it.
+    pub path: String,
+    /// Its inode, where known: another one at that path is another program.
+    pub inode: u64,
+    /// A process that mapped it, through which it can be opened even when it was deleted.
+    pub pid: u32,
+}
+
+/// All that were seen.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    frames: Vec<Frame>,
+    frame_numbers: HashMap<Frame, u32>,
+    stacks: Vec<Box<[u32]>>,
+    stack_numbers: HashMap<Box<[u32]>, u32>,
+    kernel: HashMap<Box<[u64]>, u32>,
+    modules: Vec<Module>,
+    module_numbers: HashMap<(String, u64), u32>,
+}
+
+/// Marks between the contexts of a stack (`PERF_CONTEXT_*`): the last 4095 numbers there are.
+const MARKS: u64 = u64::MAX - 4095; // not a page size
+
+/// `PERF_CONTEXT_KERNEL`.
+const KERNEL: u64 = 0u64.wrapping_sub(128);
+
+/// `PERF_CONTEXT_USER`.
+const USER: u64 = 0u64.wrapping_sub(512);
+
+fn number(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// The frames of a raw stack with whether each is the kernel's; marks are left out.
+pub fn contexts(raw: &[u64]) -> impl Iterator<Item = (u64, bool)> {
+    let mut kernel = false;
+    raw.iter().filter_map(move |word| {
+        if *word >= MARKS {
+            kernel = match *word {
+                KERNEL => true,
+                USER => false,
+                _ => kernel,
+            };
+            return None;
+        }
+        Some((*word, kernel))
+    })
+}
+
+impl Stacks {
+    /// The number of a file.
+    pub fn module(&mut self, path: &str, inode: u64, pid: u32) -> u32 {
+        // No borrowed form of a pair of text and number: one text a mapping is cheap enough.
+        let key = (path.to_owned(), inode);
+        let next = number(self.modules.len());
+        let modules = &mut self.modules;
+        *self.module_numbers.entry(key).or_insert_with(|| {
+            modules.push(Module {
+                path: path.to_owned(),
+                inode,
+                pid,
+            });
+            next
+        })
+    }
+
+    /// The number of a frame.
+    pub fn frame(&mut self, frame: Frame) -> u32 {
+        let next = number(self.frames.len());
+        let frames = &mut self.frames;
+        *self.frame_numbers.entry(frame).or_insert_with(|| {
+            frames.push(frame);
+            next
+        })
+    }
+
+    /// The number of a stack of frames.
+    pub fn stack(&mut self, frames: &[u32]) -> u32 {
+        if let Some(known) = self.stack_numbers.get(frames) {
+            return *known;
+        }
+        let next = number(self.stacks.len());
+        self.stacks.push(frames.into());
+        self.stack_numbers.insert(frames.into(), next);
+        next
+    }
+
+    /// The number of a stack that is the kernel's only, straight from a record: the quick way for
+    /// events that come a hundred thousand times a second.
+    pub fn kernel_stack(&mut self, raw: &[u64]) -> u32 {
+        if let Some(known) = self.kernel.get(raw) {
+            return *known;
+        }
+        let addresses: Vec<u64> = contexts(raw).map(|(address, _)| address).collect();
+        let frames: Vec<u32> = addresses
+            .iter()
+            .map(|address| self.frame(Frame::Kernel(*address)))
+            .collect();
+        let stack = self.stack(&frames);
+        self.kernel.insert(raw.into(), stack);
+        stack
+    }
+
+    /// All frames, by number.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// All files, by number.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// All stacks, by number.
+    pub fn stacks(&self) -> &[Box<[u32]>] {
+        &self.stacks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_are_told_apart() {
+        let raw = [KERNEL, 0xffff_ffff_8100_0000, USER, 0x1000, 0x2000];
+        let frames: Vec<_> = contexts(&raw).collect();
+        assert_eq!(
+            frames,
+            [
+                (0xffff_ffff_8100_0000, true),
+                (0x1000, false),
+                (0x2000, false)
+            ]
+        );
+    }
+
+    #[test]
+    fn each_is_kept_once() {
+        let mut stacks = Stacks::default();
+        let one = stacks.kernel_stack(&[KERNEL, 1, 2]);
+        assert_eq!(stacks.kernel_stack(&[KERNEL, 1, 2]), one);
+        assert_ne!(stacks.kernel_stack(&[KERNEL, 1, 3]), one);
+        assert_eq!(stacks.frames().len(), 3);
+        let bin = stacks.module("/bin/a", 5, 1);
+        assert_eq!(stacks.module("/bin/a", 5, 2), bin);
+        // The same path, replaced.
+        assert_ne!(stacks.module("/bin/a", 6, 2), bin);
+    }
+}

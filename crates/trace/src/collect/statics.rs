@@ -1,0 +1,88 @@
+//! Names of the kernel's static data, from `/proc/kallsyms`: a static lock has one, a lock in
+//! allocated memory has none. The parser is pure.
+
+/// Data of the kernel with names, by address.
+#[derive(Debug, Default)]
+pub struct Statics {
+    /// Address, name.
+    symbols: Vec<(u64, String)>,
+    /// Where static data lies, modules left out.
+    start: u64,
+    end: u64,
+}
+
+impl Statics {
+    /// Reads the list. Without its addresses (`kernel.kptr_restrict`) it is empty.
+    pub fn parse(kallsyms: &str) -> Statics {
+        let mut statics = Statics::default();
+        for line in kallsyms.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(address), Some(kind), Some(name)) =
+                (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let Ok(address) = u64::from_str_radix(address, 16) else {
+                continue;
+            };
+            match name {
+                "_sdata" => statics.start = address,
+                "_end" => statics.end = address,
+                _ => {}
+            }
+            // Data, zeroed data, read-only data; what belongs to a module says so in a fourth word.
+            let is_data = matches!(kind, "d" | "D" | "b" | "B");
+            if is_data && address != 0 && words.next().is_none() {
+                statics.symbols.push((address, name.to_owned()));
+            }
+        }
+        statics.symbols.sort();
+        statics
+    }
+
+    /// The name of what lies at an address; with the distance where it is a part of something.
+    pub fn name(&self, address: u64) -> Option<String> {
+        if !(self.start..self.end).contains(&address) {
+            return None;
+        }
+        let after = self.symbols.partition_point(|(at, _)| *at <= address);
+        let at = self.symbols[..after].last()?.0;
+        // Of several names of one place the first.
+        let first = self.symbols.partition_point(|(a, _)| *a < at);
+        let name = &self.symbols[first].1;
+        Some(match address - at {
+            0 => name.clone(),
+            distance => format!("{name}+{distance:#x}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn static_locks_have_names() {
+        let statics = Statics::parse(
+            "1000 T code\n2000 D _sdata\n2000 D first\n2040 d tasklist_lock\n\
+             3000 b other\t[module]\n4000 B _end\n",
+        );
+        assert_eq!(statics.name(0x2040).as_deref(), Some("tasklist_lock"));
+        assert_eq!(statics.name(0x2048).as_deref(), Some("tasklist_lock+0x8"));
+        assert_eq!(statics.name(0x1000), None);
+        assert_eq!(statics.name(0xffff_8880_0000_0000), None);
+        // Addresses that are kept back.
+        assert_eq!(
+            Statics::parse("0 D _sdata\n0 D lock\n0 B _end\n").name(0),
+            None
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*", address: u64) {
+            let _ = Statics::parse(&text).name(address);
+        }
+    }
+}

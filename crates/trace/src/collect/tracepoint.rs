@@ -1,0 +1,242 @@
+//! Tracepoints: their numbers and where their fields lie, as tracefs says. The parser is pure.
+
+use hugeleaf_host::{Fact, Root};
+use hugeleaf_sys::Detached;
+
+/// Where tracepoints are looked up.
+#[derive(Debug)]
+pub enum Tracefs {
+    /// It is mounted; the folder below the root.
+    Mounted(Root, String),
+    /// It is mounted nowhere, and this process holds it.
+    Held {
+        /// Where it is found.
+        root: Root,
+        /// It is gone when this is.
+        _mount: Detached,
+    },
+    /// It cannot be had.
+    Missing {
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+}
+
+/// A tracepoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tracepoint {
+    /// Its number.
+    pub id: u64,
+    fields: Vec<Field>,
+    /// Names of the values of its one field that has names (a result, a reason).
+    names: Vec<(i64, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Field {
+    name: String,
+    offset: usize,
+    size: usize,
+}
+
+impl Tracepoint {
+    /// The value of a field of up to eight bytes; `None` where the kernel has no such field.
+    pub fn field(&self, name: &str, raw: &[u8]) -> Option<u64> {
+        let field = self.fields.iter().find(|f| f.name == name)?;
+        let bytes = raw.get(field.offset..field.offset.checked_add(field.size)?)?;
+        let mut wide = [0u8; 8];
+        // The order of a value's bytes is the host's own.
+        match cfg!(target_endian = "little") {
+            true => wide.get_mut(..bytes.len())?.copy_from_slice(bytes),
+            false => wide
+                .get_mut(8usize.checked_sub(bytes.len())?..)?
+                .copy_from_slice(bytes),
+        }
+        Some(u64::from_ne_bytes(wide))
+    }
+
+    /// What the kernel calls a value of its named field; the number itself where it has no name.
+    pub fn name_of(&self, value: i64) -> String {
+        let found = self.names.iter().find(|(number, _)| *number == value);
+        found.map_or_else(|| value.to_string(), |(_, name)| name.clone())
+    }
+
+    /// All values that have names.
+    pub fn named(&self) -> &[(i64, String)] {
+        &self.names
+    }
+
+    /// The same of a signed field of four bytes.
+    pub fn signed(&self, name: &str, raw: &[u8]) -> Option<i32> {
+        let value = u32::try_from(self.field(name, raw)?).ok()?;
+        Some(value.cast_signed())
+    }
+}
+
+impl Tracefs {
+    /// Where the host has it; on a running host also where nobody has mounted it.
+    pub fn find(root: &Root) -> Tracefs {
+        let mounts = root.read("proc/self/mounts");
+        let mounted = mounts.known().and_then(|text| mount_point(text));
+        let usual = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
+        for folder in mounted.as_deref().into_iter().chain(usual) {
+            if matches!(root.list(format!("{folder}/events")), Fact::Known(_)) {
+                return Tracefs::Mounted(root.clone(), folder.to_owned());
+            }
+        }
+        if !root.is_live() {
+            return Tracefs::Missing {
+                reason: "the capture has no tracefs".to_owned(),
+                remedy: "trace the running host, without --root".to_owned(),
+            };
+        }
+        match Detached::tracefs() {
+            Ok(held) => Tracefs::Held {
+                root: Root::at(held.folder()),
+                _mount: held,
+            },
+            Err(error) => Tracefs::Missing {
+                reason: format!("no tracefs is mounted, and {error}"),
+                remedy: "as root: mount -t tracefs nodev /sys/kernel/tracing".to_owned(),
+            },
+        }
+    }
+
+    /// A tracepoint, as in `lock/contention_begin`. Absent where this kernel has none of the name.
+    pub fn tracepoint(&self, name: &str) -> Fact<Tracepoint> {
+        let (root, folder) = match self {
+            Tracefs::Mounted(root, folder) => (root, format!("{folder}/")),
+            Tracefs::Held { root, .. } => (root, String::new()),
+            Tracefs::Missing { .. } => return Fact::Absent,
+        };
+        let format = root.read(format!("{folder}events/{name}/format"));
+        format.and_then(|text| Fact::from(parse_format(&text)))
+    }
+}
+
+/// Where a tracefs is mounted, without the leading slash.
+fn mount_point(mounts: &str) -> Option<String> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        (kind == "tracefs").then(|| point.trim_start_matches('/').to_owned())
+    })
+}
+
+/// The file `format` of a tracepoint.
+pub fn parse_format(text: &str) -> Option<Tracepoint> {
+    let id = text
+        .lines()
+        .find_map(|line| line.strip_prefix("ID:"))?
+        .trim()
+        .parse()
+        .ok()?;
+    let fields = text.lines().filter_map(|line| {
+        let mut parts = line.trim().strip_prefix("field:")?.split(';');
+        let declared = parts.next()?;
+        let mut number = |key: &str| -> Option<usize> {
+            let part = parts.next()?.trim();
+            part.strip_prefix(key)?.trim_start_matches(':').parse().ok()
+        };
+        let (offset, size) = (number("offset")?, number("size")?);
+        let name = declared.rsplit([' ', '*']).next()?;
+        Some(Field {
+            name: name.split('[').next().unwrap_or(name).to_owned(),
+            offset,
+            size,
+        })
+    });
+    Some(Tracepoint {
+        id,
+        fields: fields.collect(),
+        names: names_in(text),
+    })
+}
+
+/// The pairs of `__print_symbolic(…, {0, "failed"}, { 1, "succeeded" })`.
+fn names_in(text: &str) -> Vec<(i64, String)> {
+    let Some((_, pairs)) = text.split_once("__print_symbolic(") else {
+        return Vec::new();
+    };
+    pairs
+        .split('{')
+        .skip(1)
+        .map_while(|pair| {
+            let (value, rest) = pair.split_once(',')?;
+            let name = rest.split('"').nth(1)?;
+            Some((value.trim().parse().ok()?, name.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FORMAT: &str = "name: contention_begin\nID: 408\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:void * lock_addr;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned int flags;\toffset:16;\tsize:4;\tsigned:0;\n\
+        \tfield:int ret;\toffset:20;\tsize:4;\tsigned:1;\n\nprint fmt: \"x\"\n";
+
+    #[test]
+    fn fields_are_found() {
+        let point = parse_format(FORMAT).unwrap();
+        assert_eq!(point.id, 408);
+        let mut raw = vec![0u8; 24];
+        raw[8..16].copy_from_slice(&0xffff_0000_0000_0001u64.to_ne_bytes());
+        raw[16..20].copy_from_slice(&33u32.to_ne_bytes());
+        raw[20..24].copy_from_slice(&(-4i32).to_ne_bytes());
+        assert_eq!(point.field("lock_addr", &raw), Some(0xffff_0000_0000_0001));
+        assert_eq!(point.field("flags", &raw), Some(33));
+        assert_eq!(point.signed("ret", &raw), Some(-4));
+        assert_eq!(point.field("none", &raw), None);
+        assert_eq!(point.field("flags", &raw[..17]), None);
+    }
+
+    #[test]
+    fn values_have_names() {
+        let text = "ID: 5\nprint fmt: \"%s (%d)\", __print_symbolic(REC->reason, { 0, \"flush on task switch\" }, {1, \"remote\"}), REC->reason\n";
+        let point = parse_format(text).unwrap();
+        assert_eq!(point.name_of(0), "flush on task switch");
+        assert_eq!(
+            (point.name_of(1), point.name_of(7)),
+            ("remote".into(), "7".into())
+        );
+        assert_eq!(point.named().len(), 2);
+    }
+
+    #[test]
+    fn a_host_without_tracefs() {
+        let dir = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::find(&Root::at(dir.path()));
+        assert!(matches!(tracefs, Tracefs::Missing { .. }));
+        assert!(tracefs.tracepoint("lock/contention_begin").is_absent());
+        // One where it is mounted somewhere else.
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/self/mounts", "nodev /mnt/t tracefs ro 0 0\n");
+        write("mnt/t/events/lock/contention_begin/format", FORMAT);
+        let tracefs = Tracefs::find(&Root::at(dir.path()));
+        let point = tracefs.tracepoint("lock/contention_begin");
+        assert_eq!(point.known().unwrap().id, 408);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*", raw in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(point) = parse_format(&format!("ID: 1\n{text}")) {
+                for field in &point.fields {
+                    let _ = point.field(&field.name, &raw);
+                }
+            }
+            let _ = mount_point(&text);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What processes did between two looks: CPU time, faults, and the I/O of the target's threads.
+
+use std::collections::HashMap;
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::ticks_per_second;
+
+use super::people::People;
+use crate::model::{TargetInterval, ThreadIo};
+
+/// What `/proc/PID/stat` counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Minor faults.
+    pub faults_minor: u64,
+    /// Major faults.
+    pub faults_major: u64,
+    /// User time, in clock ticks.
+    pub user_ticks: u64,
+    /// System time, in clock ticks.
+    pub system_ticks: u64,
+}
+
+impl Done {
+    fn since(&self, before: &Done) -> Done {
+        Done {
+            faults_minor: self.faults_minor.saturating_sub(before.faults_minor),
+            faults_major: self.faults_major.saturating_sub(before.faults_major),
+            user_ticks: self.user_ticks.saturating_sub(before.user_ticks),
+            system_ticks: self.system_ticks.saturating_sub(before.system_ticks),
+        }
+    }
+}
+
+/// `/proc/PID/stat`, fields 10, 12, 14 and 15 of proc(5).
+pub fn parse_done(text: &str) -> Option<Done> {
+    let rest = &text[text.rfind(')')? + 1..];
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse().ok();
+    Some(Done {
+        faults_minor: number(10)?,
+        faults_major: number(12)?,
+        user_ticks: number(14)?,
+        system_ticks: number(15)?,
+    })
+}
+
+/// `/proc/PID/task/TID/io`.
+pub fn parse_io(text: &str) -> Option<ThreadIo> {
+    let value = |key: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name == key).then(|| value.trim().parse::<u64>().ok())?
+        })
+    };
+    Some(ThreadIo {
+        read_calls: value("syscr")?,
+        write_calls: value("syscw")?,
+        read_bytes: value("rchar")?,
+        write_bytes: value("wchar")?,
+        device_read_bytes: value("read_bytes")?,
+        device_write_bytes: value("write_bytes")?,
+    })
+}
+
+fn io_since(now: &ThreadIo, before: &ThreadIo) -> ThreadIo {
+    ThreadIo {
+        read_calls: now.read_calls.saturating_sub(before.read_calls),
+        write_calls: now.write_calls.saturating_sub(before.write_calls),
+        read_bytes: now.read_bytes.saturating_sub(before.read_bytes),
+        write_bytes: now.write_bytes.saturating_sub(before.write_bytes),
+        device_read_bytes: now
+            .device_read_bytes
+            .saturating_sub(before.device_read_bytes),
+        device_write_bytes: now
+            .device_write_bytes
+            .saturating_sub(before.device_write_bytes),
+    }
+}
+
+/// Threads whose I/O is read at each look; more would cost what is to be measured.
+const THREADS_A_LOOK: usize = 600;
+
+/// Processes that are looked at each time.
+const PROCESSES_A_LOOK: usize = 2_000;
+
+/// What the target did.
+#[derive(Debug)]
+pub struct Work {
+    root: Root,
+    /// By place: at the start, and as last seen.
+    done: HashMap<u32, (Done, Done)>,
+    /// By place and thread: at the start, and as last seen.
+    io: HashMap<(u32, u32), (ThreadIo, ThreadIo)>,
+    /// By place: descriptors open with O_DIRECT.
+    direct: HashMap<u32, u64>,
+    /// Looks at processes or threads that were left out because there were too many.
+    left_out: bool,
+}
+
+impl Work {
+    /// Nothing yet.
+    pub fn new(root: &Root) -> Work {
+        Work {
+            root: root.clone(),
+            done: HashMap::new(),
+            io: HashMap::new(),
+            direct: HashMap::new(),
+            left_out: false,
+        }
+    }
+
+    /// Looks at the target; gives what it did since the last look.
+    pub fn look(&mut self, people: &mut People) -> TargetInterval {
+        let pids = people.target();
+        let mut interval = TargetInterval {
+            processes: pids.len() as u64,
+            ..TargetInterval::default()
+        };
+        let mut grown = Done::default();
+        let mut threads = 0;
+        self.left_out |= pids.len() > PROCESSES_A_LOOK;
+        for pid in pids.into_iter().take(PROCESSES_A_LOOK) {
+            let place = people.find(pid);
+            let begun_here = people.process(place).started_seconds.is_some();
+            let stat = self.root.read(format!("proc/{pid}/stat"));
+            if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
+                let first = if begun_here { Done::default() } else { now };
+                let (_, last) = self.done.entry(place).or_insert((first, first));
+                let more = now.since(last);
+                *last = now;
+                grown.user_ticks += more.user_ticks;
+                grown.system_ticks += more.system_ticks;
+                grown.faults_minor += more.faults_minor;
+                grown.faults_major += more.faults_major;
+            }
+            let status = self.root.read(format!("proc/{pid}/status"));
+            interval.page_tables_bytes += status.known().map_or(0, |s| page_tables(s));
+            threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
+        }
+        #[allow(clippy::cast_precision_loss)] // ticks of an interval
+        let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
+        interval.user_seconds = seconds(grown.user_ticks);
+        interval.system_seconds = seconds(grown.system_ticks);
+        interval.faults_minor = grown.faults_minor;
+        interval.faults_major = grown.faults_major;
+        interval
+    }
+
+    /// The I/O of a process's threads; gives how many there are.
+    fn look_at_io(
+        &mut self,
+        pid: u32,
+        place: u32,
+        begun_here: bool,
+        before: usize,
+        interval: &mut TargetInterval,
+    ) -> usize {
+        let tids = self.root.list(format!("proc/{pid}/task"));
+        let tids: Vec<u32> = tids
+            .known()
+            .into_iter()
+            .flatten()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        let first_look = !self.io.keys().any(|(p, _)| *p == place);
+        for (n, tid) in tids.iter().enumerate() {
+            if before + n >= THREADS_A_LOOK {
+                self.left_out = true;
+                break;
+            }
+            let text = self.root.read(format!("proc/{pid}/task/{tid}/io"));
+            let Some(now) = text.known().and_then(|t| parse_io(t)) else {
+                continue;
+            };
+            // A thread that was not there at the last look began at nothing.
+            let first = match first_look && !begun_here {
+                true => now,
+                false => ThreadIo::default(),
+            };
+            let (_, last) = self.io.entry((place, *tid)).or_insert((first, first));
+            let more = io_since(&now, last);
+            *last = now;
+            interval.read_bytes += more.read_bytes;
+            interval.write_bytes += more.write_bytes;
+        }
+        tids.len()
+    }
+
+    /// Counts the descriptors of the target's processes that are open with O_DIRECT.
+    pub fn look_at_files(&mut self, people: &mut People) {
+        for pid in people.target().into_iter().take(PROCESSES_A_LOOK) {
+            let folder = format!("proc/{pid}/fdinfo");
+            let Some(names) = self.root.list(&folder).known().cloned() else {
+                continue;
+            };
+            let direct = names
+                .iter()
+                .take(PROCESSES_A_LOOK)
+                .filter(|fd| {
+                    let info = self.root.read(format!("{folder}/{fd}"));
+                    info.known().is_some_and(|text| is_direct(text))
+                })
+                .count();
+            let place = people.find(pid);
+            let known = self.direct.entry(place).or_default();
+            *known = (*known).max(direct as u64);
+        }
+    }
+
+    /// Writes it down; gives the threads whose I/O is known, for [`Work::fill`].
+    pub fn finish(&self, people: &mut People) -> Vec<(u32, u32)> {
+        #[allow(clippy::cast_precision_loss)] // ticks of a trace
+        let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
+        for (place, (first, last)) in &self.done {
+            let done = last.since(first);
+            let process = people.process(*place);
+            process.user_seconds = Some(seconds(done.user_ticks));
+            process.system_seconds = Some(seconds(done.system_ticks));
+            process.faults_minor = Some(done.faults_minor);
+            process.faults_major = Some(done.faults_major);
+        }
+        for (place, files) in &self.direct {
+            people.process(*place).direct_files = Some(*files);
+        }
+        self.io.keys().copied().collect()
+    }
+
+    /// The I/O of a thread.
+    pub fn io_of(&self, place: u32, tid: u32) -> Option<ThreadIo> {
+        let (first, last) = self.io.get(&(place, tid))?;
+        Some(io_since(last, first))
+    }
+
+    /// What to know of it.
+    pub fn note(&self) -> Option<String> {
+        self.left_out.then(|| {
+            format!(
+                "The target has so many processes or threads that only {PROCESSES_A_LOOK} \
+                 processes and the I/O of {THREADS_A_LOOK} threads were read each second."
+            )
+        })
+    }
+}
+
+/// `VmPTE` of `/proc/PID/status`, in bytes.
+fn page_tables(status: &str) -> u64 {
+    hugeleaf_host::process::stat::parse_status(status)
+        .ok()
+        .and_then(|s| s.page_tables)
+        .map_or(0, |b| b.get())
+}
+
+/// `flags` of a file of `/proc/PID/fdinfo` (octal): whether O_DIRECT is among them.
+fn is_direct(text: &str) -> bool {
+    let flags = text
+        .lines()
+        .find_map(|line| line.strip_prefix("flags:"))
+        .and_then(|word| u32::from_str_radix(word.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & hugeleaf_sys::DIRECT_FLAG != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn texts() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 11 12 13 14 15 16 17 18 20 0";
+        let done = parse_done(stat).unwrap();
+        assert_eq!(
+            (
+                done.faults_minor,
+                done.faults_major,
+                done.user_ticks,
+                done.system_ticks
+            ),
+            (11, 13, 15, 16)
+        );
+        let io =
+            parse_io("rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\n");
+        assert_eq!(io.unwrap().device_read_bytes, 3);
+        assert_eq!(parse_io("rchar: 5\n"), None);
+        let flags = format!("pos:\t0\nflags:\t{:o}\n", hugeleaf_sys::DIRECT_FLAG | 2);
+        assert!(is_direct(&flags) && !is_direct("flags:\t02\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*") {
+            let _ = parse_done(&text);
+            let _ = parse_io(&text);
+            let _ = is_direct(&text);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Whole, cut off, foreign, newer and damaged files.
+
+use std::path::Path;
+
+use super::*;
+use crate::model::{Lock, LockCaller, Mode, Process, Sample, Stack, Symbol};
+
+fn trace() -> Trace {
+    Trace {
+        schema: SCHEMA,
+        tool_version: "0.1.0".into(),
+        seconds: 1.5,
+        processes: vec![Process {
+            pid: 7,
+            name: "seven".into(),
+            ..Process::default()
+        }],
+        symbols: vec![Symbol {
+            name: "main".into(),
+            ..Symbol::default()
+        }],
+        stacks: vec![Stack { frames: vec![0] }],
+        samples: vec![Sample {
+            process: 0,
+            tid: 7,
+            stack: 0,
+            mode: Mode::Kernel,
+            count: 3,
+        }],
+        locks: vec![Lock {
+            address: 0xffff_8000_0000_1234,
+            by_caller: vec![LockCaller::default()],
+            ..Lock::default()
+        }],
+        ..Trace::default()
+    }
+}
+
+fn packed(trace: &Trace) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_to(&mut bytes, trace).unwrap();
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Trace, TraceFileError> {
+    read_from(bytes, Path::new("a.trace"))
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.trace");
+    let size = write_trace(&path, &trace()).unwrap();
+    assert_eq!(size, std::fs::metadata(&path).unwrap().len());
+    assert_eq!(read_trace(&path).unwrap(), trace());
+    // Nothing else is left in the folder.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// Cut at every place: never a smaller trace, never a panic.
+#[test]
+fn a_file_that_is_cut_off() {
+    let whole = packed(&trace());
+    for length in 0..whole.len() {
+        match read(&whole[..length]) {
+            Err(TraceFileError::Truncated { .. }) => assert!(length > MAGIC.len() / 2),
+            Err(TraceFileError::Foreign { .. }) => assert!(length <= MAGIC.len() + 2),
+            other => panic!("cut at {length} of {}: {other:?}", whole.len()),
+        }
+    }
+}
+
+#[test]
+fn a_foreign_file_and_a_newer_one() {
+    for bytes in [
+        &b""[..],
+        b"ELF",
+        b"hugeleaf trace x\n",
+        b"{\"schema\": 1}\n",
+    ] {
+        assert!(matches!(read(bytes), Err(TraceFileError::Foreign { .. })));
+    }
+    let error = read(b"hugeleaf trace 99\nanything").unwrap_err();
+    assert!(matches!(error, TraceFileError::Newer { schema: 99, .. }));
+    assert!(error.to_string().contains("99") && error.next().contains("later"));
+}
+
+#[test]
+fn a_flipped_bit_is_damage() {
+    let whole = packed(&trace());
+    let mut damaged = whole.clone();
+    let last = damaged.len() - 6;
+    damaged[last] ^= 1;
+    assert!(matches!(
+        read(&damaged),
+        Err(TraceFileError::Damaged { .. } | TraceFileError::Truncated { .. })
+    ));
+}
+
+/// A reference that leads nowhere is found here, not where it is drawn.
+#[test]
+fn references_lead_somewhere() {
+    for spoil in [
+        |t: &mut Trace| t.samples[0].process = 1,
+        |t: &mut Trace| t.samples[0].stack = 9,
+        |t: &mut Trace| t.stacks[0].frames[0] = 5,
+        |t: &mut Trace| t.locks[0].by_caller[0].function = Some(4),
+    ] {
+        let mut spoiled = trace();
+        spoil(&mut spoiled);
+        let error = read(&packed(&spoiled)).unwrap_err();
+        assert!(matches!(error, TraceFileError::Damaged { .. }), "{error}");
+    }
+}
+
+/// A full device: no half file, and the earlier one is still there.
+#[test]
+fn nothing_is_left_of_a_write_that_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("folder");
+    // A folder that is not empty cannot be replaced by a file: the last step fails.
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("x"), "x").unwrap();
+    let error = write_trace(&path, &trace()).unwrap_err();
+    assert!(matches!(error, TraceFileError::Io { .. }));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    // A device that is always full.
+    if Path::new("/dev/full").exists() {
+        let error = write_trace(Path::new("/dev/full"), &trace()).unwrap_err();
+        assert!(error.next().contains("make room"), "{error}");
+    }
+    // Nowhere to write at all.
+    let nowhere = dir.path().join("none/a.trace");
+    assert!(matches!(
+        write_trace(&nowhere, &trace()),
+        Err(TraceFileError::Io { .. })
+    ));
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+        let _ = read(&bytes);
+        let mut with_header = format!("{MAGIC}{SCHEMA}\n").into_bytes();
+        with_header.extend(zstd::encode_all(&bytes[..], 1).unwrap());
+        let _ = read(&with_header);
+    }
+}

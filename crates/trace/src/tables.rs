@@ -1,0 +1,55 @@
+//! Tables of a trace: sums and orders, and nothing else.
+//!
+//! Pure functions of a [`Trace`]. They do not judge (that is `hugeleaf-verdict`) and do not
+//! format (that is `hugeleaf-report`).
+//!
+//! Shares of CPU samples are of those that found a CPU busy: an idle host would hide everything else.
+
+use crate::Trace;
+
+pub mod intervals;
+pub mod locks;
+pub mod memory;
+pub mod profile;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod work;
+
+/// A part of a whole; `None` of nothing.
+#[allow(clippy::cast_precision_loss)]
+pub fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// The names of the target's processes that were meant at the start, each once; empty without a target.
+pub fn target_names(trace: &Trace) -> Vec<&str> {
+    let Some(target) = &trace.target else {
+        return Vec::new();
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for process in trace.processes.iter().filter(|p| p.in_target) {
+        if target.pids.contains(&process.pid) && !names.contains(&process.name.as_str()) {
+            names.push(&process.name);
+        }
+    }
+    names
+}
+
+/// What the target is called in a sentence: as it was typed, with the name where that was a number.
+pub fn target_name(trace: &Trace) -> Option<String> {
+    let text = &trace.target.as_ref()?.text;
+    let is_number = text.trim_start_matches("tree:").parse::<u32>().is_ok();
+    Some(match target_names(trace)[..] {
+        [name] if is_number => format!("{name} ({text})"),
+        _ => text.clone(),
+    })
+}
+
+/// Whom a table is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Everybody.
+    Host,
+    /// The processes of the target; everybody where there is none.
+    Target,
+}

@@ -1,0 +1,179 @@
+//! Intervals, summed up.
+
+use super::Of;
+use crate::model::{Interval, SizeCount, Trace};
+
+/// CPU time over some intervals, in seconds of all CPUs together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CpuTime {
+    /// In programs.
+    pub user: f64,
+    /// In the kernel.
+    pub system: f64,
+    /// Idle.
+    pub idle: f64,
+    /// Idle while I/O was outstanding.
+    pub wait: f64,
+    /// Taken by the hypervisor.
+    pub steal: f64,
+}
+
+impl CpuTime {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.user + self.system + self.idle + self.wait + self.steal
+    }
+
+    /// A part as a share of all of it; `None` where there is none.
+    pub fn share(&self, part: f64) -> Option<f64> {
+        let total = self.total();
+        (total > 0.0).then(|| part / total)
+    }
+
+    /// How many times the time of programs the kernel took; `None` where programs took none.
+    pub fn system_over_user(&self) -> Option<f64> {
+        (self.user > 0.0).then(|| self.system / self.user)
+    }
+
+    /// Of one interval.
+    pub const fn of(interval: &Interval) -> CpuTime {
+        CpuTime {
+            user: interval.user_seconds,
+            system: interval.system_seconds,
+            idle: interval.idle_seconds,
+            wait: interval.wait_seconds,
+            steal: interval.steal_seconds,
+        }
+    }
+
+    fn add(self, other: CpuTime) -> CpuTime {
+        CpuTime {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            idle: self.idle + other.idle,
+            wait: self.wait + other.wait,
+            steal: self.steal + other.steal,
+        }
+    }
+}
+
+/// The host's CPU time.
+pub fn host_cpu(trace: &Trace) -> CpuTime {
+    let each = trace.intervals.iter().map(CpuTime::of);
+    each.fold(CpuTime::default(), CpuTime::add)
+}
+
+/// The user and system time of the target's processes, those that ended meanwhile included as far as they were
+/// seen. Of the whole host where there is no target. `None` where neither is known.
+pub fn target_cpu(trace: &Trace) -> Option<CpuTime> {
+    if trace.target.is_none() {
+        return (!trace.intervals.is_empty()).then(|| host_cpu(trace));
+    }
+    let targets = trace.intervals.iter().filter_map(|i| i.target.as_ref());
+    let by_interval = targets.fold(None, |sum: Option<CpuTime>, t| {
+        let mut sum = sum.unwrap_or_default();
+        sum.user += t.user_seconds;
+        sum.system += t.system_seconds;
+        Some(sum)
+    });
+    let members = trace.processes.iter().filter(|p| p.in_target);
+    let by_process = members.fold(None, |sum: Option<CpuTime>, p| {
+        let (user, system) = (p.user_seconds?, p.system_seconds?);
+        let mut sum = sum.unwrap_or_default();
+        sum.user += user;
+        sum.system += system;
+        Some(sum)
+    });
+    // Each misses what the other saw: intervals what ended between two of them, processes those that could not
+    // be read at their end. What was seen is a lower bound, so the larger is nearer.
+    match (by_interval, by_process) {
+        (Some(a), Some(b)) => Some(match a.user + a.system >= b.user + b.system {
+            true => a,
+            false => b,
+        }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A counter over all intervals.
+pub fn sum(trace: &Trace, of: impl Fn(&Interval) -> u64) -> u64 {
+    trace.intervals.iter().map(of).sum()
+}
+
+/// Faults by size of page, smallest first.
+pub fn faults_by_size(trace: &Trace) -> Vec<SizeCount> {
+    let mut sizes: Vec<SizeCount> = Vec::new();
+    for size in trace.intervals.iter().flat_map(|i| &i.faults_by_size) {
+        match sizes.iter_mut().find(|s| s.page_bytes == size.page_bytes) {
+            Some(known) => known.count += size.count,
+            None => sizes.push(*size),
+        }
+    }
+    sizes.sort_by_key(|size| size.page_bytes);
+    sizes
+}
+
+/// Faults of the target, or of the host.
+pub fn faults(trace: &Trace, of: Of) -> u64 {
+    if of == Of::Host || trace.target.is_none() {
+        return sum(trace, |i| i.faults);
+    }
+    sum(trace, |i| {
+        let target = i.target.as_ref();
+        target.map_or(0, |t| t.faults_minor + t.faults_major)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Process, TargetInterval, TracedTarget};
+
+    #[test]
+    fn sums_and_the_larger_of_two_lower_bounds() {
+        let interval = Interval {
+            seconds: 1.0,
+            user_seconds: 0.5,
+            system_seconds: 1.0,
+            idle_seconds: 0.5,
+            faults: 7,
+            target: Some(TargetInterval {
+                user_seconds: 0.25,
+                system_seconds: 1.0,
+                faults_minor: 3,
+                ..TargetInterval::default()
+            }),
+            ..Interval::default()
+        };
+        let mut trace = Trace {
+            intervals: vec![interval.clone(), interval],
+            ..Trace::default()
+        };
+        let host = host_cpu(&trace);
+        assert_eq!(
+            (host.share(host.system), host.system_over_user()),
+            (Some(0.5), Some(2.0))
+        );
+        assert_eq!(target_cpu(&trace), Some(host));
+        assert_eq!(faults(&trace, Of::Target), 14);
+        trace.target = Some(TracedTarget::default());
+        assert_eq!(target_cpu(&trace).unwrap().user, 0.5);
+        assert_eq!(faults(&trace, Of::Target), 6);
+        trace.processes = vec![Process {
+            in_target: true,
+            user_seconds: Some(4.0),
+            system_seconds: Some(0.0),
+            ..Process::default()
+        }];
+        assert_eq!(target_cpu(&trace).unwrap().user, 4.0);
+        assert_eq!(CpuTime::default().share(0.0), None);
+    }
+
+    #[test]
+    fn nothing_is_not_zero() {
+        let mut trace = Trace::default();
+        assert_eq!(target_cpu(&trace), None);
+        trace.target = Some(TracedTarget::default());
+        assert_eq!(target_cpu(&trace), None);
+    }
+}

@@ -1,0 +1,317 @@
+//! Lock contention: by lock, by thread, by caller, and whether threads take turns at one lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::profile::thread_name;
+use super::share;
+use crate::model::{Lock, LockAction, LockKind, LockTotals, Trace};
+
+/// A lock in the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LockRow<'a> {
+    /// The lock.
+    pub lock: &'a Lock,
+    /// The function that waited longest in taking it.
+    pub function: Option<&'a str>,
+    /// Its part of all time waited; `None` where nothing was waited for.
+    pub share: Option<f64>,
+}
+
+/// All locks that were waited for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LockTable<'a> {
+    /// The longest waited for first.
+    pub rows: Vec<LockRow<'a>>,
+    /// Those that are not listed, summed up.
+    pub others: LockTotals,
+    /// How many those are.
+    pub others_count: u64,
+    /// All together.
+    pub all: LockTotals,
+}
+
+/// Waits of a thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadRow {
+    /// Its process.
+    pub pid: u32,
+    /// Its id.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its waits.
+    pub totals: LockTotals,
+    /// Its part of the time waited.
+    pub share: Option<f64>,
+}
+
+/// Waits at a place in the code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallerRow {
+    /// The function that takes the lock; `?` where it is not known.
+    pub function: String,
+    /// As what.
+    pub kind: LockKind,
+    /// The way there, from the function outward.
+    pub path: Vec<String>,
+    /// Waits.
+    pub totals: LockTotals,
+    /// Its part of the time waited.
+    pub share: Option<f64>,
+}
+
+/// Whether threads take turns at a lock: what a list of its events shows at a glance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turns {
+    /// Times that a thread got the lock after waiting, in the events at hand.
+    pub got: u64,
+    /// Of those, how often another thread had got it before.
+    pub changed: u64,
+    /// Threads that got it.
+    pub threads: usize,
+}
+
+/// The table.
+pub fn table(trace: &Trace) -> LockTable<'_> {
+    let mut all = trace.other_locks;
+    trace.locks.iter().for_each(|lock| all.join(&lock.totals));
+    let row = |lock| LockRow {
+        lock,
+        function: function(trace, lock),
+        share: share(lock.totals.waited_nanos, all.waited_nanos),
+    };
+    let mut rows: Vec<LockRow<'_>> = trace.locks.iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.lock.totals.waited_nanos));
+    LockTable {
+        rows,
+        others: trace.other_locks,
+        others_count: trace.other_locks_count,
+        all,
+    }
+}
+
+/// The function that waited longest in taking a lock.
+pub fn function<'a>(trace: &'a Trace, lock: &Lock) -> Option<&'a str> {
+    lock.taken_by
+        .map(|place| trace.symbols[place as usize].name.as_str())
+}
+
+/// What a lock is called: its own name, or its address.
+pub fn label(lock: &Lock) -> String {
+    match &lock.name {
+        Some(name) => name.clone(),
+        None => format!("{:#x}", lock.address),
+    }
+}
+
+/// The locks that a text means: an address, with or without `0x`; the name of a static lock; a function that takes it.
+/// The longest waited for first.
+pub fn find<'a>(trace: &'a Trace, text: &str) -> Vec<&'a Lock> {
+    let digits = text.trim_start_matches("0x");
+    let address = u64::from_str_radix(digits, 16).ok();
+    let by = |wanted: &dyn Fn(&Lock) -> bool| -> Vec<&'a Lock> {
+        let rows = table(trace).rows;
+        let locks = rows.into_iter().map(|row| row.lock);
+        locks.filter(|lock| wanted(lock)).collect()
+    };
+    let found = by(&|lock| lock.name.as_deref() == Some(text));
+    if !found.is_empty() {
+        return found;
+    }
+    let found = by(&|lock| Some(lock.address) == address);
+    if !found.is_empty() {
+        return found;
+    }
+    by(&|lock| function(trace, lock) == Some(text))
+}
+
+/// The threads that waited for a lock, longest first; for all locks without one.
+pub fn by_thread(trace: &Trace, only: Option<&Lock>) -> Vec<ThreadRow> {
+    let mut rows: BTreeMap<(u32, u32), LockTotals> = BTreeMap::new();
+    let mut all = LockTotals::default();
+    for lock in chosen(trace, only) {
+        for thread in &lock.by_thread {
+            let row = rows.entry((thread.process, thread.tid)).or_default();
+            row.join(&thread.totals);
+            all.join(&thread.totals);
+        }
+    }
+    let row = |((place, tid), totals): ((u32, u32), LockTotals)| {
+        let process = &trace.processes[place as usize];
+        ThreadRow {
+            pid: process.pid,
+            tid,
+            name: thread_name(trace, place, tid).to_owned(),
+            totals,
+            share: share(totals.waited_nanos, all.waited_nanos),
+        }
+    };
+    let mut rows: Vec<ThreadRow> = rows.into_iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.totals.waited_nanos));
+    rows
+}
+
+/// The places that waited for a lock, longest first; for all locks without one. Ways are cut to `depth` functions,
+/// and those that agree so far are one row.
+pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<CallerRow> {
+    let mut rows: BTreeMap<(String, LockKind, Vec<&str>), LockTotals> = BTreeMap::new();
+    let mut all = LockTotals::default();
+    for lock in chosen(trace, only) {
+        for caller in &lock.by_caller {
+            let frames = &trace.stacks[caller.stack as usize].frames;
+            let from = caller
+                .function
+                .and_then(|f| frames.iter().position(|frame| *frame == f))
+                .unwrap_or(0);
+            let name = |frame: &u32| trace.symbols[*frame as usize].name.as_str();
+            let path: Vec<&str> = frames[from..].iter().take(depth).map(name).collect();
+            let function = caller.function.as_ref().map_or("?", name).to_owned();
+            let row = rows.entry((function, caller.kind, path)).or_default();
+            row.join(&caller.totals);
+            all.join(&caller.totals);
+        }
+    }
+    let rows = rows
+        .into_iter()
+        .map(|((function, kind, path), totals)| CallerRow {
+            function,
+            kind,
+            path: path.into_iter().map(str::to_owned).collect(),
+            totals,
+            share: share(totals.waited_nanos, all.waited_nanos),
+        });
+    let mut rows: Vec<CallerRow> = rows.collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.totals.waited_nanos));
+    rows
+}
+
+fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
+    match only {
+        Some(lock) => vec![lock],
+        None => trace.locks.iter().collect(),
+    }
+}
+
+/// Whether threads take turns at a lock.
+pub fn turns(lock: &Lock) -> Turns {
+    let got = lock.events.iter().filter(|e| e.what == LockAction::Got);
+    let who: Vec<(u32, u32)> = got.map(|e| (e.process, e.tid)).collect();
+    let changed = who.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let threads: BTreeSet<&(u32, u32)> = who.iter().collect();
+    Turns {
+        got: who.len() as u64,
+        changed: changed as u64,
+        threads: threads.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Maker, kernel, user};
+    use super::*;
+    use crate::model::{LockCaller, LockEvent, LockThread};
+
+    fn totals(contentions: u64, waited_nanos: u64) -> LockTotals {
+        LockTotals {
+            contentions,
+            waited_nanos,
+            longest_nanos: waited_nanos,
+        }
+    }
+
+    fn trace() -> Trace {
+        let mut maker = Maker::new();
+        let mover = maker.process(10, "mover", true);
+        let pin = kernel("pin_seg_range");
+        let function = Some(maker.symbol(&pin));
+        let stack = maker.stack(&[kernel("_raw_spin_lock"), pin, user("read")]);
+        let kind = LockKind::Spin;
+        let caller = |waited| LockCaller {
+            stack,
+            function,
+            kind,
+            totals: totals(2, waited),
+        };
+        let thread = |tid, waited| LockThread {
+            process: mover,
+            tid,
+            totals: totals(1, waited),
+        };
+        let got = |at_nanos, tid| LockEvent {
+            at_nanos,
+            process: mover,
+            tid,
+            what: LockAction::Got,
+            ..LockEvent::default()
+        };
+        maker.trace.locks = vec![
+            Lock {
+                address: 0xff10,
+                name: Some("pools_lock".to_owned()),
+                totals: totals(1, 100),
+                ..Lock::default()
+            },
+            Lock {
+                address: 0xff20,
+                kind,
+                taken_by: function,
+                totals: totals(4, 700),
+                by_caller: vec![caller(500), caller(200)],
+                by_thread: vec![thread(11, 500), thread(12, 200)],
+                events: vec![got(1, 11), got(2, 12), got(3, 11), got(4, 11)],
+                ..Lock::default()
+            },
+        ];
+        maker.trace.other_locks = totals(9, 200);
+        maker.trace.other_locks_count = 3;
+        maker.build()
+    }
+
+    #[test]
+    fn shares_are_of_all_locks_listed_or_not() {
+        let trace = trace();
+        let table = table(&trace);
+        assert_eq!(table.rows[0].lock.address, 0xff20);
+        assert_eq!(table.rows[0].function, Some("pin_seg_range"));
+        assert_eq!(table.rows[0].share, Some(0.7));
+        assert_eq!((table.all.contentions, table.all.waited_nanos), (14, 1000));
+        assert_eq!(super::table(&Trace::default()), LockTable::default());
+    }
+
+    #[test]
+    fn a_lock_is_found_by_address_name_and_function() {
+        let trace = trace();
+        for (text, address) in [
+            ("pools_lock", 0xff10),
+            ("0xff20", 0xff20),
+            ("ff20", 0xff20),
+            ("pin_seg_range", 0xff20),
+        ] {
+            assert_eq!(find(&trace, text)[0].address, address, "{text}");
+        }
+        assert!(find(&trace, "nothing").is_empty());
+    }
+
+    #[test]
+    fn threads_and_callers() {
+        let trace = trace();
+        let threads = by_thread(&trace, Some(&trace.locks[1]));
+        assert_eq!((threads[0].tid, threads[0].share), (11, Some(5.0 / 7.0)));
+        // Two stacks that agree as far as is shown are one row, from the function that takes it on.
+        let callers = by_caller(&trace, None, 4);
+        assert_eq!((callers.len(), callers[0].totals.waited_nanos), (1, 700));
+        assert_eq!(callers[0].path, ["pin_seg_range", "read"]);
+    }
+
+    #[test]
+    fn turns_are_counted() {
+        let trace = trace();
+        let expected = Turns {
+            got: 4,
+            changed: 2,
+            threads: 2,
+        };
+        assert_eq!(turns(&trace.locks[1]), expected);
+        assert_eq!(turns(&trace.locks[0]), Turns::default());
+    }
+}

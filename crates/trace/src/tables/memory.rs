@@ -1,0 +1,176 @@
+//! Memory by page size, before and after.
+
+use crate::model::{Held, MemoryState, SegmentMemory, Trace};
+
+/// A page size and what was on it. `None` where that state was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SizeRow {
+    /// The size.
+    pub page_bytes: u64,
+    /// `base`, `thp` or `hugetlb`.
+    pub kind: String,
+    /// Before.
+    pub before: Option<u64>,
+    /// After.
+    pub after: Option<u64>,
+}
+
+/// Whose memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// All that processes map; a shared page once.
+    Host,
+    /// The processes of the target; a shared page once a process.
+    Target,
+}
+
+/// A segment that was seen at the end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SegmentRow<'a> {
+    /// Its process.
+    pub pid: u32,
+    /// Name of its process.
+    pub process: &'a str,
+    /// The segment.
+    pub segment: &'a SegmentMemory,
+}
+
+/// By page size and kind, smallest first.
+pub fn sizes(trace: &Trace, whose: Whose) -> Vec<SizeRow> {
+    let before = trace.memory_before.as_ref().and_then(|m| held(m, whose));
+    let after = trace.memory_after.as_ref().and_then(|m| held(m, whose));
+    let bytes = |held: &Option<Vec<Held>>, of: &Held| {
+        let held = held.as_ref()?;
+        let same = |h: &&Held| h.page_bytes == of.page_bytes && h.kind == of.kind;
+        Some(held.iter().find(same).map_or(0, |h| h.bytes))
+    };
+    let mut rows: Vec<SizeRow> = Vec::new();
+    for size in before.iter().chain(&after).flatten() {
+        let row = SizeRow {
+            page_bytes: size.page_bytes,
+            kind: size.kind.clone(),
+            before: bytes(&before, size),
+            after: bytes(&after, size),
+        };
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    rows.sort_by_key(|row| (row.page_bytes, rank(&row.kind)));
+    rows
+}
+
+fn rank(kind: &str) -> usize {
+    let kinds = ["base", "thp", "hugetlb"];
+    let at = kinds.iter().position(|k| *k == kind);
+    at.unwrap_or(kinds.len())
+}
+
+/// Memory by page size at one time; `None` where it is not known.
+pub fn held(state: &MemoryState, whose: Whose) -> Option<Vec<Held>> {
+    if whose == Whose::Host {
+        return (!state.by_page_size.is_empty()).then(|| state.by_page_size.clone());
+    }
+    let members = state.processes.iter().filter(|p| p.in_target);
+    let tables = members.filter_map(|p| p.by_page_size.as_ref());
+    let mut sum: Option<Vec<Held>> = None;
+    for table in tables {
+        let sum = sum.get_or_insert_default();
+        table.iter().for_each(|held| add(sum, held));
+    }
+    sum
+}
+
+fn add(table: &mut Vec<Held>, more: &Held) {
+    let same = |h: &&mut Held| h.page_bytes == more.page_bytes && h.kind == more.kind;
+    match table.iter_mut().find(same) {
+        Some(known) => known.bytes += more.bytes,
+        None => table.push(more.clone()),
+    }
+}
+
+/// All bytes of a table.
+pub fn total(table: &[Held]) -> u64 {
+    table.iter().map(|h| h.bytes).sum()
+}
+
+/// The part that is on pages larger than the base page; `None` of nothing.
+pub fn coverage(table: &[Held]) -> Option<f64> {
+    let large = table.iter().filter(|h| h.kind != "base");
+    super::share(large.map(|h| h.bytes).sum(), total(table))
+}
+
+/// The newest state that was read.
+pub fn newest(trace: &Trace) -> Option<&MemoryState> {
+    trace.memory_after.as_ref().or(trace.memory_before.as_ref())
+}
+
+/// The target's segments at the end, the largest first.
+pub fn segments(state: &MemoryState) -> Vec<SegmentRow<'_>> {
+    let members = state.processes.iter().filter(|p| p.in_target);
+    let rows = members.flat_map(|p| {
+        p.segments.iter().map(|segment| SegmentRow {
+            pid: p.pid,
+            process: &p.name,
+            segment,
+        })
+    });
+    let mut rows: Vec<SegmentRow<'_>> = rows.collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.segment.resident_bytes));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ProcessMemory;
+
+    fn on(page_bytes: u64, kind: &str, bytes: u64) -> Held {
+        Held {
+            page_bytes,
+            kind: kind.to_owned(),
+            bytes,
+        }
+    }
+
+    fn state(tables: &[Option<Vec<Held>>]) -> MemoryState {
+        let process = |table: &Option<Vec<Held>>| ProcessMemory {
+            in_target: true,
+            by_page_size: table.clone(),
+            ..ProcessMemory::default()
+        };
+        MemoryState {
+            processes: tables.iter().map(process).collect(),
+            ..MemoryState::default()
+        }
+    }
+
+    #[test]
+    fn a_size_that_is_new_was_zero_and_a_state_that_was_not_read_is_unknown() {
+        let base = on(1, "base", 10);
+        let trace = Trace {
+            memory_before: Some(state(&[Some(vec![base.clone()]), Some(vec![base])])),
+            memory_after: Some(state(&[Some(vec![on(8, "hugetlb", 16), on(8, "thp", 8)])])),
+            ..Trace::default()
+        };
+        let rows = sizes(&trace, Whose::Target);
+        let row = |i: usize| (rows[i].kind.as_str(), rows[i].before, rows[i].after);
+        assert_eq!(row(0), ("base", Some(20), Some(0)));
+        assert_eq!(row(1), ("thp", Some(0), Some(8)));
+        assert_eq!((row(2), rows.len()), (("hugetlb", Some(0), Some(16)), 3));
+        assert!(sizes(&trace, Whose::Host).is_empty());
+        let hidden = Trace {
+            memory_after: Some(state(&[None])),
+            memory_before: trace.memory_before.clone(),
+            ..Trace::default()
+        };
+        assert_eq!(sizes(&hidden, Whose::Target)[0].after, None);
+    }
+
+    #[test]
+    fn coverage_is_of_what_is_there() {
+        let table = [on(1, "base", 25), on(8, "thp", 75)];
+        assert_eq!(coverage(&table), Some(0.75));
+        assert_eq!(coverage(&[]), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! What the target got done: calls and bytes of its I/O, what it pinned, and what that cost.
+
+use std::collections::BTreeMap;
+
+use super::intervals::target_cpu;
+use super::profile::thread_name;
+use crate::model::{ThreadIo, Trace};
+
+/// I/O of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoRow {
+    /// Its process.
+    pub pid: u32,
+    /// Its id.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// What it did.
+    pub io: ThreadIo,
+}
+
+/// The target's work.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// Calls that read.
+    pub read_calls: u64,
+    /// Calls that wrote.
+    pub write_calls: u64,
+    /// Bytes that came in.
+    pub read_bytes: u64,
+    /// Bytes that went out.
+    pub write_bytes: u64,
+    /// Bytes moved, in and out together, a second.
+    pub bytes_a_second: f64,
+    /// CPU time for each gigabyte (2^30) moved. `None` where nothing was moved or the time is not known.
+    pub cpu_seconds_a_gigabyte: Option<f64>,
+}
+
+impl Work {
+    /// In and out together.
+    pub const fn moved_bytes(&self) -> u64 {
+        self.read_bytes.saturating_add(self.write_bytes)
+    }
+}
+
+/// Calls that pin, by what they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PinRow {
+    /// `mlock`, `direct read`, …
+    pub call: String,
+    /// How many.
+    pub calls: u64,
+    /// Of how many bytes; `None` where no call told.
+    pub bytes: Option<u64>,
+    /// How many failed; `None` where no result was seen.
+    pub failed: Option<u64>,
+    /// Counted in a part of the time and scaled up.
+    pub estimated: bool,
+    /// Threads that made them.
+    pub threads: usize,
+}
+
+/// Bytes in and out of a thread. I/O through io_uring is seen at the device only, that from the page cache at the
+/// calls only: the larger of the two is what was moved.
+pub const fn moved(io: &ThreadIo) -> (u64, u64) {
+    const fn larger(a: u64, b: u64) -> u64 {
+        if a > b { a } else { b }
+    }
+    (
+        larger(io.read_bytes, io.device_read_bytes),
+        larger(io.write_bytes, io.device_write_bytes),
+    )
+}
+
+/// I/O by thread, most bytes first. Threads that moved nothing are left out.
+pub fn io_by_thread(trace: &Trace) -> Vec<IoRow> {
+    let mut rows = Vec::new();
+    for (process, place) in trace.processes.iter().zip(0u32..) {
+        for thread in &process.threads {
+            let Some(io) = thread.io.filter(|io| *io != ThreadIo::default()) else {
+                continue;
+            };
+            rows.push(IoRow {
+                pid: process.pid,
+                tid: thread.tid,
+                name: thread_name(trace, place, thread.tid).to_owned(),
+                io,
+            });
+        }
+    }
+    rows.sort_by_key(|row| {
+        let (read, written) = moved(&row.io);
+        std::cmp::Reverse(read.saturating_add(written))
+    });
+    rows
+}
+
+/// The target's work; `None` where its I/O was not read.
+pub fn work(trace: &Trace) -> Option<Work> {
+    let members = trace.processes.iter().filter(|p| p.in_target);
+    let ios = members.flat_map(|p| p.threads.iter().filter_map(|t| t.io));
+    let mut sum: Option<Work> = None;
+    for io in ios {
+        let sum = sum.get_or_insert_default();
+        let (read, written) = moved(&io);
+        sum.read_calls += io.read_calls;
+        sum.write_calls += io.write_calls;
+        sum.read_bytes += read;
+        sum.write_bytes += written;
+    }
+    let mut work = sum?;
+    #[allow(clippy::cast_precision_loss)]
+    let moved = work.moved_bytes() as f64;
+    if trace.seconds > 0.0 {
+        work.bytes_a_second = moved / trace.seconds;
+    }
+    let cpu = target_cpu(trace).filter(|_| moved > 0.0);
+    work.cpu_seconds_a_gigabyte =
+        cpu.map(|cpu| (cpu.user + cpu.system) / (moved / f64::from(1u32 << 30)));
+    Some(work)
+}
+
+/// Calls that pin, most bytes first. Of the target; of everybody where there is none.
+pub fn pins(trace: &Trace) -> Vec<PinRow> {
+    let mut rows: BTreeMap<&str, PinRow> = BTreeMap::new();
+    for pin in &trace.pins {
+        let process = &trace.processes[pin.process as usize];
+        if trace.target.is_some() && !process.in_target {
+            continue;
+        }
+        let row = rows.entry(&pin.call).or_insert_with(|| PinRow {
+            call: pin.call.clone(),
+            ..PinRow::default()
+        });
+        let join = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        };
+        row.calls += pin.calls;
+        row.bytes = join(row.bytes, pin.bytes);
+        row.failed = join(row.failed, pin.failed);
+        row.estimated |= pin.estimated;
+        row.threads += 1;
+    }
+    let mut rows: Vec<PinRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.calls)));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Maker;
+    use super::*;
+    use crate::model::{Pin, Thread};
+
+    #[test]
+    fn work_is_what_was_moved_and_what_it_cost() {
+        let mut maker = Maker::new();
+        let mover = maker.process(10, "mover", true) as usize;
+        let other = maker.process(20, "other", false) as usize;
+        assert_eq!(work(&maker.trace), None);
+        let io = ThreadIo {
+            read_calls: 4,
+            read_bytes: 0,
+            device_read_bytes: 1 << 30,
+            ..ThreadIo::default()
+        };
+        let thread = |tid, io| Thread {
+            tid,
+            name: String::new(),
+            io,
+        };
+        maker.trace.processes[mover].threads = vec![thread(11, Some(io)), thread(12, None)];
+        maker.trace.processes[other].threads = vec![thread(20, Some(io))];
+        maker.trace.processes[mover].user_seconds = Some(0.5);
+        maker.trace.processes[mover].system_seconds = Some(1.5);
+        let work = work(&maker.trace).unwrap();
+        assert_eq!((work.read_calls, work.moved_bytes()), (4, 1 << 30));
+        assert_eq!(work.cpu_seconds_a_gigabyte, Some(2.0));
+        assert_eq!(io_by_thread(&maker.trace).len(), 2);
+    }
+
+    #[test]
+    fn pins_are_the_targets_by_call() {
+        let mut maker = Maker::new();
+        let mover = maker.process(10, "mover", true);
+        let other = maker.process(20, "other", false);
+        let pin = |process, call: &str, calls, bytes| Pin {
+            process,
+            call: call.to_owned(),
+            calls,
+            bytes,
+            ..Pin::default()
+        };
+        maker.trace.pins = vec![
+            pin(mover, "mlock", 2, Some(8)),
+            pin(mover, "mlock", 3, None),
+            pin(mover, "mlockall", 1, None),
+            pin(other, "mlock", 100, Some(100)),
+        ];
+        let rows = pins(&maker.trace);
+        assert_eq!(
+            (rows[0].calls, rows[0].bytes, rows[0].threads),
+            (5, Some(8), 2)
+        );
+        assert_eq!((rows[1].call.as_str(), rows[1].bytes), ("mlockall", None));
+    }
+}

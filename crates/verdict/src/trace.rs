@@ -1,0 +1,158 @@
+//! Findings of a trace: where time goes that page sizes bear on, with the numbers, and what to run next; and, as
+//! plainly, that larger pages would not help.
+//!
+//! Every rule is a function from a [`Trace`] (with a few sums of it, [`Seen`]) to findings. Each rule's test has a
+//! trace that shows it and one that nearly does. The limits are constants with their reasons, below and beside the
+//! rules; `docs/guide/trace.md` lists them.
+//!
+//! Three effects are told apart, because a large page can bring one without the others:
+//! translation, contiguity, and the unit of pinning ([`Effect`]).
+
+pub mod areas;
+mod cost;
+mod honest;
+mod memory;
+mod quality;
+mod seen;
+#[cfg(test)]
+mod testing;
+
+use hugeleaf_trace::Trace;
+
+pub use seen::Seen;
+
+use crate::findings::Severity;
+
+/// What about a large page it is that would change the cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
+    Translation,
+    /// Memory lies together: fewer pieces for a request or a device.
+    Contiguity,
+    /// What is counted, locked and pinned at a time is larger.
+    Unit,
+}
+
+impl Effect {
+    /// The word on screens and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Effect::Translation => "translation",
+            Effect::Contiguity => "contiguity",
+            Effect::Unit => "unit of pinning",
+        }
+    }
+
+    /// What it means, in a half sentence.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Effect::Translation => "how much one entry of a page table or TLB maps",
+            Effect::Contiguity => "memory that lies together, whatever maps it",
+            Effect::Unit => "how much is counted, locked and pinned at a time",
+        }
+    }
+}
+
+/// Something that a trace shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceFinding {
+    /// Names the rule; does not change between versions.
+    pub id: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Which effects of large pages it is about; none where it is about none.
+    pub effects: Vec<Effect>,
+    /// What was found, in one or two sentences.
+    pub text: String,
+    /// The numbers that it follows from, one each.
+    pub evidence: Vec<String>,
+    /// What to run about it.
+    pub command: String,
+}
+
+/// Rules that speak for larger pages, and what is wrong with those that are there.
+const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
+    cost::pin_locking,
+    cost::page_locks,
+    cost::io_pieces,
+    cost::base_faults,
+    cost::page_walks,
+    memory::page_tables,
+    memory::compaction_stalls,
+    memory::khugepaged_busy,
+    memory::splits,
+    memory::mixed_sizes,
+    memory::on_base_pages,
+];
+
+/// Rules about what can be said at all.
+const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
+    cost::other_locks,
+    quality::lost,
+    quality::few_samples,
+    quality::skew,
+];
+
+/// All findings, the worst first.
+pub fn findings(trace: &Trace) -> Vec<TraceFinding> {
+    let seen = Seen::of(trace);
+    let mut all: Vec<TraceFinding> = FOR.iter().filter_map(|rule| rule(&seen)).collect();
+    if all.is_empty() {
+        all.extend(honest::no_gain(&seen));
+    }
+    all.extend(ABOUT.iter().filter_map(|rule| rule(&seen)));
+    all.sort_by_key(|finding| finding.severity);
+    all
+}
+
+/// `12.3 %`, two digits where it is small.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent.abs() {
+        p if p >= 9.95 => format!("{percent:.0} %"),
+        p if p >= 0.095 || p == 0.0 => format!("{percent:.1} %"),
+        _ => "under 0.1 %".to_owned(),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+const fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_comes_first_and_every_finding_has_evidence_and_a_command() {
+        let trace = testing::everything();
+        let all = findings(&trace);
+        assert!(all.is_sorted_by_key(|f| f.severity) && all.len() >= 8);
+        for finding in &all {
+            assert!(!finding.text.is_empty() && !finding.command.is_empty());
+            assert!(!finding.evidence.is_empty(), "{}", finding.id);
+        }
+    }
+
+    #[test]
+    fn a_quiet_trace_has_only_the_honest_finding() {
+        let ids: Vec<&str> = findings(&testing::quiet()).iter().map(|f| f.id).collect();
+        assert_eq!(ids, ["no-gain"]);
+    }
+
+    #[test]
+    fn an_empty_trace_is_judged_as_one() {
+        let ids: Vec<&str> = findings(&Trace::default()).iter().map(|f| f.id).collect();
+        assert_eq!(ids, ["few-samples"]);
+    }
+
+    #[test]
+    fn parts() {
+        assert_eq!(percent(0.5988), "60 %");
+        assert_eq!(percent(0.0123), "1.2 %");
+        assert_eq!(percent(0.0), "0.0 %");
+        assert_eq!(percent(0.0001), "under 0.1 %");
+    }
+}

@@ -1,0 +1,296 @@
+//! What the kernel was doing, by the names of its functions.
+//!
+//! Names differ between kernels: lists hold those of many versions, and a name that is in none of them counts
+//! as "something else". So a share told here is a lower bound.
+
+/// A kind of work in the kernel that page sizes bear on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Area {
+    /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
+    Pin,
+    /// Making a request of pieces of memory, and telling a device of each: contiguity.
+    Segments,
+    /// Page faults, zeroing of new pages among them: one entry at a time.
+    Fault,
+    /// Making and taking apart page tables at fork and exit.
+    PageTables,
+    /// Moving pages together so that larger ones can be had.
+    Compaction,
+    /// Making huge pages of small ones in the background, and splitting them.
+    Collapse,
+    /// Telling other processors that a translation is gone.
+    Flush,
+}
+
+impl Area {
+    /// In words, after "time in".
+    pub const fn name(self) -> &'static str {
+        match self {
+            Area::Pin => "page pinning and locking",
+            Area::Segments => "pieces of I/O requests",
+            Area::Fault => "page faults",
+            Area::PageTables => "making and freeing page tables",
+            Area::Compaction => "compaction",
+            Area::Collapse => "collapsing and splitting huge pages",
+            Area::Flush => "TLB flushes",
+        }
+    }
+}
+
+/// Beginnings of names. The first list that fits decides: a name that is in two areas stands in the narrower.
+const AREAS: &[(Area, &[&str])] = &[
+    (
+        Area::Pin,
+        &[
+            "pin_user_pages",
+            "pin_user_page",
+            "unpin_user_",
+            "unpin_folio",
+            "get_user_pages",
+            "__get_user_pages",
+            "internal_get_user_pages",
+            "gup_",
+            "__gup_",
+            "try_grab_",
+            "lockless_pages_from_mm",
+            "follow_page_",
+            "faultin_page",
+            "mlock_",
+            "__mlock",
+            "munlock_",
+            "__munlock",
+            "do_mlock",
+            "__do_sys_mlock",
+            "__do_sys_munlock",
+            "__x64_sys_mlock",
+            "__x64_sys_munlock",
+            "__arm64_sys_mlock",
+            "__arm64_sys_munlock",
+            "apply_vma_lock_flags",
+            "__mm_populate",
+            "populate_vma_page_range",
+            "io_sqe_buffer",
+            "io_pin_pages",
+            "bio_iov_iter_get_pages",
+            "iov_iter_extract_pages",
+            "iov_iter_get_pages",
+            "bio_release_pages",
+            "__bio_release_pages",
+            "bio_set_pages_dirty",
+            "bio_check_pages_dirty",
+        ],
+    ),
+    (
+        Area::Segments,
+        &[
+            "blk_rq_map_sg",
+            "__blk_rq_map_sg",
+            "blk_map_iter_next",
+            "blk_rq_map_iter",
+            "blk_rq_dma_map",
+            "blk_bio_map_sg",
+            "bio_split",
+            "__bio_split",
+            "bio_add_page",
+            "bio_add_folio",
+            "bio_add_hw_page",
+            "__bio_add_page",
+            "bvec_",
+            "dma_map_sg",
+            "__dma_map_sg",
+            "dma_unmap_sg",
+            "dma_direct_map_sg",
+            "iommu_dma_map_sg",
+            "iommu_map_sg",
+            "virtqueue_add",
+            "nvme_map_data",
+            "nvme_setup_prp",
+            "nvme_pci_setup_",
+            "sg_alloc_table",
+            "sg_next",
+        ],
+    ),
+    (
+        Area::Compaction,
+        &[
+            "compact_zone",
+            "__alloc_pages_direct_compact",
+            "try_to_compact",
+            "compaction_alloc",
+            "isolate_migratepages",
+            "kcompactd",
+        ],
+    ),
+    (
+        Area::Collapse,
+        &[
+            "khugepaged",
+            "collapse_huge_page",
+            "collapse_file",
+            "collapse_scan",
+            "hpage_collapse_scan",
+            "madvise_collapse",
+            "split_huge_",
+            "__split_huge_",
+            "__split_folio",
+            "split_folio",
+            "deferred_split_",
+        ],
+    ),
+    (
+        Area::Flush,
+        &[
+            "flush_tlb_",
+            "native_flush_tlb",
+            "smp_call_function_many",
+            "on_each_cpu_cond",
+            "arch_tlbbatch",
+        ],
+    ),
+    (
+        Area::PageTables,
+        &[
+            "copy_page_range",
+            "copy_pte_range",
+            "dup_mmap",
+            "free_pgtables",
+            "free_pgd_range",
+            "pte_alloc_one",
+            "__pte_alloc",
+            "unmap_page_range",
+            "unmap_vmas",
+            "exit_mmap",
+        ],
+    ),
+    (
+        Area::Fault,
+        &[
+            "handle_mm_fault",
+            "__handle_mm_fault",
+            "handle_pte_fault",
+            "exc_page_fault",
+            "asm_exc_page_fault",
+            "do_user_addr_fault",
+            "do_page_fault",
+            "do_anonymous_page",
+            "do_huge_pmd_",
+            "do_fault",
+            "do_translation_fault",
+            "el0_da",
+            "hugetlb_fault",
+            "clear_page",
+            "clear_huge_page",
+            "clear_subpage",
+            "folio_zero_user",
+        ],
+    ),
+];
+
+/// The area of one function of the kernel.
+pub fn area_of(function: &str) -> Option<Area> {
+    let fits = |names: &[&str]| names.iter().any(|name| function.starts_with(name));
+    AREAS
+        .iter()
+        .find(|(_, names)| fits(names))
+        .map(|(area, _)| *area)
+}
+
+/// The area of a stack, leaf first: that of the innermost function that has one.
+pub fn area_of_stack<'a>(functions: impl IntoIterator<Item = &'a str>) -> Option<Area> {
+    functions.into_iter().find_map(area_of)
+}
+
+/// Whether a function is one that takes, waits for or releases a lock: time there is waiting, or work that was
+/// done with interrupts off and is seen only when they come back.
+pub fn is_lock(function: &str) -> bool {
+    const LOCKS: &[&str] = &[
+        "_raw_spin_",
+        "_raw_read_",
+        "_raw_write_",
+        "__raw_spin_",
+        "__raw_callee_save",
+        "native_queued_spin_lock_slowpath",
+        "queued_spin_lock_slowpath",
+        "queued_read_lock_slowpath",
+        "queued_write_lock_slowpath",
+        "__pv_queued_spin",
+        "pv_",
+        "mutex_lock",
+        "__mutex_lock",
+        "mutex_unlock",
+        "__mutex_unlock",
+        "mutex_spin_on_owner",
+        "rwsem_",
+        "down_read",
+        "down_write",
+        "up_read",
+        "up_write",
+        "osq_lock",
+        "rt_spin_",
+        "rt_mutex_",
+        "__percpu_down",
+        "percpu_down",
+    ];
+    LOCKS.iter().any(|name| function.starts_with(name))
+}
+
+/// Functions at whose end interrupts come on again. A sample by the clock cannot land while they are off: the time
+/// of what was done before is counted here.
+pub fn is_release(function: &str) -> bool {
+    const RELEASES: &[&str] = &[
+        "_raw_spin_unlock_irq",
+        "_raw_read_unlock_irq",
+        "_raw_write_unlock_irq",
+        "finish_task_switch",
+        "__local_bh_enable",
+        "local_irq_enable",
+        "handle_softirqs",
+        "__do_softirq",
+        "pv_native_safe_halt",
+        "native_safe_halt",
+        "default_idle",
+        "acpi_safe_halt",
+        "__raw_spin_unlock_irq",
+    ];
+    RELEASES.iter().any(|name| function.starts_with(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_function_with_an_area_decides() {
+        let direct = [
+            "_raw_spin_lock",
+            "gup_fast_fallback",
+            "bio_iov_iter_get_pages",
+            "blkdev_read_iter",
+        ];
+        assert_eq!(area_of_stack(direct), Some(Area::Pin));
+        let fault = [
+            "clear_page_erms",
+            "folio_zero_user",
+            "handle_mm_fault",
+            "main",
+        ];
+        assert_eq!(area_of_stack(fault), Some(Area::Fault));
+        // A fault that pinning caused is a fault.
+        let both = ["do_anonymous_page", "handle_mm_fault", "__get_user_pages"];
+        assert_eq!(area_of_stack(both), Some(Area::Fault));
+        assert_eq!(area_of_stack(["tcp_sendmsg", "main"]), None);
+        assert_eq!(area_of_stack([]), None);
+    }
+
+    #[test]
+    fn locks_and_releases_are_known_by_name() {
+        assert!(
+            is_lock("native_queued_spin_lock_slowpath") && is_lock("rwsem_down_write_slowpath")
+        );
+        assert!(!is_lock("mlock_pte_range"));
+        assert!(
+            is_release("_raw_spin_unlock_irqrestore") && is_release("finish_task_switch.isra.0")
+        );
+        assert!(!is_release("_raw_spin_lock"));
+    }
+}

@@ -1,0 +1,409 @@
+//! Costs in the CPU profile and at locks.
+
+use hugeleaf_trace::model::Lock;
+use hugeleaf_trace::tables::{intervals, locks, share, work};
+use hugeleaf_units::Bytes;
+
+use super::areas::{Area, area_of_stack};
+use super::{Effect, Seen, TraceFinding, percent};
+use crate::findings::Severity;
+
+/// The published case has 5 to 8 times as much time in the kernel as in the program; a server that reads and writes
+/// has once or twice. From three times on the kernel is the work.
+const SYSTEM_OVER_USER: f64 = 3.0;
+/// A part of the target's samples that is worth a change of its memory.
+const PIN_SHARE: f64 = 0.2;
+/// The same for the work on pieces of requests, of which large pages leave a little.
+const PIECES_SHARE: f64 = 0.1;
+/// The same for page faults.
+const FAULT_SHARE: f64 = 0.1;
+/// Faults are "on base pages" from this part of them on.
+const FAULTS_ON_BASE: f64 = 0.9;
+/// Walks of page tables: from a tenth of all cycles on, published gains of larger pages begin.
+const WALK_SHARE: f64 = 0.1;
+/// Threads that wait for locks, on average, at any time: a tenth of a CPU is worth a line.
+const WAITING: f64 = 0.1;
+/// A lock is the cause from this part of all waiting on.
+const LOCK_SHARE: f64 = 0.25;
+
+/// Much more time in the kernel than in the program, and most of that in handling pages one by one.
+pub fn pin_locking(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let cpu = seen.cpu?;
+    let pin = seen.area_share(Area::Pin)?;
+    let times = match cpu.system_over_user() {
+        Some(times) => times,
+        // No user time at all is several times nothing, where the kernel did work.
+        None if cpu.system > 0.0 => f64::INFINITY,
+        None => return None,
+    };
+    if times < SYSTEM_OVER_USER || pin < PIN_SHARE {
+        return None;
+    }
+    let times = match times.is_finite() {
+        true if times >= 20.0 => format!("{times:.0} times the time of the program"),
+        true => format!("{times:.1} times the time of the program"),
+        false => "all of the time".to_owned(),
+    };
+    let mut evidence = vec![
+        format!("user {:.2} s, system {:.2} s", cpu.user, cpu.system),
+        format!(
+            "{} of {}'s samples in {}",
+            percent(pin),
+            seen.who(),
+            Area::Pin.name()
+        ),
+    ];
+    if let Some((name, part)) = seen.hottest(Area::Pin) {
+        evidence.push(format!("most of that in {name}: {}", percent(part)));
+    }
+    evidence.extend(units(seen));
+    evidence.extend(on_large(seen));
+    evidence.extend(top_lock(seen, Area::Pin));
+    Some(TraceFinding {
+        id: "pin-locking",
+        severity: Severity::Warning,
+        effects: vec![Effect::Unit],
+        text: format!(
+            "The kernel takes {times}, and {} of it all is finding, pinning and releasing pages one by one. \
+             On larger pages there are fewer of them to handle.",
+            percent(pin)
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf mem"),
+    })
+}
+
+/// Said where the target's memory is mostly on large pages, and it costs nevertheless.
+fn on_large(seen: &Seen<'_>) -> Option<String> {
+    let part = seen.coverage().filter(|part| *part >= 0.5)?;
+    Some(format!(
+        "{} of its memory is on large pages already",
+        percent(part)
+    ))
+}
+
+/// How many pages the calls that pin handle, on base pages and on large ones.
+fn units(seen: &Seen<'_>) -> Option<String> {
+    let rows = work::pins(seen.trace);
+    let row = rows
+        .iter()
+        .find(|row| row.calls > 0 && row.bytes.is_some_and(|b| b > 0))?;
+    let base = seen.trace.host.base_page_bytes;
+    let large = seen.large_page()?.get();
+    if base == 0 || large == 0 {
+        return None;
+    }
+    let each = row.bytes? / row.calls;
+    // What is scaled up is a little off: to the nearest whole number of pages.
+    let pages = |size: u64| ((each + size / 2) / size).max(1);
+    Some(format!(
+        "{} {} of {} each: {} base pages a call, {} on pages of {}",
+        row.calls,
+        row.call,
+        Bytes(each),
+        pages(base),
+        pages(large),
+        Bytes(large)
+    ))
+}
+
+/// The lock that is waited for longest, where it is about an area.
+fn top_lock(seen: &Seen<'_>, area: Area) -> Option<String> {
+    let table = locks::table(seen.trace);
+    let row = table
+        .rows
+        .iter()
+        .find(|row| lock_area(seen, row.lock) == Some(area))?;
+    Some(format!(
+        "lock {}{}: {} waits, {} of all waiting",
+        locks::label(row.lock),
+        row.function
+            .map(|f| format!(", taken by {f}"))
+            .unwrap_or_default(),
+        row.lock.totals.contentions,
+        percent(row.share?)
+    ))
+}
+
+/// What most of the waiting for a lock was about.
+pub(super) fn lock_area(seen: &Seen<'_>, lock: &Lock) -> Option<Area> {
+    let caller = lock
+        .by_caller
+        .iter()
+        .max_by_key(|c| c.totals.waited_nanos)?;
+    let frames = &seen.trace.stacks[caller.stack as usize].frames;
+    let symbols = frames.iter().map(|f| &seen.trace.symbols[*f as usize]);
+    area_of_stack(symbols.filter(|s| s.kernel).map(|s| s.name.as_str()))
+}
+
+/// Threads that waited for locks at any time, on average.
+fn waiting(seen: &Seen<'_>, nanos: u64) -> f64 {
+    seen.a_second(nanos) / 1e9
+}
+
+/// Threads wait for a lock that is taken while pages are handled.
+pub fn page_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let table = locks::table(seen.trace);
+    let (row, area) = table.rows.iter().find_map(|row| {
+        let area = lock_area(seen, row.lock)?;
+        (row.share? >= LOCK_SHARE).then_some((row, area))
+    })?;
+    let waiting = waiting(seen, row.lock.totals.waited_nanos);
+    if waiting < WAITING {
+        return None;
+    }
+    let turns = locks::turns(row.lock);
+    let mut evidence = vec![format!(
+        "{} waits, {waiting:.2} threads waiting at any time, {} of all waiting",
+        row.lock.totals.contentions,
+        percent(row.share?)
+    )];
+    if let Some(part) = share(turns.changed, turns.got.saturating_sub(1)) {
+        evidence.push(format!(
+            "{} threads; after {} of its last {} waits it went to another thread",
+            turns.threads,
+            percent(part),
+            turns.got
+        ));
+    }
+    evidence.extend(on_large(seen));
+    let by = row.function.unwrap_or("a function without a name");
+    Some(TraceFinding {
+        id: "page-locks",
+        severity: Severity::Warning,
+        effects: vec![effect_of(area)],
+        text: format!(
+            "Threads wait for each other at the {} {}, which {by} takes for {}. On larger pages there is less to do \
+             while it is held, and it is taken less often.",
+            row.lock.kind.name(),
+            locks::label(row.lock),
+            area.name()
+        ),
+        evidence,
+        command: format!("hugeleaf trace show FILE --lock {}", locks::label(row.lock)),
+    })
+}
+
+const fn effect_of(area: Area) -> Effect {
+    match area {
+        Area::Pin => Effect::Unit,
+        Area::Segments | Area::Compaction => Effect::Contiguity,
+        Area::Fault | Area::PageTables | Area::Collapse | Area::Flush => Effect::Translation,
+    }
+}
+
+/// Threads wait for a lock that has nothing to do with pages: then larger pages do not shorten that.
+pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let table = locks::table(seen.trace);
+    let row = table.rows.first()?;
+    let waiting = waiting(seen, row.lock.totals.waited_nanos);
+    if waiting < WAITING || row.share? < LOCK_SHARE || lock_area(seen, row.lock).is_some() {
+        return None;
+    }
+    let by = row.function.unwrap_or("a function without a name");
+    Some(TraceFinding {
+        id: "other-locks",
+        severity: Severity::Note,
+        effects: Vec::new(),
+        text: format!(
+            "The {} that is waited for longest, {} in {by}, is not one of memory management: larger pages do not \
+             shorten that wait.",
+            row.lock.kind.name(),
+            locks::label(row.lock)
+        ),
+        evidence: vec![format!(
+            "{} waits, {waiting:.2} threads waiting at any time, {} of all waiting",
+            row.lock.totals.contentions,
+            percent(row.share?)
+        )],
+        command: format!("hugeleaf trace show FILE --lock {}", locks::label(row.lock)),
+    })
+}
+
+/// Requests are put together of many small pieces of memory.
+pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
+    // Devices are told by whoever comes by: a worker of the kernel, an interrupt.
+    let part = seen.host_area_share(Area::Segments)?;
+    if part < PIECES_SHARE {
+        return None;
+    }
+    let mut evidence = vec![format!(
+        "{} of all samples in {}",
+        percent(part),
+        Area::Segments.name()
+    )];
+    if let Some(work) = work::work(seen.trace) {
+        let calls = work.read_calls + work.write_calls;
+        if let Some(each) = work.moved_bytes().checked_div(calls) {
+            evidence.push(format!("{calls} reads and writes of {} each", Bytes(each)));
+        }
+    }
+    Some(TraceFinding {
+        id: "io-pieces",
+        severity: Severity::Warning,
+        effects: vec![Effect::Contiguity],
+        text: format!(
+            "{} of all time goes into putting I/O together of pieces of memory. Scattered base pages are a piece \
+             each; a large page is one.",
+            percent(part)
+        ),
+        evidence,
+        command: "hugeleaf bench mover".to_owned(),
+    })
+}
+
+/// Page faults take much of the time, and each brings in one base page.
+pub fn base_faults(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let part = seen.area_share(Area::Fault)?;
+    if part < FAULT_SHARE {
+        return None;
+    }
+    let sizes = intervals::faults_by_size(seen.trace);
+    let all: u64 = sizes.iter().map(|s| s.count).sum();
+    let base = seen.trace.host.base_page_bytes;
+    let on_base = sizes.iter().filter(|s| s.page_bytes == base);
+    let on_base = share(on_base.map(|s| s.count).sum(), all)?;
+    if on_base < FAULTS_ON_BASE {
+        return None;
+    }
+    let mut evidence = vec![
+        format!(
+            "{} of {}'s samples in {}",
+            percent(part),
+            seen.who(),
+            Area::Fault.name()
+        ),
+        format!(
+            "{:.0} faults a second, {} of them on base pages",
+            seen.a_second(all),
+            percent(on_base)
+        ),
+    ];
+    if let Some(large) = seen.large_page().filter(|_| base > 0) {
+        evidence.push(format!(
+            "a fault on a page of {large} takes the place of {}",
+            large.get() / base
+        ));
+    }
+    Some(TraceFinding {
+        id: "base-faults",
+        severity: Severity::Warning,
+        effects: vec![Effect::Translation],
+        text: format!(
+            "Page faults take {} of the time, and nearly all of them bring in one base page.",
+            percent(part)
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf status"),
+    })
+}
+
+/// Walks of page tables take a good part of all cycles.
+pub fn page_walks(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let part = seen.walks().filter(|part| *part >= WALK_SHARE)?;
+    let mut evidence = vec![format!("{} of all cycles of this host", percent(part))];
+    evidence.extend(seen.coverage().map(|coverage| {
+        format!(
+            "{} of {}'s memory is on large pages",
+            percent(coverage),
+            seen.who()
+        )
+    }));
+    let misses = seen
+        .trace
+        .counters
+        .iter()
+        .find(|c| c.name == "dtlb_load_misses");
+    evidence.extend(misses.and_then(|c| c.value).map(|misses| {
+        format!(
+            "{:.1} million misses of the data TLB a second",
+            seen.a_second(misses) / 1e6
+        )
+    }));
+    Some(TraceFinding {
+        id: "page-walks",
+        severity: Severity::Warning,
+        effects: vec![Effect::Translation],
+        text: format!(
+            "{} of all cycles go into walks of page tables. An entry for a large page reaches further.",
+            percent(part)
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf mem"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, finds};
+    use super::*;
+    use hugeleaf_trace::Trace;
+
+    #[test]
+    fn pin_locking_needs_both_the_ratio_and_the_profile() {
+        let shows = testing::pinning(4.0, 30);
+        let finding = finds(&shows, "pin-locking").unwrap();
+        assert_eq!(finding.effects, [Effect::Unit]);
+        let all = finding.evidence.join("\n");
+        for part in ["mlock_pte_range", "64 base pages a call, 1 on pages of 2M"] {
+            assert!(all.contains(part), "{part} in {all}");
+        }
+        assert_eq!(finding.command, "hugeleaf why mover");
+        assert_eq!(finds(&testing::pinning(2.9, 30), "pin-locking"), None);
+        assert_eq!(finds(&testing::pinning(4.0, 19), "pin-locking"), None);
+        // No user time at all.
+        assert!(finds(&testing::pinning(f64::INFINITY, 30), "pin-locking").is_some());
+    }
+
+    #[test]
+    fn locks_are_about_pages_or_not() {
+        let lock = |nanos, function| testing::with_lock(testing::quiet(), nanos, function);
+        let second = 1_000_000_000;
+        let pages = lock(2 * second, "mlock_pte_range");
+        let finding = finds(&pages, "page-locks").unwrap();
+        assert!(finding.text.contains("mlock_pte_range") && finding.effects == [Effect::Unit]);
+        assert!(finding.evidence[1].contains("2 threads"), "{finding:?}");
+        assert_eq!(finds(&pages, "other-locks"), None);
+        assert_eq!(
+            finds(&lock(second / 2, "mlock_pte_range"), "page-locks"),
+            None
+        );
+        let other = lock(2 * second, "tcp_sendmsg");
+        assert!(finds(&other, "other-locks").unwrap().effects.is_empty());
+        assert_eq!(finds(&other, "page-locks"), None);
+        assert_eq!(finds(&lock(second / 2, "tcp_sendmsg"), "other-locks"), None);
+    }
+
+    #[test]
+    fn pieces_of_requests() {
+        let shows = testing::busy_in(testing::quiet(), "__blk_rq_map_sg", 12);
+        assert_eq!(
+            finds(&shows, "io-pieces").unwrap().effects,
+            [Effect::Contiguity]
+        );
+        let nearly = testing::busy_in(testing::quiet(), "__blk_rq_map_sg", 9);
+        assert_eq!(finds(&nearly, "io-pieces"), None);
+    }
+
+    #[test]
+    fn faults_count_where_they_take_time_and_are_on_base_pages() {
+        let with = |share, on_base| {
+            let mut trace = testing::busy_in(testing::quiet(), "clear_page_erms", share);
+            testing::faults(&mut trace, on_base);
+            trace
+        };
+        let shows = with(12, 95);
+        assert!(finds(&shows, "base-faults").unwrap().evidence[2].contains("512"));
+        assert_eq!(finds(&with(9, 95), "base-faults"), None);
+        assert_eq!(finds(&with(12, 80), "base-faults"), None);
+        let unknown: Trace = testing::busy_in(testing::quiet(), "clear_page_erms", 12);
+        assert_eq!(finds(&unknown, "base-faults"), None);
+    }
+
+    #[test]
+    fn walks_are_counted_or_not_spoken_of() {
+        assert!(finds(&testing::walks(0.11), "page-walks").is_some());
+        assert_eq!(finds(&testing::walks(0.09), "page-walks"), None);
+        assert_eq!(finds(&testing::quiet(), "page-walks"), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! The honest finding: that larger pages would not help here, and why not.
+
+use hugeleaf_units::Bytes;
+
+use super::areas::Area;
+use super::memory::{CPU_LITTLE, WALKS_LITTLE};
+use super::{Effect, Seen, TraceFinding, percent, quality};
+use crate::findings::Severity;
+
+/// Said where no rule speaks for larger pages. Nothing is said where too little was seen to say it.
+pub fn no_gain(seen: &Seen<'_>) -> Option<TraceFinding> {
+    if !quality::is_enough(seen) {
+        return None;
+    }
+    let evidence = reasons(seen);
+    let first = evidence.first()?.clone();
+    Some(TraceFinding {
+        id: "no-gain",
+        severity: Severity::Note,
+        effects: vec![Effect::Translation, Effect::Contiguity, Effect::Unit],
+        text: format!("Larger pages would not help here, because {first}."),
+        evidence,
+        command: match seen.trace.target {
+            Some(_) => "hugeleaf trace --for 10s".to_owned(),
+            None => "hugeleaf status".to_owned(),
+        },
+    })
+}
+
+/// Why not, the strongest reason first.
+fn reasons(seen: &Seen<'_>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let who = seen.who();
+    if let Some(used) = seen.cpus_used().filter(|used| *used < CPU_LITTLE) {
+        reasons.push(format!(
+            "{who} used {} of one CPU: it waits for something else than memory",
+            percent(used)
+        ));
+    }
+    let coverage = seen.coverage();
+    let on_base = seen.on_base();
+    match (coverage, on_base, seen.memory()) {
+        (Some(coverage), Some(on_base), Some(memory)) if memory > Bytes::ZERO => {
+            reasons.push(match coverage >= 0.5 {
+                true => format!(
+                    "{} of its memory ({memory}) is on large pages already",
+                    percent(coverage)
+                ),
+                false => format!(
+                    "it holds {memory}, of which {on_base} are on base pages: that is little"
+                ),
+            });
+        }
+        _ => {}
+    }
+    if let Some(walks) = seen.walks() {
+        let how = if walks < WALKS_LITTLE { "only " } else { "" };
+        reasons.push(format!(
+            "walks of page tables take {how}{} of all cycles",
+            percent(walks)
+        ));
+    }
+    let parts: Vec<String> = [Area::Pin, Area::Segments, Area::Fault]
+        .into_iter()
+        .filter_map(|area| {
+            Some(format!(
+                "{} {}",
+                area.name(),
+                percent(seen.area_share(area)?)
+            ))
+        })
+        .collect();
+    if !parts.is_empty() {
+        reasons.push(format!("of {who}'s samples, {}", parts.join(", ")));
+    }
+    if let (None, false) = (seen.walks(), reasons.is_empty()) {
+        reasons.push("not known: walks of page tables, which this host does not count".to_owned());
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, finds};
+
+    #[test]
+    fn it_says_why() {
+        let quiet = testing::quiet();
+        let finding = finds(&quiet, "no-gain").unwrap();
+        assert!(
+            finding
+                .text
+                .contains("90 % of its memory (1000M) is on large pages already"),
+            "{finding:?}"
+        );
+        assert!(
+            finding
+                .evidence
+                .iter()
+                .any(|e| e.starts_with("not known: walks"))
+        );
+        let mut idle = testing::quiet();
+        testing::cpu(&mut idle, 0.1, 0.1);
+        assert!(
+            finds(&idle, "no-gain")
+                .unwrap()
+                .text
+                .contains("waits for something else")
+        );
+        let walks = finds(&testing::walks(0.01), "no-gain").unwrap();
+        assert!(
+            walks
+                .evidence
+                .iter()
+                .any(|e| e.contains("only 1.0 % of all cycles"))
+        );
+    }
+
+    #[test]
+    fn it_is_not_said_beside_a_reason_for_them_nor_without_evidence() {
+        assert_eq!(finds(&testing::walks(0.2), "no-gain"), None);
+        let mut few = testing::quiet();
+        few.samples.clear();
+        assert_eq!(finds(&few, "no-gain"), None);
+        let mut lost = testing::quiet();
+        testing::lose(&mut lost, 50);
+        assert_eq!(finds(&lost, "no-gain"), None);
+    }
+}

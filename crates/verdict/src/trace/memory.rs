@@ -1,0 +1,328 @@
+//! What a trace shows of memory: page tables, compaction, huge pages made and split, segments of mixed sizes.
+
+use hugeleaf_trace::model::{Held, SegmentMemory};
+use hugeleaf_trace::tables::memory::{SegmentRow, newest, segments, total};
+use hugeleaf_trace::tables::{profile, share};
+use hugeleaf_units::Bytes;
+
+use super::{Effect, Seen, TraceFinding, float, percent};
+use crate::findings::Severity;
+
+/// Page tables above these parts of memory are a warning and a problem, as in `status`.
+const TABLES_MUCH: f64 = 0.01;
+const TABLES_TOO_MUCH: f64 = 0.05;
+/// Stalls a second: each is a program that waited while the kernel moved other memory about.
+const STALLS_A_SECOND: f64 = 1.0;
+/// The part of one CPU that khugepaged may take: its usual rate of scanning takes less than a hundredth.
+const KHUGEPAGED_SHARE: f64 = 0.05;
+/// Splits a second of huge pages.
+const SPLITS_A_SECOND: f64 = 1.0;
+/// A segment is on one size where all but this part of it is.
+const MIXED: f64 = 0.05;
+/// Memory below so many large pages gains nothing that can be measured.
+const WORTH_LARGE_PAGES: u64 = 16;
+/// From this part on memory counts as mostly on large pages.
+const COVERED: f64 = 0.5;
+/// Walks below this part of all cycles are not worth a change.
+pub(super) const WALKS_LITTLE: f64 = 0.02;
+/// A target that uses less of one CPU waits for something else than memory.
+pub(super) const CPU_LITTLE: f64 = 0.05;
+
+/// Page tables take a good part of memory.
+pub fn page_tables(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let memory = Bytes(seen.trace.host.memory_bytes?);
+    let at_ends = seen
+        .trace
+        .intervals
+        .iter()
+        .filter_map(|i| i.page_tables_bytes);
+    let state = newest(seen.trace).and_then(|m| m.page_tables_bytes);
+    let tables = Bytes(at_ends.chain(state).max()?);
+    let part = tables
+        .share_of(memory)
+        .filter(|part| *part >= TABLES_MUCH)?;
+    let processes = newest(seen.trace).map_or(&[][..], |m| &m.processes);
+    let most = processes.iter().max_by_key(|p| p.page_tables_bytes);
+    let mut evidence = vec![format!("{tables} of {memory}: {}", percent(part))];
+    evidence.extend(most.filter(|p| p.page_tables_bytes > 0).map(|p| {
+        format!(
+            "the largest: {} of {} ({})",
+            Bytes(p.page_tables_bytes),
+            p.name,
+            p.pid
+        )
+    }));
+    Some(TraceFinding {
+        id: "page-tables",
+        severity: match part < TABLES_TOO_MUCH {
+            true => Severity::Warning,
+            false => Severity::Problem,
+        },
+        effects: vec![Effect::Translation],
+        text: format!(
+            "Page tables take up to {tables}, {} of memory. Shared memory on large pages needs next to none.",
+            percent(part)
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf status"),
+    })
+}
+
+/// Programs waited while the kernel moved memory together.
+pub fn compaction_stalls(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let stalls = seen.counter("compact_stall")?;
+    let rate = seen.a_second(stalls);
+    if rate < STALLS_A_SECOND {
+        return None;
+    }
+    let mut evidence = vec![format!("{stalls} stalls, {rate:.1} a second")];
+    if let (Some(failed), Some(_)) = (seen.counter("compact_fail"), share(1, stalls)) {
+        evidence.push(format!("{failed} of them brought no large page"));
+    }
+    let events = seen.trace.memory_events.iter();
+    let nanos: u64 = events
+        .filter(|e| e.name.starts_with("compaction"))
+        .filter_map(|e| e.nanos)
+        .sum();
+    if nanos > 0 {
+        evidence.push(format!("{:.2} s waited", float(nanos) / 1e9));
+    }
+    Some(TraceFinding {
+        id: "compaction-stalls",
+        severity: Severity::Warning,
+        effects: vec![Effect::Contiguity],
+        text: format!(
+            "Programs waited {rate:.1} times a second while the kernel moved memory together for larger pages. Pages \
+             that are reserved, or made at a chosen time, cost nobody a wait."
+        ),
+        evidence,
+        command: "hugeleaf status".to_owned(),
+    })
+}
+
+/// khugepaged takes a good part of a CPU.
+pub fn khugepaged_busy(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let rows = profile::by_process(seen.trace);
+    let row = rows.iter().find(|row| row.name == "khugepaged")?;
+    let possible = seen.trace.samples_a_second * seen.trace.seconds;
+    if possible <= 0.0 {
+        return None;
+    }
+    let part = float(row.modes.total()) / possible;
+    if part < KHUGEPAGED_SHARE {
+        return None;
+    }
+    let mut evidence = vec![format!("{} of one CPU", percent(part))];
+    evidence.extend(
+        seen.counter("thp_collapse_alloc")
+            .map(|made| format!("{made} huge pages made of small ones")),
+    );
+    Some(TraceFinding {
+        id: "khugepaged-busy",
+        severity: Severity::Warning,
+        effects: vec![Effect::Translation],
+        text: format!(
+            "khugepaged takes {} of a CPU to make huge pages of small ones while programs run. A promotion does that \
+             once, at a time that you choose.",
+            percent(part)
+        ),
+        evidence,
+        command: seen.command("promote --dry-run", "hugeleaf status"),
+    })
+}
+
+/// Huge pages are split again as they are used.
+pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let split = ["thp_split_pmd", "thp_split_page"];
+    let count = split.iter().filter_map(|name| seen.counter(name)).max()?;
+    let rate = seen.a_second(count);
+    if rate < SPLITS_A_SECOND {
+        return None;
+    }
+    let locks = seen
+        .trace
+        .pins
+        .iter()
+        .filter(|p| p.call.starts_with("mlock"));
+    let locks: u64 = locks.map(|p| p.calls).sum();
+    let mut evidence = vec![format!("{count} huge pages split, {rate:.1} a second")];
+    if locks > 0 {
+        evidence.push(format!(
+            "{locks} calls of mlock: locking a piece of a huge page splits its mapping"
+        ));
+    }
+    Some(TraceFinding {
+        id: "splits",
+        severity: Severity::Warning,
+        effects: vec![Effect::Translation],
+        text: format!(
+            "Transparent huge pages are split {rate:.1} times a second: what was won is lost again. Pages of a pool \
+             (hugetlb) are never split."
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf status"),
+    })
+}
+
+/// A segment of the target is on several page sizes without having been made so.
+pub fn mixed_sizes(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let state = newest(seen.trace)?;
+    let least = seen.large_page()?.get().saturating_mul(WORTH_LARGE_PAGES);
+    let mixed: Vec<SegmentRow<'_>> = segments(state)
+        .into_iter()
+        .filter(|row| row.segment.resident_bytes >= least && is_mixed(row.segment))
+        .collect();
+    let first = mixed.first()?;
+    let row = |row: &SegmentRow<'_>| {
+        let sizes = row.segment.by_page_size.iter().filter(|h| h.bytes > 0);
+        let sizes: Vec<String> = sizes.map(size).collect();
+        format!(
+            "{} ({}), {} at {:#x}: {}",
+            row.process,
+            row.pid,
+            row.segment.role,
+            row.segment.start,
+            sizes.join(", ")
+        )
+    };
+    Some(TraceFinding {
+        id: "mixed-sizes",
+        severity: Severity::Note,
+        effects: vec![Effect::Translation, Effect::Unit],
+        text: match mixed.len() {
+            1 => format!(
+                "A segment of {} is on several page sizes that nobody planned.",
+                first.process
+            ),
+            n => format!("{n} segments are on several page sizes that nobody planned."),
+        },
+        evidence: mixed.iter().take(3).map(row).collect(),
+        command: format!("hugeleaf why {}", first.pid),
+    })
+}
+
+fn size(held: &Held) -> String {
+    format!(
+        "{} on {} {}",
+        Bytes(held.bytes),
+        held.kind,
+        Bytes(held.page_bytes)
+    )
+}
+
+/// More than one size, none of which has nearly all of it. A mosaic of a pool and its next rung was asked for.
+fn is_mixed(segment: &SegmentMemory) -> bool {
+    let largest = segment.by_page_size.iter().map(|h| h.bytes).max();
+    let most = share(largest.unwrap_or(0), total(&segment.by_page_size));
+    let planned = segment.asked.contains("hugetlb");
+    // Code and files come to memory as they are read, a page here and there.
+    let is_data = !matches!(segment.role.as_str(), "text" | "file" | "vdso");
+    is_data && !planned && most.is_some_and(|most| most < 1.0 - MIXED)
+}
+
+/// Most of a busy target's memory is on base pages, and the host could give larger ones.
+pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let (coverage, on_base) = (seen.coverage()?, seen.on_base()?);
+    let large = seen.large_page()?;
+    let worth = Bytes(large.get().saturating_mul(WORTH_LARGE_PAGES));
+    if coverage >= COVERED || on_base < worth {
+        return None;
+    }
+    // Where walks are counted and are few, this is no cost; where the target hardly runs, nothing is.
+    let walks_little = seen.walks().is_some_and(|walks| walks < WALKS_LITTLE);
+    if walks_little || seen.cpus_used()? < CPU_LITTLE {
+        return None;
+    }
+    let mut evidence = vec![format!(
+        "{on_base} of {} on base pages; {} on larger ones",
+        seen.memory()?,
+        percent(coverage)
+    )];
+    evidence.push(match seen.walks() {
+        Some(walks) => format!("walks of page tables take {} of all cycles", percent(walks)),
+        None => {
+            "walks of page tables cannot be counted on this host, so what they cost is not known"
+                .to_owned()
+        }
+    });
+    Some(TraceFinding {
+        id: "on-base-pages",
+        severity: Severity::Note,
+        effects: vec![Effect::Translation],
+        text: format!(
+            "{on_base} of {}'s memory is on base pages, and this host has pages of {large}. What they would bring is \
+             measured by an experiment, not by a trace.",
+            seen.who()
+        ),
+        evidence,
+        command: seen.command("why", "hugeleaf mem"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, finds};
+    use super::*;
+
+    #[test]
+    fn page_tables_as_status_counts_them() {
+        let with = |part: f64| {
+            let mut trace = testing::quiet();
+            testing::page_tables(&mut trace, part);
+            trace
+        };
+        assert_eq!(
+            finds(&with(0.012), "page-tables").unwrap().severity,
+            Severity::Warning
+        );
+        assert_eq!(
+            finds(&with(0.06), "page-tables").unwrap().severity,
+            Severity::Problem
+        );
+        assert_eq!(finds(&with(0.009), "page-tables"), None);
+    }
+
+    #[test]
+    fn stalls_and_splits_by_rate() {
+        let with = |name, total| testing::with_counter(testing::quiet(), name, total);
+        let stalls = finds(&with("compact_stall", 11), "compaction-stalls").unwrap();
+        assert_eq!(stalls.effects, [Effect::Contiguity]);
+        assert_eq!(finds(&with("compact_stall", 9), "compaction-stalls"), None);
+        assert!(finds(&with("thp_split_page", 11), "splits").is_some());
+        assert_eq!(finds(&with("thp_split_page", 9), "splits"), None);
+    }
+
+    #[test]
+    fn khugepaged_by_its_part_of_a_cpu() {
+        assert!(finds(&testing::khugepaged(55), "khugepaged-busy").is_some());
+        assert_eq!(finds(&testing::khugepaged(45), "khugepaged-busy"), None);
+    }
+
+    #[test]
+    fn mixed_segments_are_large_and_unplanned() {
+        let segment =
+            |base, huge, asked| testing::with_segment(testing::quiet(), base, huge, asked);
+        let finding = finds(&segment(20, 44, ""), "mixed-sizes").unwrap();
+        assert!(
+            finding.evidence[0].contains("20M on base 4K, 44M on thp 2M"),
+            "{finding:?}"
+        );
+        assert_eq!(finds(&segment(1, 63, ""), "mixed-sizes"), None);
+        assert_eq!(finds(&segment(10, 20, ""), "mixed-sizes"), None);
+        assert_eq!(finds(&segment(20, 44, "hugetlb 2M"), "mixed-sizes"), None);
+    }
+
+    #[test]
+    fn base_pages_matter_where_there_is_work_and_memory() {
+        let on_base = |base, huge| testing::with_memory(testing::quiet(), base, huge);
+        assert!(finds(&on_base(640, 360), "on-base-pages").is_some());
+        assert_eq!(finds(&on_base(490, 510), "on-base-pages"), None);
+        assert_eq!(finds(&on_base(31, 0), "on-base-pages"), None);
+        let mut idle = on_base(640, 360);
+        testing::cpu(&mut idle, 0.2, 0.2);
+        assert_eq!(finds(&idle, "on-base-pages"), None);
+        let walks = |part| testing::with_memory(testing::walks(part), 640, 360);
+        assert_eq!(finds(&walks(0.01), "on-base-pages"), None);
+        assert!(finds(&walks(0.03), "on-base-pages").is_some());
+    }
+}

@@ -1,0 +1,171 @@
+//! What a trace cannot say: too few samples, events that were lost, samples that stand in the wrong place.
+
+use hugeleaf_trace::model::Source;
+use hugeleaf_trace::tables::share;
+
+use super::{Seen, TraceFinding, percent};
+use crate::findings::Severity;
+
+/// Below so many samples a share of 5 % is only known to within three percentage points.
+const FEW_SAMPLES: u64 = 200;
+/// A part of the events of a source that may be missing without changing what is said.
+const LOST: f64 = 0.01;
+/// A part of the kernel's samples that is worth the explanation.
+const SKEWED: f64 = 0.1;
+
+/// Whether enough was seen to say that something is not there.
+pub(super) fn is_enough(seen: &Seen<'_>) -> bool {
+    let lost_little = |source: &Source| lost_part(source).is_none_or(|part| part < LOST);
+    // A target that hardly runs has few samples, and that itself is the answer.
+    let idle = seen
+        .cpus_used()
+        .is_some_and(|used| used < super::memory::CPU_LITTLE);
+    let sampled = seen.samples >= FEW_SAMPLES || (idle && seen.host_samples > 0);
+    sampled && seen.trace.sources.iter().all(lost_little)
+}
+
+fn lost_part(source: &Source) -> Option<f64> {
+    share(source.lost, source.events.saturating_add(source.lost)).filter(|part| *part > 0.0)
+}
+
+/// Events were lost.
+pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let sources = seen.trace.sources.iter();
+    let lost: Vec<(&Source, f64)> = sources.filter_map(|s| Some((s, lost_part(s)?))).collect();
+    let worst = lost.iter().map(|(_, part)| *part).fold(0.0, f64::max);
+    if lost.is_empty() {
+        return None;
+    }
+    let evidence = lost.iter().map(|(source, part)| {
+        format!(
+            "{}: {} of {} lost, {}",
+            source.name,
+            source.lost,
+            source.events + source.lost,
+            percent(*part)
+        )
+    });
+    let (severity, text) = match worst >= LOST {
+        true => (
+            Severity::Warning,
+            format!(
+                "Up to {} of the events were lost: sums are too small, shares may be off, and that something is not \
+                 there cannot be said.",
+                percent(worst)
+            ),
+        ),
+        false => (
+            Severity::Note,
+            "A few events were lost; shares hold.".to_owned(),
+        ),
+    };
+    Some(TraceFinding {
+        id: "events-lost",
+        severity,
+        effects: Vec::new(),
+        text,
+        evidence: evidence.collect(),
+        command: seen.command("trace --buffer 32M", "hugeleaf trace --buffer 32M"),
+    })
+}
+
+/// Too few samples of the target for shares.
+pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
+    if seen.samples >= FEW_SAMPLES || is_enough(seen) {
+        return None;
+    }
+    Some(TraceFinding {
+        id: "few-samples",
+        severity: Severity::Note,
+        effects: Vec::new(),
+        text: format!(
+            "Only {} samples found {} on a CPU: shares of them are rough, and nothing follows from what is not among \
+             them.",
+            seen.samples,
+            seen.who()
+        ),
+        evidence: vec![format!(
+            "{} samples of all processes in {:.1} s",
+            seen.host_samples, seen.trace.seconds
+        )],
+        command: seen.command("trace --for 60s", "hugeleaf trace --for 60s"),
+    })
+}
+
+/// Samples by the clock cannot land where interrupts are off.
+pub fn skew(seen: &Seen<'_>) -> Option<TraceFinding> {
+    let releases: u64 = seen.releases.values().sum();
+    let (most, _) = seen.releases.iter().max_by_key(|(_, count)| **count)?;
+    let part = share(releases, seen.kernel).filter(|part| *part >= SKEWED)?;
+    if seen.trace.sampled_by != "cpu-clock" {
+        return None;
+    }
+    Some(TraceFinding {
+        id: "skew",
+        severity: Severity::Note,
+        effects: Vec::new(),
+        text: format!(
+            "{} of the kernel's samples are in functions that switch interrupts on again. Samples by the clock cannot \
+             land while interrupts are off: the time of what ran before is counted there. Read these with their \
+             callers.",
+            percent(part)
+        ),
+        evidence: vec![format!(
+            "{} of {} samples in the kernel",
+            releases, seen.kernel
+        )],
+        command: format!("hugeleaf trace show FILE --callers {most}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, finds};
+    use super::*;
+
+    #[test]
+    fn a_few_lost_are_noted_and_many_make_statements_unsafe() {
+        let with = |lost| {
+            let mut trace = testing::quiet();
+            testing::lose(&mut trace, lost);
+            trace
+        };
+        assert_eq!(
+            finds(&with(50), "events-lost").unwrap().severity,
+            Severity::Warning
+        );
+        assert_eq!(
+            finds(&with(1), "events-lost").unwrap().severity,
+            Severity::Note
+        );
+        assert_eq!(finds(&with(0), "events-lost"), None);
+    }
+
+    #[test]
+    fn few_samples_are_said() {
+        let mut few = testing::quiet();
+        few.samples.truncate(1);
+        few.samples[0].count = 199;
+        assert!(
+            finds(&few, "few-samples")
+                .unwrap()
+                .text
+                .contains("Only 199")
+        );
+        few.samples[0].count = 200;
+        assert_eq!(finds(&few, "few-samples"), None);
+    }
+
+    #[test]
+    fn skew_is_explained_where_it_shows() {
+        let with = |percent, by: &str| {
+            let mut trace =
+                testing::busy_in(testing::quiet(), "_raw_spin_unlock_irqrestore", percent);
+            trace.sampled_by = by.to_owned();
+            trace
+        };
+        assert!(finds(&with(10, "cpu-clock"), "skew").is_some());
+        assert_eq!(finds(&with(10, "cycles"), "skew"), None);
+        assert_eq!(finds(&with(1, "cpu-clock"), "skew"), None);
+    }
+}

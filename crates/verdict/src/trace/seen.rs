@@ -1,0 +1,188 @@
+//! Sums of a trace that several rules use, made once.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_trace::Trace;
+use hugeleaf_trace::model::{Held, Mode};
+use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::tables::memory::{Whose, coverage, held, newest, total};
+use hugeleaf_trace::tables::profile::busy;
+use hugeleaf_trace::tables::{Of, share, target_name};
+use hugeleaf_units::Bytes;
+
+use super::areas::{Area, area_of, area_of_stack, is_release};
+use super::float;
+use crate::findings::shell_word;
+
+/// A trace and sums of it.
+#[derive(Debug, Clone)]
+pub struct Seen<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// CPU time of the target; of the host where there is none. `None` where it is not known.
+    pub cpu: Option<CpuTime>,
+    /// Samples of the target.
+    pub samples: u64,
+    /// Of those, in the kernel.
+    pub kernel: u64,
+    /// Of those, in functions that switch interrupts on again, by name.
+    pub releases: BTreeMap<&'a str, u64>,
+    /// The target's samples by what the kernel did.
+    pub areas: BTreeMap<Area, u64>,
+    /// Samples of everybody.
+    pub host_samples: u64,
+    /// Everybody's samples by what the kernel did.
+    pub host_areas: BTreeMap<Area, u64>,
+    /// The target's memory by page size, or the host's; `None` where it is not known.
+    pub held: Option<Vec<Held>>,
+}
+
+impl<'a> Seen<'a> {
+    /// Sums it up.
+    pub fn of(trace: &'a Trace) -> Seen<'a> {
+        let whose = match trace.target {
+            Some(_) => Whose::Target,
+            None => Whose::Host,
+        };
+        let mut seen = Seen {
+            trace,
+            cpu: intervals::target_cpu(trace),
+            samples: 0,
+            kernel: 0,
+            releases: BTreeMap::new(),
+            areas: BTreeMap::new(),
+            host_samples: 0,
+            host_areas: BTreeMap::new(),
+            held: newest(trace).and_then(|state| held(state, whose)),
+        };
+        let by_stack: Vec<Option<Area>> = trace.stacks.iter().map(|s| seen.area(s)).collect();
+        for sample in busy(trace, Of::Host) {
+            seen.host_samples += sample.count;
+            if let Some(area) = by_stack[sample.stack as usize] {
+                *seen.host_areas.entry(area).or_default() += sample.count;
+            }
+        }
+        for sample in busy(trace, Of::Target) {
+            seen.samples += sample.count;
+            if let Some(area) = by_stack[sample.stack as usize] {
+                *seen.areas.entry(area).or_default() += sample.count;
+            }
+            if sample.mode == Mode::Kernel {
+                seen.kernel += sample.count;
+                let leaf = trace.stacks[sample.stack as usize].frames.first();
+                let leaf = leaf.map(|f| &trace.symbols[*f as usize]);
+                if let Some(leaf) = leaf.filter(|s| s.kernel && is_release(&s.name)) {
+                    *seen.releases.entry(&leaf.name).or_default() += sample.count;
+                }
+            }
+        }
+        seen
+    }
+
+    fn area(&self, stack: &hugeleaf_trace::model::Stack) -> Option<Area> {
+        let symbols = stack
+            .frames
+            .iter()
+            .map(|f| &self.trace.symbols[*f as usize]);
+        // A program may have functions of any name.
+        area_of_stack(symbols.filter(|s| s.kernel).map(|s| s.name.as_str()))
+    }
+
+    /// The part of the target's samples that is in an area; `None` without samples.
+    pub fn area_share(&self, area: Area) -> Option<f64> {
+        share(self.areas.get(&area).copied().unwrap_or(0), self.samples)
+    }
+
+    /// The same of everybody's.
+    pub fn host_area_share(&self, area: Area) -> Option<f64> {
+        let part = self.host_areas.get(&area).copied().unwrap_or(0);
+        share(part, self.host_samples)
+    }
+
+    /// CPUs that the target kept busy, as in 1.3; `None` where it is not known.
+    pub fn cpus_used(&self) -> Option<f64> {
+        let cpu = self.cpu.filter(|_| self.trace.seconds > 0.0)?;
+        Some((cpu.user + cpu.system) / self.trace.seconds)
+    }
+
+    /// Events in all, a second.
+    pub fn a_second(&self, count: u64) -> f64 {
+        match self.trace.seconds > 0.0 {
+            true => float(count) / self.trace.seconds,
+            false => 0.0,
+        }
+    }
+
+    /// The part of the target's memory that is on large pages.
+    pub fn coverage(&self) -> Option<f64> {
+        coverage(self.held.as_ref()?)
+    }
+
+    /// The target's memory.
+    pub fn memory(&self) -> Option<Bytes> {
+        self.held.as_ref().map(|held| Bytes(total(held)))
+    }
+
+    /// The part of it on base pages.
+    pub fn on_base(&self) -> Option<Bytes> {
+        let base = self.held.as_ref()?.iter().filter(|h| h.kind == "base");
+        Some(Bytes(base.map(|h| h.bytes).sum()))
+    }
+
+    /// The large page that this host can give to any program: a full THP, else the smallest of a pool.
+    pub fn large_page(&self) -> Option<Bytes> {
+        let host = &self.trace.host;
+        let pools = host.page_sizes.iter().filter(|s| s.kind == "hugetlb");
+        let smallest = pools.map(|s| s.page_bytes).min();
+        host.pmd_page_bytes.or(smallest).map(Bytes)
+    }
+
+    /// The part of all cycles that went into walks of page tables; `None` where the host has no such counter.
+    pub fn walks(&self) -> Option<f64> {
+        let value = |name: &str| {
+            let counter = self.trace.counters.iter().find(|c| c.name == name);
+            counter.and_then(|c| c.value)
+        };
+        share(value("page_walk_cycles")?, value("cycles")?)
+    }
+
+    /// How much a counter of the memory management grew; `None` where the host has none of that name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let counters = self.trace.memory_counters.iter();
+        let mut named = counters.filter(|c| c.name == name).peekable();
+        named.peek()?;
+        Some(named.map(|c| c.total).sum())
+    }
+
+    /// How the target is called in a sentence.
+    pub fn who(&self) -> String {
+        target_name(self.trace).unwrap_or("this host".to_owned())
+    }
+
+    /// A command about the target: `hugeleaf why 4242`; without one, `instead`.
+    pub fn command(&self, verb: &str, instead: &str) -> String {
+        match &self.trace.target {
+            Some(target) => format!("hugeleaf {verb} {}", shell_word(&target.text)),
+            None => instead.to_owned(),
+        }
+    }
+
+    /// The function in an area that most of the target's samples are in, with its part of them.
+    pub fn hottest(&self, area: Area) -> Option<(&'a str, f64)> {
+        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+        for sample in busy(self.trace, Of::Target) {
+            let stack = &self.trace.stacks[sample.stack as usize];
+            let symbols = stack
+                .frames
+                .iter()
+                .map(|f| &self.trace.symbols[*f as usize]);
+            let mut kernel = symbols.filter(|s| s.kernel).map(|s| s.name.as_str());
+            let name = kernel.find(|name| area_of(name).is_some());
+            if let Some(name) = name.filter(|name| area_of(name) == Some(area)) {
+                *by_name.entry(name).or_default() += sample.count;
+            }
+        }
+        let (name, count) = by_name.into_iter().max_by_key(|(_, count)| *count)?;
+        Some((name, share(count, self.samples)?))
+    }
+}

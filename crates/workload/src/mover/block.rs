@@ -1,0 +1,164 @@
+//! What stands in a block, and how one sees that it is right. Pure.
+//!
+//! A block names where it was first written, and carries a checksum over all of it; so a block that
+//! is damaged, torn or from somewhere else is told from the right one.
+
+use std::fmt;
+
+/// Where a block was made: which device, which block of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamp {
+    /// The number of the source.
+    pub source: u64,
+    /// The number of the block in it.
+    pub index: u64,
+}
+
+/// What is wrong with a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// Nothing of ours stands there.
+    NotABlock,
+    /// The checksum is not that of the content.
+    Checksum {
+        /// What stands in the block.
+        said: u32,
+        /// What it comes to.
+        found: u32,
+    },
+    /// A block, and another one.
+    Another {
+        /// The one that was looked for.
+        wanted: Stamp,
+        /// The one that is there.
+        found: Stamp,
+    },
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::NotABlock => write!(f, "no block of this run stands there"),
+            Wrong::Checksum { said, found } => {
+                write!(f, "the checksum is {found:08x} and should be {said:08x}")
+            }
+            Wrong::Another { wanted, found } => write!(
+                f,
+                "block {} of source {} instead of block {} of source {}",
+                found.index, found.source, wanted.index, wanted.source
+            ),
+        }
+    }
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"hugeleaf");
+/// Magic, source, index, checksum, and four bytes of nothing.
+pub const HEADER: usize = 32;
+
+/// Makes a block of all of `block`, which is longer than [`HEADER`].
+pub fn fill(block: &mut [u8], stamp: Stamp, random: &mut fastrand::Rng) {
+    random.fill(&mut block[HEADER..]);
+    let words = [MAGIC, stamp.source, stamp.index];
+    for (at, word) in words.into_iter().enumerate() {
+        block[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    let sum = checksum(block);
+    block[24..28].copy_from_slice(&sum.to_le_bytes());
+    block[28..HEADER].fill(0);
+}
+
+/// Says which block this is.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(block: &[u8]) -> Result<Stamp, Wrong> {
+    let stamp = stamp_of(block)?;
+    let said = u32::from_le_bytes(block[24..28].try_into().unwrap_or_default());
+    let found = checksum(block);
+    match said == found {
+        true => Ok(stamp),
+        false => Err(Wrong::Checksum { said, found }),
+    }
+}
+
+/// Makes sure that this is a certain block.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn expect(block: &[u8], wanted: Stamp) -> Result<(), Wrong> {
+    match check(block)? {
+        found if found == wanted => Ok(()),
+        found => Err(Wrong::Another { wanted, found }),
+    }
+}
+
+/// What a block says of itself, without its checksum.
+fn stamp_of(block: &[u8]) -> Result<Stamp, Wrong> {
+    if block.len() <= HEADER {
+        return Err(Wrong::NotABlock);
+    }
+    let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap_or_default());
+    match word(0) {
+        MAGIC => Ok(Stamp {
+            source: word(8),
+            index: word(16),
+        }),
+        _ => Err(Wrong::NotABlock),
+    }
+}
+
+fn checksum(block: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&block[..24]);
+    sum.update(&block[HEADER..]);
+    sum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STAMP: Stamp = Stamp {
+        source: 3,
+        index: 77,
+    };
+
+    fn block(length: usize) -> Vec<u8> {
+        let mut block = vec![0; length];
+        fill(&mut block, STAMP, &mut fastrand::Rng::with_seed(1));
+        block
+    }
+
+    #[test]
+    fn another_block_is_told() {
+        let wanted = Stamp {
+            source: 3,
+            index: 78,
+        };
+        let found = expect(&block(512), wanted).unwrap_err();
+        assert_eq!(
+            found.to_string(),
+            "block 77 of source 3 instead of block 78 of source 3"
+        );
+        assert_eq!(expect(&block(512), STAMP), Ok(()));
+        assert_eq!(check(&[0; 512]), Err(Wrong::NotABlock));
+        assert_eq!(check(&[]), Err(Wrong::NotABlock));
+    }
+
+    proptest! {
+        /// A single bit that is wrong, wherever it stands, is seen.
+        #[test]
+        fn no_flipped_bit_passes(at in 0usize..512, bit in 0u8..8) {
+            let mut block = block(512);
+            block[at] ^= 1 << bit;
+            // Four bytes hold nothing.
+            prop_assert_eq!(expect(&block, STAMP).is_ok(), (28..HEADER).contains(&at));
+        }
+
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = check(&bytes);
+        }
+    }
+}

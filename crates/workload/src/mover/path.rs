@@ -1,0 +1,214 @@
+//! How one block gets to a device or from it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use hugeleaf_sys::{Ring, Way, lock_memory, unlock_memory};
+
+use super::area::{Area, retry};
+use super::error::MoverError;
+
+/// How buffers are handed to devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// Direct I/O: the kernel looks up and holds each page for as long as the transfer lasts.
+    Direct,
+    /// The buffer is locked before and unlocked after each transfer, as the published driver did.
+    Lock,
+    /// io_uring, several transfers under way.
+    Uring,
+    /// io_uring on memory that is registered, and so pinned, once for all.
+    UringRegistered,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Lock, Mode::Uring, Mode::UringRegistered];
+
+    /// As a flag names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Direct => "direct",
+            Mode::Lock => "lock",
+            Mode::Uring => "uring",
+            Mode::UringRegistered => "uring-registered",
+        }
+    }
+
+    /// Whether transfers go through a ring.
+    pub const fn is_ring(self) -> bool {
+        matches!(self, Mode::Uring | Mode::UringRegistered)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| {
+            format!("'{text}' is no mode; write direct, lock, uring or uring-registered")
+        })
+    }
+}
+
+/// A transfer that has ended well.
+pub(crate) struct Done<'b> {
+    /// Which block of the area.
+    pub(crate) index: u64,
+    /// Its buffer.
+    pub(crate) buffer: &'b mut [u8],
+    /// From the start of the transfer to its end.
+    pub(crate) io: Duration,
+    /// Locking and unlocking.
+    pub(crate) lock: Duration,
+}
+
+/// Transfers one way between an area and memory.
+pub(crate) trait Carrier<'b> {
+    /// Begins a transfer.
+    fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError>;
+    /// Waits for one to end; `None` where none is under way.
+    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError>;
+    /// How many are under way.
+    fn flying(&self) -> usize;
+}
+
+const fn name(way: Way) -> &'static str {
+    match way {
+        Way::Read => "read",
+        Way::Write => "write",
+    }
+}
+
+/// One transfer at a time, by pread(2) and pwrite(2).
+pub(crate) struct Plain<'b> {
+    pub(crate) area: &'b Area,
+    pub(crate) way: Way,
+    pub(crate) lock: bool,
+    done: Option<Done<'b>>,
+}
+
+impl<'b> Plain<'b> {
+    pub(crate) const fn new(area: &'b Area, way: Way, lock: bool) -> Plain<'b> {
+        Plain {
+            area,
+            way,
+            lock,
+            done: None,
+        }
+    }
+}
+
+impl<'b> Carrier<'b> for Plain<'b> {
+    fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError> {
+        let mut lock = Duration::ZERO;
+        if self.lock {
+            let began = Instant::now();
+            lock_memory(buffer)?;
+            lock += began.elapsed();
+        }
+        let began = Instant::now();
+        let (file, offset) = (self.area.file(), self.area.offset_of(index));
+        let moved = match self.way {
+            Way::Read => retry(|| file.read_at(buffer, offset)),
+            Way::Write => retry(|| file.write_at(buffer, offset)),
+        };
+        let io = began.elapsed();
+        if self.lock {
+            let began = Instant::now();
+            unlock_memory(buffer)?;
+            lock += began.elapsed();
+        }
+        self.area.judge(name(self.way), index, moved)?;
+        self.done = Some(Done {
+            index,
+            buffer,
+            io,
+            lock,
+        });
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError> {
+        Ok(self.done.take())
+    }
+
+    fn flying(&self) -> usize {
+        usize::from(self.done.is_some())
+    }
+}
+
+/// Several transfers at a time, through a ring.
+pub(crate) struct Ringed<'r, 'b> {
+    pub(crate) ring: &'r mut Ring<'b>,
+    pub(crate) area: &'b Area,
+    pub(crate) way: Way,
+    /// When each began.
+    began: BTreeMap<u64, Instant>,
+}
+
+impl<'r, 'b> Ringed<'r, 'b> {
+    pub(crate) const fn new(ring: &'r mut Ring<'b>, area: &'b Area, way: Way) -> Ringed<'r, 'b> {
+        Ringed {
+            ring,
+            area,
+            way,
+            began: BTreeMap::new(),
+        }
+    }
+}
+
+impl<'b> Carrier<'b> for Ringed<'_, 'b> {
+    fn start(&mut self, index: u64, buffer: &'b mut [u8]) -> Result<(), MoverError> {
+        self.began.insert(index, Instant::now());
+        let offset = self.area.offset_of(index);
+        self.ring
+            .start(self.way, self.area.file(), offset, buffer, index)?;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Done<'b>>, MoverError> {
+        let Some(ended) = self.ring.wait()? else {
+            return Ok(None);
+        };
+        let index = ended.tag;
+        let io = self
+            .began
+            .remove(&index)
+            .map_or(Duration::ZERO, |at| at.elapsed());
+        self.area.judge(name(self.way), index, ended.result)?;
+        Ok(Some(Done {
+            index,
+            buffer: ended.buffer,
+            io,
+            lock: Duration::ZERO,
+        }))
+    }
+
+    fn flying(&self) -> usize {
+        self.ring.flying()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert!("fast".parse::<Mode>().is_err());
+    }
+}

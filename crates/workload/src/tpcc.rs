@@ -1,0 +1,52 @@
+//! `bench oltp`: an order-entry load after the public rules of TPC-C (revision 5.11 of the
+//! standard), on an embedded database and on a server.
+//!
+//! It is a fair-use kit, as DBT-2 is one: nine tables, five transactions in the standard's mix, its
+//! random numbers, its consistency conditions. Its results are no TPC-C results, may not be compared
+//! with published ones, and are only meant to be compared with one another: one database, on pages
+//! of one size and of another.
+//!
+//! What a database has to offer is a [`Store`]: [`SqliteStore`] and [`PostgresStore`] are the two.
+//! The rows ([`Population`]), what a terminal asks for ([`Terminal`]), the load ([`load`]), the run
+//! ([`drive`]) and the conditions ([`check`]) are the same code for both.
+//!
+//! Where it differs from the standard: a terminal waits for nothing unless [`Pace`] says so;
+//! Delivery is done at once and not queued; nothing is displayed; money is counted in whole cents
+//! and rates in hundredths of a percent, so that no rounding differs between databases; SQLite has
+//! one writer a database, so warehouses are spread over several databases, and what the standard
+//! calls a remote warehouse is another one of the same database.
+//!
+//! Nothing here compares, judges or draws.
+
+mod check;
+mod counters;
+mod drive;
+mod error;
+mod input;
+mod load;
+mod population;
+mod postgres;
+mod random;
+mod rules;
+mod server;
+mod sqlite;
+mod store;
+mod tables;
+
+pub use check::{Condition, Violation, check};
+pub use counters::{CounterError, Counters};
+pub use drive::{Latency, Outcome, Pace, Run, drive};
+pub use error::TpccError;
+pub use input::{
+    Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
+};
+pub use load::{LoadEvent, Room, load, room_for};
+pub use population::{Field, Population};
+pub use postgres::PostgresStore;
+pub use random::{Constants, Random, last_name};
+pub use rules::{DISTRICTS, Kind, Scale};
+pub use server::{PostgresServer, ServerSettings};
+pub use sqlite::{SqliteCache, SqliteSettings, SqliteStore};
+pub use store::end_with_parent;
+pub use store::{Answer, Durability, Loader, Origin, Piece, Session, Store};
+pub use tables::{Column, TABLES, Table, Type};

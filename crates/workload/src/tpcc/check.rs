@@ -1,0 +1,254 @@
+//! The twelve consistency conditions (clause 3.3.2), asked of the database itself.
+//!
+//! Each is a query for what violates it. They are the same text for both databases.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::TpccError;
+use super::store::{Origin, Store};
+
+/// One of the twelve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Condition(u8);
+
+impl Condition {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Condition> {
+        (1..=12).map(Condition)
+    }
+
+    /// Its number in clause 3.3.2.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// What has to be equal.
+    pub const fn text(self) -> &'static str {
+        match self.0 {
+            1 => "W_YTD = sum(D_YTD) of the warehouse",
+            2 => "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID) of the district",
+            3 => "max(NO_O_ID) - min(NO_O_ID) + 1 = open orders of the district",
+            4 => "sum(O_OL_CNT) = lines of the district",
+            5 => "an order has no carrier if, and only if, it is open",
+            6 => "O_OL_CNT = lines of the order",
+            7 => "a line is not delivered if, and only if, its order has no carrier",
+            8 => "W_YTD = sum(H_AMOUNT) of the warehouse",
+            9 => "D_YTD = sum(H_AMOUNT) of the district",
+            10 => "C_BALANCE = sum(OL_AMOUNT) delivered - sum(H_AMOUNT) of the customer",
+            11 => "orders - open orders = those delivered at first and since, of the district",
+            _ => "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT) delivered to the customer",
+        }
+    }
+
+    /// The query: warehouse, district, order or customer, left side, right side.
+    fn sql(self, origin: &Origin) -> String {
+        match self.0 {
+            1 => FIRST.to_owned(),
+            2 => SECOND.to_owned(),
+            3 => THIRD.to_owned(),
+            4 => FOURTH.to_owned(),
+            5 => FIFTH.to_owned(),
+            6 => SIXTH.to_owned(),
+            7 => SEVENTH.to_owned(),
+            8 => EIGHTH.to_owned(),
+            9 => NINTH.to_owned(),
+            10 => customers("c_balance", "COALESCE(got, 0) - COALESCE(paid, 0)"),
+            // The standard says 2100, which holds until the first order is delivered: each delivery
+            // closes an order and counts at its customer.
+            11 => ELEVENTH.replace("DELIVERED", &origin.scale.delivered().to_string()),
+            _ => customers("c_balance + c_ytd_payment", "COALESCE(got, 0)"),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "condition {}: {}", self.number(), self.text())
+    }
+}
+
+/// A condition that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub condition: Condition,
+    /// How often.
+    pub count: u64,
+    /// The first case, in words.
+    pub first: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation {
+            condition,
+            count,
+            first,
+        } = self;
+        write!(f, "{condition}: {count} times not, first {first}")
+    }
+}
+
+/// Asks all of them. Returns those that do not hold, each once.
+///
+/// # Errors
+/// Those of the database; [`TpccError::Stopped`].
+pub fn check(
+    store: &dyn Store,
+    origin: &Origin,
+    progress: &mut dyn FnMut(usize, usize),
+    stop: &AtomicBool,
+) -> Result<Vec<Violation>, TpccError> {
+    let mut violations: Vec<Violation> = Vec::new();
+    let of = usize::try_from(origin.shards).unwrap_or(0) * Condition::all().count();
+    let mut done = 0;
+    for shard in 0..origin.shards {
+        let mut database = store.loader(shard)?;
+        for condition in Condition::all() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(TpccError::Stopped);
+            }
+            progress(done, of);
+            done += 1;
+            let rows = database.ask(&limited(&condition.sql(origin)))?;
+            let Some(row) = rows.first() else {
+                continue;
+            };
+            let known = violations.iter_mut().find(|v| v.condition == condition);
+            let count = row.first().copied().flatten().unwrap_or(1).unsigned_abs();
+            match known {
+                Some(known) => known.count += count,
+                None => violations.push(Violation {
+                    condition,
+                    count,
+                    first: described(row),
+                }),
+            }
+        }
+    }
+    violations.sort_by_key(|v| v.condition);
+    Ok(violations)
+}
+
+/// The first violation, with how many there are.
+fn limited(sql: &str) -> String {
+    format!("SELECT count(*) OVER () AS n, x.* FROM ({sql}) AS x ORDER BY 2, 3, 4 LIMIT 1")
+}
+
+fn described(row: &[Option<i64>]) -> String {
+    let number = |at: usize| match row.get(at).copied().flatten() {
+        Some(number) => number.to_string(),
+        None => "nothing".to_owned(),
+    };
+    let mut place = format!("warehouse {}", number(1));
+    for (at, name) in [(2, "district"), (3, "number")] {
+        if row.get(at).copied().flatten().is_some_and(|n| n != 0) {
+            place.push_str(&format!(", {name} {}", number(at)));
+        }
+    }
+    format!("in {place}: {} and {}", number(4), number(5))
+}
+
+const FIRST: &str = "
+    SELECT w_id AS w, 0 AS d, 0 AS n, w_ytd AS a, CAST(COALESCE(s, 0) AS BIGINT) AS b
+    FROM warehouse LEFT JOIN
+        (SELECT d_w_id, sum(d_ytd) AS s FROM district GROUP BY d_w_id) AS districts
+        ON d_w_id = w_id
+    WHERE w_ytd <> COALESCE(s, 0)";
+
+const SECOND: &str = "
+    SELECT d_w_id AS w, d_id AS d, 0 AS n, d_next_o_id - 1 AS a,
+        CASE WHEN d_next_o_id - 1 <> COALESCE(last_order, 0) THEN last_order ELSE last_open END AS b
+    FROM district
+    LEFT JOIN (SELECT o_w_id, o_d_id, max(o_id) AS last_order FROM orders
+            GROUP BY o_w_id, o_d_id) AS x
+        ON o_w_id = d_w_id AND o_d_id = d_id
+    LEFT JOIN (SELECT no_w_id, no_d_id, max(no_o_id) AS last_open FROM new_order
+            GROUP BY no_w_id, no_d_id) AS y
+        ON no_w_id = d_w_id AND no_d_id = d_id
+    WHERE d_next_o_id - 1 <> COALESCE(last_order, 0) OR d_next_o_id - 1 <> last_open";
+
+const THIRD: &str = "
+    SELECT no_w_id AS w, no_d_id AS d, 0 AS n, max(no_o_id) - min(no_o_id) + 1 AS a,
+        count(*) AS b
+    FROM new_order GROUP BY no_w_id, no_d_id
+    HAVING max(no_o_id) - min(no_o_id) + 1 <> count(*)";
+
+const FOURTH: &str = "
+    SELECT d_w_id AS w, d_id AS d, 0 AS n, CAST(COALESCE(s, 0) AS BIGINT) AS a,
+        COALESCE(c, 0) AS b
+    FROM district
+    LEFT JOIN (SELECT o_w_id, o_d_id, sum(o_ol_cnt) AS s FROM orders
+            GROUP BY o_w_id, o_d_id) AS x
+        ON o_w_id = d_w_id AND o_d_id = d_id
+    LEFT JOIN (SELECT ol_w_id, ol_d_id, count(*) AS c FROM order_line
+            GROUP BY ol_w_id, ol_d_id) AS y
+        ON ol_w_id = d_w_id AND ol_d_id = d_id
+    WHERE COALESCE(s, 0) <> COALESCE(c, 0)";
+
+const FIFTH: &str = "
+    SELECT o_w_id AS w, o_d_id AS d, o_id AS n, o_carrier_id AS a, no_o_id AS b
+    FROM orders LEFT JOIN new_order
+        ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id
+    WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)";
+
+const SIXTH: &str = "
+    SELECT o_w_id AS w, o_d_id AS d, o_id AS n, o_ol_cnt AS a, COALESCE(c, 0) AS b
+    FROM orders LEFT JOIN
+        (SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS c FROM order_line
+            GROUP BY ol_w_id, ol_d_id, ol_o_id) AS y
+        ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id
+    WHERE o_ol_cnt <> COALESCE(c, 0)";
+
+const SEVENTH: &str = "
+    SELECT o_w_id AS w, o_d_id AS d, o_id AS n, o_carrier_id AS a, ol_delivery_d AS b
+    FROM orders JOIN order_line
+        ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id
+    WHERE (o_carrier_id IS NULL) <> (ol_delivery_d IS NULL)";
+
+const EIGHTH: &str = "
+    SELECT w_id AS w, 0 AS d, 0 AS n, w_ytd AS a, CAST(COALESCE(s, 0) AS BIGINT) AS b
+    FROM warehouse LEFT JOIN
+        (SELECT h_w_id, sum(h_amount) AS s FROM history GROUP BY h_w_id) AS payments
+        ON h_w_id = w_id
+    WHERE w_ytd <> COALESCE(s, 0)";
+
+const NINTH: &str = "
+    SELECT d_w_id AS w, d_id AS d, 0 AS n, d_ytd AS a, CAST(COALESCE(s, 0) AS BIGINT) AS b
+    FROM district LEFT JOIN
+        (SELECT h_w_id, h_d_id, sum(h_amount) AS s FROM history
+            GROUP BY h_w_id, h_d_id) AS payments
+        ON h_w_id = d_w_id AND h_d_id = d_id
+    WHERE d_ytd <> COALESCE(s, 0)";
+
+const ELEVENTH: &str = "
+    SELECT d_w_id AS w, d_id AS d, 0 AS n, COALESCE(entered, 0) - COALESCE(open, 0) AS a,
+        CAST(DELIVERED + COALESCE(c, 0) AS BIGINT) AS b
+    FROM district
+    LEFT JOIN (SELECT o_w_id, o_d_id, count(*) AS entered FROM orders GROUP BY o_w_id, o_d_id) AS x
+        ON o_w_id = d_w_id AND o_d_id = d_id
+    LEFT JOIN (SELECT no_w_id, no_d_id, count(*) AS open FROM new_order
+            GROUP BY no_w_id, no_d_id) AS y
+        ON no_w_id = d_w_id AND no_d_id = d_id
+    LEFT JOIN (SELECT c_w_id, c_d_id, sum(c_delivery_cnt) AS c FROM customer
+            GROUP BY c_w_id, c_d_id) AS z
+        ON c_w_id = d_w_id AND c_d_id = d_id
+    WHERE COALESCE(entered, 0) - COALESCE(open, 0) <> DELIVERED + COALESCE(c, 0)";
+
+/// Conditions 10 and 12: what a customer was delivered and has paid.
+fn customers(left: &str, right: &str) -> String {
+    format!(
+        "SELECT c_w_id AS w, c_d_id AS d, c_id AS n, {left} AS a, CAST({right} AS BIGINT) AS b
+         FROM customer
+         LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid FROM history
+                 GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS payments
+             ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id
+         LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount) AS got
+                 FROM orders JOIN order_line
+                     ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id
+                 WHERE ol_delivery_d IS NOT NULL GROUP BY o_w_id, o_d_id, o_c_id) AS deliveries
+             ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id
+         WHERE {left} <> {right}"
+    )
+}

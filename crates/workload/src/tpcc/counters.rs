@@ -1,0 +1,95 @@
+//! What a database says it has read and written.
+
+use std::ops::{Add, Sub};
+
+/// Counts since some moment. Only differences mean anything; what a database does not count is
+/// `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Pages asked of its cache, found there or not.
+    pub logical_reads: Option<u64>,
+    /// Of these, pages that were not there and had to be read from a file.
+    pub physical_reads: Option<u64>,
+    /// Pages written to a file. SQLite: to its log; PostgreSQL: by checkpoints, its background
+    /// writer and its backends.
+    pub physical_writes: Option<u64>,
+    /// Changes of pages. SQLite: pages changed by a transaction; PostgreSQL: records of its log.
+    pub block_changes: Option<u64>,
+    /// Microseconds of processor time in the database's own processes, in user mode and in the
+    /// kernel; `None` where it lives in this process.
+    pub server_cpu_micros: Option<(u64, u64)>,
+}
+
+/// A counter went down: somebody reset it, or the database was started anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the database's own counters went down while it was measured")]
+pub struct CounterError;
+
+impl Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a + b),
+            (a, b) => a.or(b),
+        };
+        Counters {
+            logical_reads: add(self.logical_reads, other.logical_reads),
+            physical_reads: add(self.physical_reads, other.physical_reads),
+            physical_writes: add(self.physical_writes, other.physical_writes),
+            block_changes: add(self.block_changes, other.block_changes),
+            server_cpu_micros: match (self.server_cpu_micros, other.server_cpu_micros) {
+                (Some(a), Some(b)) => Some((a.0 + b.0, a.1 + b.1)),
+                (a, b) => a.or(b),
+            },
+        }
+    }
+}
+
+impl Sub for Counters {
+    type Output = Result<Counters, CounterError>;
+
+    fn sub(self, earlier: Counters) -> Result<Counters, CounterError> {
+        let less = |now: Option<u64>, then: Option<u64>| match (now, then) {
+            (Some(now), Some(then)) => now.checked_sub(then).map(Some).ok_or(CounterError),
+            _ => Ok(None),
+        };
+        Ok(Counters {
+            logical_reads: less(self.logical_reads, earlier.logical_reads)?,
+            physical_reads: less(self.physical_reads, earlier.physical_reads)?,
+            physical_writes: less(self.physical_writes, earlier.physical_writes)?,
+            block_changes: less(self.block_changes, earlier.block_changes)?,
+            server_cpu_micros: match (self.server_cpu_micros, earlier.server_cpu_micros) {
+                // A backend that has ended took its time with it.
+                (Some(now), Some(then)) => {
+                    Some((now.0.saturating_sub(then.0), now.1.saturating_sub(then.1)))
+                }
+                _ => None,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_counted_stays_unknown() {
+        let some = Counters {
+            logical_reads: Some(5),
+            ..Counters::default()
+        };
+        let more = Counters {
+            logical_reads: Some(7),
+            physical_reads: Some(1),
+            ..Counters::default()
+        };
+        assert_eq!((some + more).logical_reads, Some(12));
+        assert_eq!((some + more).physical_reads, Some(1));
+        let difference = (more - some).unwrap();
+        assert_eq!(difference.logical_reads, Some(2));
+        assert_eq!(difference.physical_reads, None);
+        assert_eq!(some - more, Err(CounterError));
+    }
+}

@@ -1,0 +1,376 @@
+//! What a terminal asks for: the random inputs of the five transactions, dealt from a deck.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::random::{Constants, Random};
+use super::rules::{DISTRICTS, Kind, LINES, Scale};
+
+/// A transaction with its inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// See [`NewOrder`].
+    NewOrder(NewOrder),
+    /// See [`Payment`].
+    Payment(Payment),
+    /// See [`OrderStatus`].
+    OrderStatus(OrderStatus),
+    /// See [`Delivery`].
+    Delivery(Delivery),
+    /// See [`StockLevel`].
+    StockLevel(StockLevel),
+}
+
+impl Input {
+    /// Which of the five it is.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Input::NewOrder(_) => Kind::NewOrder,
+            Input::Payment(_) => Kind::Payment,
+            Input::OrderStatus(_) => Kind::OrderStatus,
+            Input::Delivery(_) => Kind::Delivery,
+            Input::StockLevel(_) => Kind::StockLevel,
+        }
+    }
+}
+
+/// An order is entered (clause 2.4.1).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewOrder {
+    /// The terminal's warehouse.
+    pub warehouse: i32,
+    /// A district of it.
+    pub district: i32,
+    /// A customer of that.
+    pub customer: i32,
+    /// What is ordered. In one of a hundred orders the last item does not exist.
+    pub lines: Vec<Line>,
+    /// When, in microseconds since 1970.
+    pub at: i64,
+}
+
+impl NewOrder {
+    /// Whether all items come from the terminal's warehouse.
+    pub fn all_local(&self) -> bool {
+        self.lines.iter().all(|line| line.supply == self.warehouse)
+    }
+}
+
+/// A line of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// The item.
+    pub item: i32,
+    /// The warehouse that it comes from.
+    pub supply: i32,
+    /// How many.
+    pub quantity: i32,
+}
+
+/// How a customer is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Customer {
+    /// By number.
+    Number(i32),
+    /// By last name, given by its number ([`super::last_name`]): the one in the middle, by first
+    /// name.
+    Name(i32),
+}
+
+/// A customer pays (clause 2.5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Payment {
+    /// The terminal's warehouse.
+    pub warehouse: i32,
+    /// A district of it.
+    pub district: i32,
+    /// The customer's warehouse: in 15 of a hundred another one.
+    pub customer_warehouse: i32,
+    /// The customer's district.
+    pub customer_district: i32,
+    /// The customer.
+    pub customer: Customer,
+    /// Cents.
+    pub amount: i64,
+    /// When.
+    pub at: i64,
+}
+
+/// A customer asks how the last order stands (clause 2.6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderStatus {
+    /// The terminal's warehouse.
+    pub warehouse: i32,
+    /// A district of it.
+    pub district: i32,
+    /// The customer.
+    pub customer: Customer,
+}
+
+/// The oldest orders of all districts are delivered (clause 2.7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// The terminal's warehouse.
+    pub warehouse: i32,
+    /// Who brings them.
+    pub carrier: i32,
+    /// When.
+    pub at: i64,
+}
+
+/// How many of the items ordered last are short (clause 2.8.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StockLevel {
+    /// The terminal's warehouse.
+    pub warehouse: i32,
+    /// The terminal's district.
+    pub district: i32,
+    /// Fewer than this are short.
+    pub threshold: i32,
+}
+
+/// One terminal: where it stands, and what it will ask for.
+#[derive(Debug)]
+pub struct Terminal {
+    random: Random,
+    constants: Constants,
+    scale: Scale,
+    /// Warehouses that it stands in, in turn.
+    homes: Vec<i32>,
+    /// The first and the last warehouse that it may reach.
+    reach: (i32, i32),
+    deck: Vec<Kind>,
+    dealt: usize,
+    turn: usize,
+}
+
+impl Terminal {
+    /// A terminal that works for the warehouses `homes`, one after the other, and reaches those from
+    /// the first to the last of `reach`. An empty list is taken as the first warehouse of its reach.
+    pub fn new(
+        random: Random,
+        constants: Constants,
+        scale: Scale,
+        homes: Vec<i32>,
+        reach: (i32, i32),
+    ) -> Terminal {
+        let deck: Vec<Kind> = Kind::ALL
+            .iter()
+            .flat_map(|kind| std::iter::repeat_n(*kind, kind.cards()))
+            .collect();
+        Terminal {
+            random,
+            constants,
+            scale,
+            homes: if homes.is_empty() {
+                vec![reach.0]
+            } else {
+                homes
+            },
+            reach,
+            dealt: deck.len(),
+            deck,
+            turn: 0,
+        }
+    }
+
+    /// The next transaction: cards of a deck that is shuffled anew when all are dealt (clause
+    /// 5.2.4.2), so the mix is exact after each deck.
+    pub fn deal(&mut self) -> Input {
+        if self.dealt == self.deck.len() {
+            self.random.shuffle(&mut self.deck);
+            self.dealt = 0;
+        }
+        let kind = self.deck[self.dealt];
+        self.dealt += 1;
+        let home = self.homes[self.turn % self.homes.len()];
+        self.turn += 1;
+        match kind {
+            Kind::NewOrder => Input::NewOrder(self.new_order(home)),
+            Kind::Payment => Input::Payment(self.payment(home)),
+            Kind::OrderStatus => Input::OrderStatus(OrderStatus {
+                warehouse: home,
+                district: self.random.within(1, DISTRICTS),
+                customer: self.customer(),
+            }),
+            Kind::Delivery => Input::Delivery(Delivery {
+                warehouse: home,
+                carrier: self.random.within(1, 10),
+                at: now(),
+            }),
+            Kind::StockLevel => Input::StockLevel(StockLevel {
+                warehouse: home,
+                district: self.random.within(1, DISTRICTS),
+                threshold: self.random.within(10, 20),
+            }),
+        }
+    }
+
+    /// How long a person would type, and then think, at this card, in seconds: the second
+    /// exponential and cut off at ten times its mean (clause 5.2.5.4).
+    pub(crate) fn waits(&mut self, kind: Kind) -> (f64, f64) {
+        let (keying, mean) = kind.waits();
+        let thinking = -self.random.share().ln() * mean;
+        (keying, thinking.min(10.0 * mean))
+    }
+
+    fn new_order(&mut self, home: i32) -> NewOrder {
+        let random = &mut self.random;
+        let district = random.within(1, DISTRICTS);
+        let customer = random.customer(self.constants, self.scale);
+        let count = random.within(LINES.0, LINES.1);
+        let unused = random.percent(1);
+        let mut lines = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        for number in 1..=count {
+            let item = match unused && number == count {
+                true => self.scale.items + 1,
+                false => self.random.item(self.constants, self.scale),
+            };
+            let supply = match self.random.percent(1) {
+                true => self.another(home),
+                false => home,
+            };
+            let quantity = self.random.within(1, 10);
+            lines.push(Line {
+                item,
+                supply,
+                quantity,
+            });
+        }
+        NewOrder {
+            warehouse: home,
+            district,
+            customer,
+            lines,
+            at: now(),
+        }
+    }
+
+    fn payment(&mut self, home: i32) -> Payment {
+        let district = self.random.within(1, DISTRICTS);
+        let (customer_warehouse, customer_district) = match self.random.percent(15) {
+            true => (self.another(home), self.random.within(1, DISTRICTS)),
+            false => (home, district),
+        };
+        Payment {
+            warehouse: home,
+            district,
+            customer_warehouse,
+            customer_district,
+            customer: self.customer(),
+            amount: self.random.within(100, 500_000).into(),
+            at: now(),
+        }
+    }
+
+    fn customer(&mut self) -> Customer {
+        match self.random.percent(60) {
+            true => Customer::Name(self.random.name(self.constants, self.scale)),
+            false => Customer::Number(self.random.customer(self.constants, self.scale)),
+        }
+    }
+
+    /// Another warehouse within reach; where there is none, this one.
+    fn another(&mut self, home: i32) -> i32 {
+        let (first, last) = self.reach;
+        if first >= last {
+            return home;
+        }
+        let drawn = self.random.within(first, last - 1);
+        if drawn >= home { drawn + 1 } else { drawn }
+    }
+}
+
+/// Microseconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terminal(seed: u64, homes: Vec<i32>, reach: (i32, i32)) -> Terminal {
+        let load = Constants::for_load(seed);
+        Terminal::new(
+            Random::new(seed, &[1]),
+            Constants::for_run(load, seed),
+            Scale::STANDARD,
+            homes,
+            reach,
+        )
+    }
+
+    /// Shares of clause 5.2.3, and those that the inputs have to have.
+    #[test]
+    fn the_mix_and_the_inputs_are_the_standards() {
+        const DRAWS: u32 = 230_000;
+        let mut terminal = terminal(3, (1..=5).collect(), (1, 5));
+        let mut kinds = [0u32; 5];
+        let (mut lines, mut remote, mut unused) = (0u32, 0u32, 0u32);
+        let (mut elsewhere, mut by_name) = (0u32, 0u32);
+        for _ in 0..DRAWS {
+            let input = terminal.deal();
+            kinds[input.kind().index()] += 1;
+            match input {
+                Input::NewOrder(order) => {
+                    assert!((5..=15).contains(&order.lines.len()));
+                    lines += u32::try_from(order.lines.len()).unwrap();
+                    let far = order.lines.iter().filter(|l| l.supply != order.warehouse);
+                    remote += u32::try_from(far.count()).unwrap();
+                    unused += u32::from(order.lines.iter().any(|l| l.item > 100_000));
+                }
+                Input::Payment(payment) => {
+                    elsewhere += u32::from(payment.customer_warehouse != payment.warehouse);
+                    by_name += u32::from(matches!(payment.customer, Customer::Name(_)));
+                    assert!((100..=500_000).contains(&payment.amount));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(kinds, [100_000, 100_000, 10_000, 10_000, 10_000]);
+        let near = |what: &str, got: u32, of: u32, low: f64, high: f64| {
+            let share = 100.0 * f64::from(got) / f64::from(of);
+            assert!((low..=high).contains(&share), "{what}: {share} %");
+        };
+        // The bounds of clause 5.5.1.5 (the reports that an auditor asks for).
+        near("rolled back", unused, kinds[0], 0.9, 1.1);
+        near("remote lines", remote, lines, 0.95, 1.05);
+        near("lines an order", lines, kinds[0] * 10, 95.0, 105.0);
+        near("remote payments", elsewhere, kinds[1], 14.0, 16.0);
+        near("customers by name", by_name, kinds[1], 57.0, 63.0);
+    }
+
+    #[test]
+    fn with_one_warehouse_nothing_is_remote() {
+        let mut terminal = terminal(4, vec![7], (7, 7));
+        for _ in 0..2300 {
+            match terminal.deal() {
+                Input::NewOrder(order) => assert!(order.all_local()),
+                Input::Payment(payment) => assert_eq!(payment.customer_warehouse, 7),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn another_warehouse_is_never_this_one_and_any_of_the_others() {
+        let mut terminal = terminal(5, vec![3], (2, 5));
+        let mut seen = [0; 6];
+        for _ in 0..1000 {
+            seen[usize::try_from(terminal.another(3)).unwrap()] += 1;
+        }
+        assert_eq!((seen[0], seen[1], seen[3]), (0, 0, 0));
+        assert!(seen[2] > 0 && seen[4] > 0 && seen[5] > 0, "{seen:?}");
+    }
+
+    #[test]
+    fn a_seed_repeats_the_run() {
+        let run = |seed| {
+            let mut terminal = terminal(seed, vec![1], (1, 1));
+            (0..50).map(|_| terminal.deal().kind()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+}

@@ -1,0 +1,269 @@
+//! Filling a database, or going on with one that was filled halfway.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+
+use crossbeam_channel::Sender;
+use hugeleaf_units::Bytes;
+
+use super::error::TpccError;
+use super::rules::Scale;
+use super::store::{Loader, Origin, Piece, Store};
+
+/// What is happening, for whoever watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoadEvent {
+    /// Somebody began to fill this database and did not come to the end; it is gone on with.
+    Continued {
+        /// Pieces that are missing.
+        missing: usize,
+        /// Pieces in all.
+        of: usize,
+    },
+    /// So many of so many pieces are there.
+    At {
+        /// How many.
+        done: usize,
+        /// Of how many.
+        of: usize,
+        /// The last one.
+        piece: String,
+    },
+}
+
+/// Whether a database fits where it is to lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What it takes.
+    pub needs: Bytes,
+    /// What is free there.
+    pub free: Bytes,
+    /// How many warehouses would fit.
+    pub fit: u64,
+}
+
+/// What `warehouses` take, and what there is; `None` where the place cannot say how much is free.
+/// A twentieth of what is free is left alone.
+pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room> {
+    let free = store.free_bytes()?;
+    let usable = free - free / 20;
+    let share = |rows: i32, of: i32| f64::from(rows) / f64::from(of);
+    let share = share(scale.items, Scale::STANDARD.items)
+        .max(share(scale.customers, Scale::STANDARD.customers));
+    // At most the whole number of bytes, so nothing is cut off.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss
+    )]
+    let each = ((store.bytes_per_warehouse() as f64 * share) as u64).max(1);
+    let needs = each.saturating_mul(u64::from(warehouses.unsigned_abs()));
+    Some(Room {
+        needs: Bytes(needs),
+        free: Bytes(free),
+        fit: usable / each,
+    })
+}
+
+/// Makes sure that a store holds what was asked for: an empty one is filled where `may_fill` says
+/// so, one that was filled halfway is gone on with, and one that holds something else is refused.
+/// Returns what it holds.
+///
+/// # Errors
+/// [`TpccError::Other`], [`TpccError::Empty`], [`TpccError::Halfway`], [`TpccError::NoRoom`],
+/// [`TpccError::Stopped`]; those of the database.
+pub fn load(
+    store: &dyn Store,
+    wanted: &Origin,
+    may_fill: bool,
+    progress: &mut dyn FnMut(LoadEvent),
+    stop: &AtomicBool,
+) -> Result<Origin, TpccError> {
+    let origin = agree(store, wanted, may_fill)?;
+    let shards = 0..origin.shards;
+    let mut missing = Vec::new();
+    let mut of = 0;
+    for shard in shards {
+        let pieces = pieces(&origin, shard);
+        of += pieces.len();
+        missing.push(lacking(store, &origin, shard, pieces)?);
+    }
+    let left: usize = missing.iter().map(Vec::len).sum();
+    if left == 0 {
+        return Ok(origin);
+    }
+    if !may_fill {
+        return Err(TpccError::Halfway {
+            place: store.name(),
+            missing: left,
+            pieces: of,
+        });
+    }
+    check_room(store, &origin, &missing)?;
+    if left < of {
+        progress(LoadEvent::Continued { missing: left, of });
+    }
+    fill_all(store, &origin, &missing, of, progress, stop)?;
+    Ok(origin)
+}
+
+/// What the store holds or is to hold.
+fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, TpccError> {
+    let Some(held) = store.loader(0)?.origin()? else {
+        return match may_fill {
+            true => Ok(*wanted),
+            false => Err(TpccError::Empty {
+                place: store.name(),
+            }),
+        };
+    };
+    if (held.warehouses, held.scale) != (wanted.warehouses, wanted.scale) {
+        return Err(TpccError::Other {
+            place: store.name(),
+            has: described(&held),
+            asked: described(wanted),
+        });
+    }
+    Ok(held)
+}
+
+fn described(origin: &Origin) -> String {
+    let warehouses = match origin.warehouses {
+        1 => "1 warehouse".to_owned(),
+        n => format!("{n} warehouses"),
+    };
+    match origin.scale {
+        Scale::STANDARD => warehouses,
+        scale => format!("{warehouses} of {} items", scale.items),
+    }
+}
+
+/// What one database consists of.
+fn pieces(origin: &Origin, shard: i32) -> Vec<Piece> {
+    let (first, last) = origin.warehouses_of(shard);
+    let mut pieces = vec![Piece::Items];
+    pieces.extend((first..=last).map(Piece::Warehouse));
+    pieces.push(Piece::Indexes);
+    pieces
+}
+
+/// Those that are not there.
+fn lacking(
+    store: &dyn Store,
+    origin: &Origin,
+    shard: i32,
+    pieces: Vec<Piece>,
+) -> Result<Vec<Piece>, TpccError> {
+    let mut loader = store.loader(shard)?;
+    match loader.origin()? {
+        None => return Ok(pieces),
+        Some(held) if held != *origin => {
+            return Err(TpccError::Other {
+                place: store.name(),
+                has: format!("parts of two loads, one of them of {}", described(&held)),
+                asked: described(origin),
+            });
+        }
+        Some(_) => {}
+    }
+    let mut missing = Vec::new();
+    for piece in pieces {
+        if !loader.has(piece)? {
+            missing.push(piece);
+        }
+    }
+    Ok(missing)
+}
+
+fn check_room(store: &dyn Store, origin: &Origin, missing: &[Vec<Piece>]) -> Result<(), TpccError> {
+    let is_warehouse = |piece: &&Piece| matches!(piece, Piece::Warehouse(_));
+    let count = missing.iter().flatten().filter(is_warehouse).count();
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    match room_for(store, count, origin.scale) {
+        Some(room) if room.fit < u64::from(count.unsigned_abs()) => Err(TpccError::NoRoom {
+            warehouses: count,
+            needs: room.needs,
+            place: store.name(),
+            free: room.free,
+            fit: room.fit,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Fills databases side by side, as many at a time as there are processors.
+fn fill_all(
+    store: &dyn Store,
+    origin: &Origin,
+    missing: &[Vec<Piece>],
+    of: usize,
+    progress: &mut dyn FnMut(LoadEvent),
+    stop: &AtomicBool,
+) -> Result<(), TpccError> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let (next, failed) = (AtomicI32::new(0), AtomicBool::new(false));
+    let (tell, told) = crossbeam_channel::unbounded();
+    let mut done = of - missing.iter().map(Vec::len).sum::<usize>();
+    let work = |tell: Sender<Piece>| {
+        let filled = fill_some(store, origin, missing, &next, &tell, &|| {
+            stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed)
+        });
+        if filled.is_err() {
+            failed.store(true, Ordering::Relaxed);
+        }
+        filled
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..processors.min(missing.len()))
+            .map(|_| {
+                let tell = tell.clone();
+                scope.spawn(move || work(tell))
+            })
+            .collect();
+        drop(tell);
+        for piece in told {
+            done += 1;
+            let piece = Piece::name(piece);
+            progress(LoadEvent::At { done, of, piece });
+        }
+        let mut first = Ok(());
+        for worker in workers {
+            let ended = worker.join().unwrap_or(Err(TpccError::Thread));
+            // The reason, not those whom it stopped.
+            if matches!(first, Ok(()) | Err(TpccError::Stopped)) && ended.is_err() {
+                first = ended;
+            }
+        }
+        first
+    })
+}
+
+/// Takes one database after the other until none is left.
+fn fill_some(
+    store: &dyn Store,
+    origin: &Origin,
+    missing: &[Vec<Piece>],
+    next: &AtomicI32,
+    tell: &Sender<Piece>,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(), TpccError> {
+    loop {
+        let shard = next.fetch_add(1, Ordering::Relaxed);
+        let Some(pieces) = usize::try_from(shard).ok().and_then(|at| missing.get(at)) else {
+            return Ok(());
+        };
+        let mut loader: Box<dyn Loader + '_> = store.loader(shard)?;
+        if loader.origin()?.is_none() {
+            loader.create(origin)?;
+        }
+        for piece in pieces {
+            if stopped() {
+                return Err(TpccError::Stopped);
+            }
+            loader.fill(*piece, origin)?;
+            // Nobody listens where the caller has gone: then nobody wants to know.
+            let _ = tell.send(*piece);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The rows with which a database begins (clause 4.3.3.1).
+//!
+//! Every row follows from the seed and its place, so both databases get the same ones, and a
+//! database that was filled halfway is filled on as if nothing had happened.
+
+use super::random::{Constants, Random, last_name};
+use super::rules::{DISTRICTS, LINES, NAMES, Scale};
+use super::store::Origin;
+use super::tables::Table;
+
+/// What stands in a column of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// A number; money is in cents, a rate in hundredths of a percent.
+    Int(i64),
+    /// A text.
+    Text(&'a str),
+    /// Nothing.
+    Null,
+}
+
+impl From<i32> for Field<'_> {
+    fn from(number: i32) -> Self {
+        Field::Int(number.into())
+    }
+}
+
+impl From<i64> for Field<'_> {
+    fn from(number: i64) -> Self {
+        Field::Int(number)
+    }
+}
+
+impl<'a> From<&'a String> for Field<'a> {
+    fn from(text: &'a String) -> Self {
+        Field::Text(text)
+    }
+}
+
+impl<'a> From<&'a str> for Field<'a> {
+    fn from(text: &'a str) -> Self {
+        Field::Text(text)
+    }
+}
+
+/// A row as an array of fields, from values of several types.
+macro_rules! row {
+    ($($value:expr),* $(,)?) => { &[$(Field::from($value)),*] };
+}
+
+/// What takes the rows; with an error, no more are made.
+type Out<'a, E> = dyn FnMut(&[Field<'_>]) -> Result<(), E> + 'a;
+
+/// The rows of a database.
+#[derive(Debug, Clone, Copy)]
+pub struct Population {
+    scale: Scale,
+    seed: u64,
+    constants: Constants,
+    now: i64,
+}
+
+impl Population {
+    /// The rows that belong to an origin.
+    pub fn new(origin: &Origin) -> Population {
+        Population {
+            scale: origin.scale,
+            seed: origin.seed,
+            constants: Constants::for_load(origin.seed),
+            now: origin.filled_at,
+        }
+    }
+
+    /// How many rows a table has for a warehouse; of items, how many there are. Lines are as many
+    /// as will be expected: their number is random.
+    pub fn expected(scale: Scale, table: Table) -> u64 {
+        let customers = i64::from(DISTRICTS) * i64::from(scale.customers);
+        let rows = match table {
+            Table::Item | Table::Stock => i64::from(scale.items),
+            Table::Warehouse => 1,
+            Table::District => DISTRICTS.into(),
+            Table::Customer | Table::History | Table::Orders => customers,
+            Table::NewOrder => i64::from(DISTRICTS) * i64::from(scale.undelivered),
+            Table::OrderLine => customers * 10,
+        };
+        rows.unsigned_abs()
+    }
+
+    /// Makes all rows of a table for a warehouse, in the order of their keys. Items belong to no
+    /// warehouse: theirs is 0.
+    ///
+    /// # Errors
+    /// What `out` answers.
+    pub fn rows<E>(&self, table: Table, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        match table {
+            Table::Item => self.items(out),
+            Table::Warehouse => self.warehouse(warehouse, out),
+            Table::District => self.districts(warehouse, out),
+            Table::Stock => self.stock(warehouse, out),
+            Table::Customer => self.customers(warehouse, out),
+            Table::History => self.history(warehouse, out),
+            Table::Orders => self.orders(warehouse, out),
+            Table::NewOrder => self.new_orders(warehouse, out),
+            Table::OrderLine => self.lines(warehouse, out),
+        }
+    }
+
+    fn random(&self, table: Table, warehouse: i32, district: i32) -> Random {
+        let part = |n: i32| u64::from(n.unsigned_abs());
+        Random::new(self.seed, &[table as u64, part(warehouse), part(district)])
+    }
+
+    fn items<E>(&self, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut random = self.random(Table::Item, 0, 0);
+        let (mut name, mut data) = (String::new(), String::new());
+        for item in 1..=self.scale.items {
+            random.letters(&mut name, 14, 24);
+            random.data(&mut data);
+            let image = random.within(1, 10_000);
+            let price = random.within(100, 10_000);
+            out(row![item, image, &name, price, &data])?;
+        }
+        Ok(())
+    }
+
+    fn warehouse<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut random = self.random(Table::Warehouse, warehouse, 0);
+        let mut name = String::new();
+        random.letters(&mut name, 6, 10);
+        let [street_1, street_2, city, state, zip] = &address(&mut random);
+        let tax = random.within(0, 2000);
+        // 300,000.00 with the standard's rows.
+        let year_to_date = i64::from(DISTRICTS) * self.payments_at_first();
+        out(row![
+            warehouse,
+            &name,
+            street_1,
+            street_2,
+            city,
+            state,
+            zip,
+            tax,
+            year_to_date
+        ])
+    }
+
+    fn districts<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut random = self.random(Table::District, warehouse, 0);
+        let mut name = String::new();
+        for district in 1..=DISTRICTS {
+            random.letters(&mut name, 6, 10);
+            let [street_1, street_2, city, state, zip] = &address(&mut random);
+            let tax = random.within(0, 2000);
+            out(row![
+                warehouse,
+                district,
+                &name,
+                street_1,
+                street_2,
+                city,
+                state,
+                zip,
+                tax,
+                self.payments_at_first(),
+                self.scale.customers + 1,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// What customers of a district have paid at the start: 10.00 each. With the standard's rows
+    /// that is the 30,000.00 that it names.
+    fn payments_at_first(&self) -> i64 {
+        i64::from(self.scale.customers) * 1000
+    }
+
+    fn stock<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut random = self.random(Table::Stock, warehouse, 0);
+        let mut names: [String; 10] = Default::default();
+        let mut data = String::new();
+        for item in 1..=self.scale.items {
+            let quantity = random.within(10, 100);
+            for name in &mut names {
+                random.letters(name, 24, 24);
+            }
+            random.data(&mut data);
+            let [a, b, c, d, e, f, g, h, i, j] = &names;
+            out(row![
+                warehouse, item, quantity, 0, 0, 0, a, b, c, d, e, f, g, h, i, j, &data
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn customers<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let (mut first, mut phone, mut data) = (String::new(), String::new(), String::new());
+        for district in 1..=DISTRICTS {
+            let mut random = self.random(Table::Customer, warehouse, district);
+            for customer in 1..=self.scale.customers {
+                // Each name once, then more of those that are drawn more often.
+                let name = match customer {
+                    ..=NAMES => customer - 1,
+                    _ => random.name(self.constants, self.scale),
+                };
+                random.letters(&mut first, 8, 16);
+                let [street_1, street_2, city, state, zip] = &address(&mut random);
+                random.digits(&mut phone, 16, 16);
+                let credit = if random.percent(10) { "BC" } else { "GC" };
+                let discount = random.within(0, 5000);
+                random.letters(&mut data, 300, 500);
+                let (limit, balance, paid) = (5_000_000_i64, -1000_i64, 1000_i64);
+                out(row![
+                    warehouse,
+                    district,
+                    customer,
+                    last_name(name),
+                    "OE",
+                    &first,
+                    street_1,
+                    street_2,
+                    city,
+                    state,
+                    zip,
+                    &phone,
+                    self.now,
+                    credit,
+                    limit,
+                    discount,
+                    balance,
+                    paid,
+                    1,
+                    0,
+                    &data,
+                ])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn history<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut data = String::new();
+        for district in 1..=DISTRICTS {
+            let mut random = self.random(Table::History, warehouse, district);
+            for customer in 1..=self.scale.customers {
+                random.letters(&mut data, 12, 24);
+                let amount = 1000_i64;
+                out(row![
+                    customer, district, warehouse, district, warehouse, self.now, amount, &data
+                ])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn orders<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        for district in 1..=DISTRICTS {
+            let mut random = self.random(Table::Orders, warehouse, district);
+            let mut customers: Vec<i32> = (1..=self.scale.customers).collect();
+            random.shuffle(&mut customers);
+            let lines = self.lines_of(warehouse, district);
+            for ((order, customer), lines) in (1..).zip(customers).zip(lines) {
+                let carrier = match order <= self.scale.delivered() {
+                    true => Field::from(random.within(1, 10)),
+                    false => Field::Null,
+                };
+                let (w, d) = (Field::from(warehouse), Field::from(district));
+                let (o, c) = (Field::from(order), Field::from(customer));
+                out(&[w, d, o, c, self.now.into(), carrier, lines.into(), 1.into()])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many lines each order of a district has. Orders and lines are made one after the other,
+    /// and both ask.
+    fn lines_of(&self, warehouse: i32, district: i32) -> Vec<i32> {
+        let part = |n: i32| u64::from(n.unsigned_abs());
+        let mut random = Random::new(self.seed, &[0x11E5, part(warehouse), part(district)]);
+        (0..self.scale.customers)
+            .map(|_| random.within(LINES.0, LINES.1))
+            .collect()
+    }
+
+    fn new_orders<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        for district in 1..=DISTRICTS {
+            for order in self.scale.delivered() + 1..=self.scale.customers {
+                out(row![warehouse, district, order])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines<E>(&self, warehouse: i32, out: &mut Out<'_, E>) -> Result<(), E> {
+        let mut info = String::new();
+        for district in 1..=DISTRICTS {
+            let mut random = self.random(Table::OrderLine, warehouse, district);
+            for (order, lines) in (1..).zip(self.lines_of(warehouse, district)) {
+                for number in 1..=lines {
+                    let item = random.within(1, self.scale.items);
+                    let (delivered, amount) = match order <= self.scale.delivered() {
+                        true => (Field::from(self.now), 0),
+                        false => (Field::Null, random.within(1, 999_999)),
+                    };
+                    random.letters(&mut info, 24, 24);
+                    out(&[
+                        warehouse.into(),
+                        district.into(),
+                        order.into(),
+                        number.into(),
+                        item.into(),
+                        warehouse.into(),
+                        delivered,
+                        5.into(),
+                        amount.into(),
+                        (&info).into(),
+                    ])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two streets, a city, a state and a zip code.
+fn address(random: &mut Random) -> [String; 5] {
+    let mut address: [String; 5] = Default::default();
+    for part in &mut address[..3] {
+        random.letters(part, 10, 20);
+    }
+    random.letters(&mut address[3], 2, 2);
+    random.zip(&mut address[4]);
+    address
+}

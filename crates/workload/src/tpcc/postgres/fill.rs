@@ -1,0 +1,285 @@
+//! Filling a database of PostgreSQL, by COPY.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use ::postgres::types::Type;
+use ::postgres::{Client, Error, Row, Transaction};
+
+use super::{SCHEMA, explain, session::FUNCTIONS};
+use crate::tpcc::error::TpccError;
+use crate::tpcc::population::{Field, Population};
+use crate::tpcc::rules::Scale;
+use crate::tpcc::store::{Loader, Origin, Piece};
+use crate::tpcc::tables::{MORE_INDEXES, TABLES, Table};
+
+/// A database that is being filled.
+pub(super) struct PostgresLoader<'s> {
+    client: Client,
+    place: &'s str,
+}
+
+/// The version of what this kit keeps in a database. Another one is refused.
+const VERSION: i32 = 1;
+
+/// What is sent at once.
+const CHUNK: usize = 256 * 1024;
+
+impl<'s> PostgresLoader<'s> {
+    pub(super) fn new(client: Client, place: &'s str) -> PostgresLoader<'s> {
+        PostgresLoader { client, place }
+    }
+
+    fn try_create(&mut self, origin: &Origin) -> Result<(), Error> {
+        let mut transaction = self.client.transaction()?;
+        transaction.batch_execute(&format!(
+            "CREATE SCHEMA {SCHEMA};
+             CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
+                 customers INTEGER, undelivered INTEGER, seed BIGINT, filled_at BIGINT);
+             CREATE TABLE kit_filled (piece TEXT PRIMARY KEY);"
+        ))?;
+        transaction.execute(
+            "INSERT INTO kit VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            &[
+                &VERSION,
+                &origin.warehouses,
+                &origin.shards,
+                &origin.scale.items,
+                &origin.scale.customers,
+                &origin.scale.undelivered,
+                &origin.seed.cast_signed(),
+                &origin.filled_at,
+            ],
+        )?;
+        for table in TABLES {
+            let (name, columns) = (table.name(), table.definition());
+            transaction.batch_execute(&format!("CREATE TABLE {name} ({columns})"))?;
+        }
+        transaction.batch_execute(FUNCTIONS)?;
+        transaction.commit()
+    }
+
+    fn try_origin(&mut self) -> Result<Option<(i32, Origin)>, Error> {
+        let row = self.client.query_opt(
+            "SELECT version, warehouses, shards, items, customers, undelivered, seed, filled_at \
+             FROM kit",
+            &[],
+        )?;
+        row.map(|row| {
+            let origin = Origin {
+                warehouses: row.try_get(1)?,
+                shards: row.try_get(2)?,
+                scale: Scale {
+                    items: row.try_get(3)?,
+                    customers: row.try_get(4)?,
+                    undelivered: row.try_get(5)?,
+                },
+                seed: row.try_get::<_, i64>(6)?.cast_unsigned(),
+                filled_at: row.try_get(7)?,
+            };
+            Ok((row.try_get(0)?, origin))
+        })
+        .transpose()
+    }
+
+    fn try_fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), Fault> {
+        let mut transaction = self.client.transaction()?;
+        match piece {
+            Piece::Items => copy(&mut transaction, Table::Item, 0, origin)?,
+            Piece::Warehouse(warehouse) => {
+                for table in TABLES.into_iter().filter(|t| *t != Table::Item) {
+                    copy(&mut transaction, table, warehouse, origin)?;
+                }
+            }
+            Piece::Indexes => {
+                for table in TABLES {
+                    let name = table.name();
+                    if let Some(key) = table.key() {
+                        transaction.batch_execute(&format!(
+                            "CREATE UNIQUE INDEX {name}_key ON {name} ({key})"
+                        ))?;
+                    }
+                }
+                for sql in MORE_INDEXES {
+                    transaction.batch_execute(sql)?;
+                }
+            }
+        }
+        transaction.execute("INSERT INTO kit_filled VALUES ($1)", &[&piece.name()])?;
+        transaction.commit()?;
+        if piece == Piece::Indexes {
+            // What a server does by and by, and what its planner goes by: done before it is
+            // measured, not beside it.
+            self.vacuum()?;
+        }
+        Ok(())
+    }
+
+    fn vacuum(&mut self) -> Result<(), Error> {
+        for table in TABLES {
+            self.client
+                .batch_execute(&format!("VACUUM (ANALYZE, FREEZE) {}", table.name()))?;
+        }
+        self.client.batch_execute("CHECKPOINT").or_else(|e| {
+            // For superusers only; the server does it later by itself.
+            match e.code() {
+                Some(code) if *code == ::postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
+                    Ok(())
+                }
+                _ => Err(e),
+            }
+        })
+    }
+}
+
+/// Where a COPY can fail.
+enum Fault {
+    Server(Error),
+    Sending(std::io::Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Server(error)
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Fault {
+        Fault::Sending(error)
+    }
+}
+
+impl Fault {
+    fn explain(self, place: &str) -> TpccError {
+        match self {
+            Fault::Server(error) => explain(place, &error),
+            Fault::Sending(error) => {
+                let of_server = error
+                    .get_ref()
+                    .and_then(|inner| inner.downcast_ref::<Error>());
+                match of_server {
+                    Some(inner) => explain(place, inner),
+                    None => TpccError::Away {
+                        place: place.to_owned(),
+                        reason: error.to_string(),
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// Sends a table's rows in COPY's text form. Nothing in them has to be escaped: texts are letters,
+/// digits and spaces.
+fn copy(
+    transaction: &mut Transaction<'_>,
+    table: Table,
+    warehouse: i32,
+    origin: &Origin,
+) -> Result<(), Fault> {
+    let sql = format!(
+        "COPY {} ({}) FROM STDIN",
+        table.name(),
+        table.column_names()
+    );
+    let mut writer = transaction.copy_in(&sql)?;
+    let mut text = String::with_capacity(CHUNK + CHUNK / 4);
+    Population::new(origin).rows(table, warehouse, &mut |fields| {
+        for (at, field) in fields.iter().enumerate() {
+            if at > 0 {
+                text.push('\t');
+            }
+            match field {
+                Field::Int(number) => {
+                    let _ = write!(text, "{number}");
+                }
+                Field::Text(words) => text.push_str(words),
+                Field::Null => text.push_str("\\N"),
+            }
+        }
+        text.push('\n');
+        if text.len() >= CHUNK {
+            writer.write_all(text.as_bytes())?;
+            text.clear();
+        }
+        Ok::<(), Fault>(())
+    })?;
+    writer.write_all(text.as_bytes())?;
+    writer.finish()?;
+    Ok(())
+}
+
+impl Loader for PostgresLoader<'_> {
+    fn origin(&mut self) -> Result<Option<Origin>, TpccError> {
+        let place = self.place;
+        let foreign = |what: String| TpccError::Foreign {
+            place: format!("{place}, schema {SCHEMA}"),
+            what,
+        };
+        let seen = self
+            .client
+            .query_one(
+                "SELECT to_regnamespace($1::text) IS NOT NULL, \
+                 to_regclass($1::text || '.kit') IS NOT NULL",
+                &[&SCHEMA],
+            )
+            .map_err(|e| explain(place, &e))?;
+        let has = |at| -> bool { seen.get(at) };
+        match (has(0), has(1)) {
+            (false, _) => return Ok(None),
+            (true, false) => {
+                return Err(foreign("a schema without the mark of this kit".to_owned()));
+            }
+            (true, true) => {}
+        }
+        match self.try_origin() {
+            Ok(Some((VERSION, origin))) => Ok(Some(origin)),
+            Ok(Some((version, _))) => Err(foreign(format!(
+                "a load of version {version}, not {VERSION}"
+            ))),
+            Ok(None) => Err(foreign("a load that does not say what it is".to_owned())),
+            Err(error) => Err(explain(place, &error)),
+        }
+    }
+
+    fn create(&mut self, origin: &Origin) -> Result<(), TpccError> {
+        self.try_create(origin).map_err(|e| explain(self.place, &e))
+    }
+
+    fn has(&mut self, piece: Piece) -> Result<bool, TpccError> {
+        let sql = "SELECT count(*) > 0 FROM kit_filled WHERE piece = $1";
+        let row = self.client.query_one(sql, &[&piece.name()]);
+        Ok(row.map_err(|e| explain(self.place, &e))?.get(0))
+    }
+
+    fn fill(&mut self, piece: Piece, origin: &Origin) -> Result<(), TpccError> {
+        self.try_fill(piece, origin)
+            .map_err(|fault| fault.explain(self.place))
+    }
+
+    fn ask(&mut self, sql: &str) -> Result<Vec<Vec<Option<i64>>>, TpccError> {
+        let ask = |client: &mut Client| {
+            let rows = client.query(sql, &[])?;
+            rows.iter().map(numbers).collect::<Result<_, Error>>()
+        };
+        ask(&mut self.client).map_err(|e| explain(self.place, &e))
+    }
+
+    fn execute(&mut self, sql: &str) -> Result<(), TpccError> {
+        self.client
+            .batch_execute(sql)
+            .map_err(|e| explain(self.place, &e))
+    }
+}
+
+fn numbers(row: &Row) -> Result<Vec<Option<i64>>, Error> {
+    let one = |at: usize| {
+        if *row.columns()[at].type_() == Type::INT4 {
+            let number: Option<i32> = row.try_get(at)?;
+            return Ok(number.map(i64::from));
+        }
+        row.try_get::<_, Option<i64>>(at)
+    };
+    (0..row.len()).map(one).collect()
+}

@@ -1,0 +1,142 @@
+//! The five transactions on one connection of PostgreSQL: a function each, written as the
+//! statements of the standard, so that both databases do the same things in the same order.
+
+use ::postgres::error::SqlState;
+use ::postgres::types::ToSql;
+use ::postgres::{Client, Error, Statement};
+
+use super::explain;
+use crate::tpcc::counters::Counters;
+use crate::tpcc::error::TpccError;
+use crate::tpcc::input::{Customer, Delivery, NewOrder, OrderStatus, Payment, StockLevel};
+use crate::tpcc::random::last_name;
+use crate::tpcc::store::{Answer, Session};
+
+/// What the function of New-Order ends with where an item does not exist. The server then rolls
+/// all of it back.
+const UNUSED_ITEM: &str = "HL001";
+
+/// A connection with its five statements.
+pub(super) struct PostgresSession<'s> {
+    client: Client,
+    place: &'s str,
+    new_order: Statement,
+    payment: Statement,
+    order_status: Statement,
+    delivery: Statement,
+    stock_level: Statement,
+    items: Vec<i32>,
+    supplies: Vec<i32>,
+    quantities: Vec<i32>,
+}
+
+impl<'s> PostgresSession<'s> {
+    pub(super) fn new(mut client: Client, place: &'s str) -> Result<PostgresSession<'s>, Error> {
+        Ok(PostgresSession {
+            new_order: client.prepare("SELECT do_new_order($1, $2, $3, $4, $5, $6, $7)")?,
+            payment: client.prepare("SELECT do_payment($1, $2, $3, $4, $5, $6, $7, $8)")?,
+            order_status: client.prepare("SELECT do_order_status($1, $2, $3, $4)")?,
+            delivery: client.prepare("SELECT do_delivery($1, $2, $3)")?,
+            stock_level: client.prepare("SELECT do_stock_level($1, $2, $3)")?,
+            client,
+            place,
+            items: Vec::new(),
+            supplies: Vec::new(),
+            quantities: Vec::new(),
+        })
+    }
+}
+
+/// Sends a statement that answers with one number.
+fn send(
+    client: &mut Client,
+    place: &str,
+    statement: &Statement,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Answer, TpccError> {
+    let error = match client.query_one(statement, values) {
+        Ok(row) => return Ok(Answer::Committed(row.get(0))),
+        Err(error) => error,
+    };
+    match error.code() {
+        Some(code)
+            if *code == SqlState::T_R_SERIALIZATION_FAILURE
+                || *code == SqlState::T_R_DEADLOCK_DETECTED =>
+        {
+            Ok(Answer::Conflict)
+        }
+        Some(code) if code.code() == UNUSED_ITEM => Ok(Answer::RolledBack),
+        _ => Err(explain(place, &error)),
+    }
+}
+
+/// A customer as two arguments, of which one is NULL.
+fn who(customer: Customer) -> (Option<i32>, Option<&'static str>) {
+    match customer {
+        Customer::Number(number) => (Some(number), None),
+        Customer::Name(name) => (None, Some(last_name(name))),
+    }
+}
+
+impl Session for PostgresSession<'_> {
+    fn new_order(&mut self, input: &NewOrder) -> Result<Answer, TpccError> {
+        self.items.clear();
+        self.supplies.clear();
+        self.quantities.clear();
+        for line in &input.lines {
+            self.items.push(line.item);
+            self.supplies.push(line.supply);
+            self.quantities.push(line.quantity);
+        }
+        let values: [&(dyn ToSql + Sync); 7] = [
+            &input.warehouse,
+            &input.district,
+            &input.customer,
+            &input.at,
+            &self.items,
+            &self.supplies,
+            &self.quantities,
+        ];
+        send(&mut self.client, self.place, &self.new_order, &values)
+    }
+
+    fn payment(&mut self, input: &Payment) -> Result<Answer, TpccError> {
+        let (number, name) = who(input.customer);
+        let values: [&(dyn ToSql + Sync); 8] = [
+            &input.warehouse,
+            &input.district,
+            &input.customer_warehouse,
+            &input.customer_district,
+            &number,
+            &name,
+            &input.amount,
+            &input.at,
+        ];
+        send(&mut self.client, self.place, &self.payment, &values)
+    }
+
+    fn order_status(&mut self, input: &OrderStatus) -> Result<Answer, TpccError> {
+        let (number, name) = who(input.customer);
+        let values: [&(dyn ToSql + Sync); 4] = [&input.warehouse, &input.district, &number, &name];
+        send(&mut self.client, self.place, &self.order_status, &values)
+    }
+
+    fn delivery(&mut self, input: &Delivery) -> Result<Answer, TpccError> {
+        let values: [&(dyn ToSql + Sync); 3] = [&input.warehouse, &input.carrier, &input.at];
+        send(&mut self.client, self.place, &self.delivery, &values)
+    }
+
+    fn stock_level(&mut self, input: &StockLevel) -> Result<Answer, TpccError> {
+        let values: [&(dyn ToSql + Sync); 3] =
+            [&input.warehouse, &input.district, &input.threshold];
+        send(&mut self.client, self.place, &self.stock_level, &values)
+    }
+
+    /// PostgreSQL counts for the database as a whole.
+    fn counters(&mut self) -> Result<Counters, TpccError> {
+        Ok(Counters::default())
+    }
+}
+
+/// The functions. Names of parameters and variables have a prefix that no column has.
+pub(super) const FUNCTIONS: &str = include_str!("functions.sql");

@@ -1,0 +1,27 @@
+//! Trace files: whatever stands in one, it is read or refused; what was read can be judged, written
+//! and read again.
+#![no_main]
+
+use std::path::Path;
+
+use hugeleaf_trace::file::{read_from, write_to};
+use hugeleaf_verdict::trace::findings;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let path = Path::new("a.trace");
+    let _ = read_from(data, path);
+    // The same as what is packed: nobody finds a checksum by chance.
+    let mut file = b"hugeleaf trace 1\n".to_vec();
+    file.extend(zstd::encode_all(data, 1).expect("memory can be packed"));
+    let Ok(trace) = read_from(&file[..], path) else {
+        return;
+    };
+    let _ = findings(&trace);
+    let mut again = Vec::new();
+    write_to(&mut again, &trace).expect("memory can be written");
+    let again = read_from(&again[..], path).expect("it was just written");
+    // Not equality: not-a-number is no number's equal.
+    assert_eq!(again.symbols, trace.symbols);
+    assert_eq!(again.stacks, trace.stacks);
+});
