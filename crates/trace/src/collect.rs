@@ -255,8 +255,7 @@ struct Session {
     sampled_by: &'static str,
     start: u64,
     wall: Duration,
-    /// When the dear events are on next, in seconds.
-    next_window: f64,
+    fault_turns: FaultTurns,
 }
 
 impl Session {
@@ -295,7 +294,10 @@ impl Session {
             sampled_by: opened.map_or("", |o| o.sampled_by),
             start,
             wall: wall(),
-            next_window: 0.1,
+            fault_turns: FaultTurns {
+                cpus: cpus.to_vec(),
+                ..FaultTurns::default()
+            },
         }
     }
 
@@ -306,6 +308,7 @@ impl Session {
             if let Err(error) = opened.switch(true) {
                 self.queue.sources[0].state = events::state_of(&error, &self.guards);
             }
+            self.fault_turns.switch(true, opened, &self.guards);
             if every_call {
                 self.windows.open(&self.guards);
             }
@@ -342,7 +345,9 @@ impl Session {
             if let Some(opened) = opened {
                 self.queue.drain(opened, horizon);
                 horizon = now;
-                self.window(options.every_call);
+                let at = self.seconds();
+                self.windows.turn(at, &self.guards, &mut self.queue.people);
+                self.fault_turns.turn(at, opened, &self.guards);
             }
             let at = self.seconds();
             let ending = match () {
@@ -382,24 +387,6 @@ impl Session {
         pause.min(left).max(Duration::from_millis(1))
     }
 
-    /// The dear events: on for a part of each second, a different part each time.
-    fn window(&mut self, always: bool) {
-        match self.windows.open_for() {
-            Some(time) if !always && time >= window::OPEN => {
-                self.windows.close(&mut self.queue.people);
-            }
-            Some(_) => self.windows.drain(&mut self.queue.people),
-            None if !always && self.seconds() >= self.next_window => {
-                // A program that does something once a second must not hide behind the same
-                // rhythm: the part lies elsewhere in each second.
-                let second = self.seconds().floor() + 1.0;
-                self.next_window = second + (second * 0.37).fract() * 0.8;
-                self.windows.open(&self.guards);
-            }
-            None => {}
-        }
-    }
-
     fn interval(&mut self, from: f64, to: f64, follow: bool, kernel: &dyn Kernel) {
         let mut interval = self.intervals.next(from, to - from, kernel);
         if follow {
@@ -419,11 +406,43 @@ impl Session {
         let nanos = monotonic_nanos().saturating_sub(self.start);
         let wall = (self.wall, wall());
         if let Some(mut opened) = opened.take() {
+            self.fault_turns.switch(false, &mut opened, &self.guards);
+            let faults = opened.sources[events::FAULTS].state.clone();
+            self.queue.sources[events::FAULTS].state = faults;
             // What cannot be switched off ends when it is dropped.
             let _ = opened.switch(false);
             self.queue.drain(&mut opened, u64::MAX);
         }
         (nanos, wall)
+    }
+}
+
+/// Faults are watched for a fifth of the time: watching makes each one a twentieth slower.
+#[derive(Debug, Default)]
+struct FaultTurns {
+    cpus: Vec<u32>,
+    since: Option<u64>,
+    on_nanos: u64,
+}
+
+impl FaultTurns {
+    /// The part of each second in which they are.
+    const PART: f64 = 0.2;
+
+    fn turn(&mut self, at: f64, opened: &mut Opened, guards: &Guards) {
+        let wanted = at.fract() < FaultTurns::PART;
+        if wanted != self.since.is_some() {
+            self.switch(wanted, opened, guards);
+        }
+    }
+
+    fn switch(&mut self, on: bool, opened: &mut Opened, guards: &Guards) {
+        let is_on = opened.switch_faults(on, &self.cpus, guards);
+        let now = monotonic_nanos();
+        if let Some(since) = self.since.take() {
+            self.on_nanos += now.saturating_sub(since);
+        }
+        self.since = is_on.then_some(now);
     }
 }
 

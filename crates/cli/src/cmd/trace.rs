@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// CPU samples a second and CPU
-    #[arg(long, value_name = "N", default_value_t = 499, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 199, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     rate: u64,
     /// Room for lock events a CPU; larger where events are lost
     #[arg(long, value_name = "SIZE", default_value = "4M")]
@@ -52,7 +52,7 @@ pub struct Args {
     /// Leave lock contention out
     #[arg(long)]
     no_locks: bool,
-    /// Count every call that locks memory; otherwise those of a tenth of the time, scaled up
+    /// Count every call that locks memory; otherwise those of a part of the time, scaled up
     /// (watching one system call makes each of all others slower)
     #[arg(long)]
     every_call: bool,

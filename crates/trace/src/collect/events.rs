@@ -16,7 +16,7 @@ const FRAMES: u16 = 64;
 
 /// Frames of a lock's wait: those of the lock, who takes it, and a few above. A lock-heavy load
 /// makes a hundred thousand of them a second.
-const LOCK_FRAMES: u16 = 12;
+const LOCK_FRAMES: u16 = 8;
 
 /// Page faults that are looked at a second and CPU.
 const FAULTS_A_SECOND: u64 = 97;
@@ -135,11 +135,13 @@ pub struct Opened {
     pub sampled_by: &'static str,
     /// Dropped last: without them nothing is written.
     pub events: Vec<PerfEvent>,
+    /// Page faults, while they are watched.
+    faults: Vec<PerfEvent>,
 }
 
 /// The places of the first sources.
 const CPU: usize = 0;
-const FAULTS: usize = 1;
+pub(super) const FAULTS: usize = 1;
 const LOCKS: usize = 2;
 const MEMORY_EVENTS: usize = 3;
 const DIRECT: usize = 4;
@@ -168,6 +170,7 @@ impl Opened {
             .to_vec(),
             sampled_by: "cpu-clock",
             events: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
@@ -233,7 +236,7 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Records, samples and faults of a CPU, in one ring.
+    /// Records and samples of a CPU, in one ring; faults join them later.
     fn open_samples(&mut self, cpu: u32, wanted: &Wanted, room: Bytes) -> Result<(), SysError> {
         let setup = |kind, rate, stack| PerfSetup {
             kind,
@@ -260,17 +263,13 @@ impl Opened {
             None => PerfEvent::open(&setup(PerfKind::CpuClock, rate, stack), cpu)?,
         };
         samples.write_into(&records)?;
-        let often = PerfRate::Frequency(FAULTS_A_SECOND);
-        let faults = PerfEvent::open(&setup(PerfKind::PageFaults, often, stack), cpu)?;
-        faults.write_into(&records)?;
         let with_stack = Shape {
             stack: true,
             raw: false,
         };
         self.know(&samples, Role::Cpu, CPU, with_stack)?;
-        self.know(&faults, Role::Fault, FAULTS, with_stack)?;
         self.rings.push((ring, CPU));
-        self.events.extend([records, samples, faults]);
+        self.events.extend([records, samples]);
         Ok(())
     }
 
@@ -376,7 +375,44 @@ impl Opened {
         self.sources[source].state = SourceState::Used;
     }
 
-    /// Switches everything on or off.
+    /// Opens or closes page faults; gives whether they are watched now. To switch them off is not
+    /// enough: as long as an event is there, every fault of the host looks for it.
+    pub fn switch_faults(&mut self, on: bool, cpus: &[u32], guards: &Guards) -> bool {
+        self.faults.clear();
+        if !on || self.sources[FAULTS].state != SourceState::Used {
+            return false;
+        }
+        for cpu in cpus {
+            if let Err(error) = self.open_faults(*cpu) {
+                self.sources[FAULTS].state = state_of(&error, guards);
+                self.faults.clear();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn open_faults(&mut self, cpu: u32) -> Result<(), SysError> {
+        let setup = PerfSetup {
+            kind: PerfKind::PageFaults,
+            rate: PerfRate::Frequency(FAULTS_A_SECOND),
+            stack: PerfStack::Both(FRAMES),
+            raw: false,
+        };
+        let event = PerfEvent::open(&setup, cpu)?;
+        let records = self.events.iter().find(|e| e.cpu() == cpu);
+        records.map_or(Ok(()), |records| event.write_into(records))?;
+        let with_stack = Shape {
+            stack: true,
+            raw: false,
+        };
+        self.know(&event, Role::Fault, FAULTS, with_stack)?;
+        event.enable()?;
+        self.faults.push(event);
+        Ok(())
+    }
+
+    /// Switches everything else on or off.
     ///
     /// # Errors
     /// Those of the ioctl.

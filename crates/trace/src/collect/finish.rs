@@ -14,7 +14,7 @@ use super::symbols::{Named, name_all};
 use super::{Options, Session, counters};
 use crate::model::{
     Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin, SCHEMA,
-    Sample, Source, Stack, Trace, TracedHost,
+    Sample, Source, SourceState, Stack, Trace, TracedHost,
 };
 
 /// Locks that are listed; those beyond are summed up.
@@ -46,7 +46,7 @@ impl Session {
             intervals: self.found,
             stacks: stacks(queue, &named),
             samples: samples(&queue.samples),
-            faults: samples(&queue.faults),
+            faults: scaled(samples(&queue.faults), self.fault_turns.on_nanos, nanos),
             sampled_by: self.sampled_by.to_owned(),
             memory_counters: self.intervals.finish(),
             counters: self.counters.finish(),
@@ -65,6 +65,7 @@ impl Session {
         trace.notes.extend(self.work.note());
         trace.symbols = named.symbols;
         trace.sources = std::mem::take(&mut queue.sources);
+        note_share(&mut trace.sources, self.fault_turns.on_nanos, nanos);
         if !options.intervals_only {
             trace.sources.extend(self.windows.sources.clone());
         }
@@ -173,6 +174,28 @@ fn samples(counted: &HashMap<(u32, u32, u32, crate::model::Mode), u64>) -> Vec<S
         )
     });
     samples
+}
+
+/// Counts of a part of the time, scaled up to all of it.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn scaled(mut samples: Vec<Sample>, on_nanos: u64, nanos: u64) -> Vec<Sample> {
+    let factor = nanos as f64 / on_nanos.clamp(1, nanos.max(1)) as f64;
+    for sample in &mut samples {
+        sample.count = (sample.count as f64 * factor).round() as u64;
+    }
+    samples
+}
+
+#[allow(clippy::cast_precision_loss)] // times of a trace
+fn note_share(sources: &mut [Source], on_nanos: u64, nanos: u64) {
+    let faults = sources.iter_mut().find(|s| s.name == "page faults");
+    if let Some(faults) = faults.filter(|s| s.state == SourceState::Used) {
+        faults.share_of_time = Some((on_nanos as f64 / nanos.max(1) as f64).min(1.0));
+    }
 }
 
 fn memory_events(queue: &Queue) -> Vec<MemoryEvent> {

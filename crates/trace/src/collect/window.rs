@@ -1,7 +1,11 @@
 //! What is too dear to be on all the time: system calls that lock memory (any tracepoint of a
-//! system call makes every system call of the host slower) and flushes of the TLB (one at every
-//! switch between programs). They are on for a part of each second, and what they counted is
-//! scaled up.
+//! system call makes every system call of the host slower, here from 0.19 to 0.28 µs) and flushes
+//! of the TLB (one at every switch between programs). They are on now and then, and what they
+//! counted is scaled up. Where calls are seen, it is on in every second.
+//!
+//! A tracepoint is patched into the kernel's code when the first event on it is opened, and out when
+//! the last one is closed; closing waits for all CPUs, tens of milliseconds each. So there are few
+//! of them, and they are closed on a thread of their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,7 +17,7 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;
 use super::people::People;
-use super::record::{Record, Shape, parse};
+use super::record::{Record, SampleHead, Shape, parse};
 use super::refusal::Guards;
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{MemoryEvent, Pin, Source, SourceState};
@@ -21,17 +25,36 @@ use crate::model::{MemoryEvent, Pin, Source, SourceState};
 /// How long it is on in each second.
 pub const OPEN: Duration = Duration::from_millis(100);
 
-/// System calls that lock memory, and whether they say how much.
-const CALLS: [(&str, bool); 5] = [
-    ("mlock", true),
-    ("mlock2", true),
-    ("munlock", true),
-    ("mlockall", false),
-    ("munlockall", false),
+/// From one window to the next in which nothing was seen in the last one, and otherwise.
+const SELDOM: f64 = 4.0;
+const OFTEN: f64 = 1.0;
+
+/// System calls that lock memory: whether they say how much, and whether they are watched in
+/// windows too. Those that lock everything are made once in a program's life: no window sees them.
+const CALLS: [(&str, bool, bool); 5] = [
+    ("mlock", true, true),
+    ("mlock2", true, true),
+    ("munlock", true, true),
+    ("mlockall", false, false),
+    ("munlockall", false, false),
 ];
 
+/// One flush of so many is looked at: a prime, so that no rhythm hides from it.
+const FLUSHES: u64 = 61;
+
 /// Room of a CPU's ring.
-const ROOM: Bytes = Bytes::from_mib(1);
+const ROOM: Bytes = Bytes::from_kib(512);
+
+/// What an event of a window means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A call begins, by its place.
+    Enter(usize),
+    /// It ended in failure.
+    Failed(usize),
+    /// A flush.
+    Flush,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
@@ -53,11 +76,11 @@ struct Call {
 struct On {
     since: u64,
     rings: Vec<PerfRing>,
-    /// What each event's number means: a call by its place, and whether it is the end of it.
-    roles: HashMap<u64, (usize, bool)>,
-    /// Counts of flushes by reason.
-    flushes: Vec<(String, PerfEvent)>,
-    _events: Vec<PerfEvent>,
+    /// What each event's number means.
+    roles: HashMap<u64, Role>,
+    events: Vec<PerfEvent>,
+    /// Calls that were seen.
+    calls: u64,
 }
 
 /// Windows of a trace.
@@ -68,6 +91,10 @@ pub struct Windows {
     calls: Vec<Call>,
     flush: Option<Tracepoint>,
     on: Option<On>,
+    /// When to open next, in seconds.
+    next: f64,
+    /// Threads that close.
+    closing: Vec<std::thread::JoinHandle<()>>,
     seen: BTreeMap<(u32, u32, usize), Seen>,
     flushes: BTreeMap<String, u64>,
     open_nanos: u64,
@@ -82,13 +109,15 @@ impl Windows {
     pub fn new(cpus: &[u32], base: PageSize, tracefs: &Tracefs, always: bool) -> Windows {
         let calls: Vec<Call> = CALLS
             .into_iter()
-            .filter_map(|(name, sized)| {
+            .filter(|(_, _, in_windows)| always || *in_windows)
+            .filter_map(|(name, sized, _)| {
                 let find = |path: String| tracefs.tracepoint(&path).known().cloned();
+                let exit = || find(format!("syscalls/sys_exit_{name}"));
                 Some(Call {
                     name,
                     sized,
                     enter: find(format!("syscalls/sys_enter_{name}"))?,
-                    exit: find(format!("syscalls/sys_exit_{name}")),
+                    exit: always.then(exit).flatten(),
                 })
             })
             .collect();
@@ -121,6 +150,8 @@ impl Windows {
             calls,
             flush,
             on: None,
+            next: 0.2,
+            closing: Vec::new(),
             seen: BTreeMap::new(),
             flushes: BTreeMap::new(),
             open_nanos: 0,
@@ -129,12 +160,25 @@ impl Windows {
         }
     }
 
-    /// Whether it is on, and for how long it has been.
-    pub fn open_for(&self) -> Option<Duration> {
-        let on = self.on.as_ref()?;
-        Some(Duration::from_nanos(
-            monotonic_nanos().saturating_sub(on.since),
-        ))
+    /// Opens, reads and closes as it is time to; `at` is the time since the start, in seconds.
+    pub fn turn(&mut self, at: f64, guards: &Guards, people: &mut People) {
+        match &self.on {
+            None if !self.always && at >= self.next => self.open(guards),
+            None => {}
+            Some(on) => {
+                let open = Duration::from_nanos(monotonic_nanos().saturating_sub(on.since));
+                self.drain(people);
+                if self.always || open < OPEN {
+                    return;
+                }
+                let seen = self.on.as_ref().is_some_and(|on| on.calls > 0);
+                let every = if seen { OFTEN } else { SELDOM };
+                // A program that does something once a second must not hide behind the same rhythm:
+                // the window lies elsewhere in each second.
+                self.next = (at / every).floor() * every + every + (at * 0.37).fract() * 0.8;
+                self.close(people);
+            }
+        }
     }
 
     /// Switches it on. What cannot be opened is left out from now on, with the reason.
@@ -161,102 +205,123 @@ impl Windows {
             since: 0,
             rings: Vec::new(),
             roles: HashMap::new(),
-            flushes: Vec::new(),
-            _events: Vec::new(),
+            events: Vec::new(),
+            calls: 0,
         };
         for cpu in &self.cpus {
-            self.open_calls(*cpu, &mut on)?;
-            if let Some(flush) = &self.flush {
-                for (reason, name) in flush.named() {
-                    let event = open(flush, PerfRate::Counted, *cpu)?;
-                    event.filter(&format!("reason == {reason}"))?;
-                    on.flushes.push((name.clone(), event));
-                }
-            }
+            self.open_on(*cpu, &mut on)?;
         }
-        for event in on._events.iter().chain(on.flushes.iter().map(|(_, e)| e)) {
+        for event in &on.events {
             event.enable()?;
         }
         on.since = monotonic_nanos();
         Ok(on)
     }
 
-    fn open_calls(&self, cpu: u32, on: &mut On) -> Result<(), SysError> {
-        let mut first: Option<usize> = None;
-        let add = |event: PerfEvent, role, on: &mut On, first: &mut Option<usize>| {
-            match *first {
-                Some(at) => event.write_into(&on._events[at])?,
-                None => {
-                    on.rings.push(PerfRing::map(&event, ROOM, self.base)?);
-                    *first = Some(on._events.len());
-                }
+    fn open_on(&self, cpu: u32, on: &mut On) -> Result<(), SysError> {
+        let first = on.events.len();
+        let mut add = |point: &Tracepoint, every, filter: Option<&str>, role| {
+            let event = open(point, every, cpu)?;
+            if let Some(filter) = filter {
+                event.filter(filter)?;
+            }
+            match on.events.get(first) {
+                Some(first) => event.write_into(first)?,
+                None => on.rings.push(PerfRing::map(&event, ROOM, self.base)?),
             }
             on.roles.insert(event.id()?, role);
-            on._events.push(event);
+            on.events.push(event);
             Ok::<(), SysError>(())
         };
         for (at, call) in self.calls.iter().enumerate() {
-            let enter = open(&call.enter, PerfRate::Every(1), cpu)?;
-            add(enter, (at, false), on, &mut first)?;
+            add(&call.enter, 1, None, Role::Enter(at))?;
             if let Some(exit) = &call.exit {
-                let exit = open(exit, PerfRate::Every(1), cpu)?;
-                exit.filter("ret < 0")?;
-                add(exit, (at, true), on, &mut first)?;
+                add(exit, 1, Some("ret < 0"), Role::Failed(at))?;
             }
+        }
+        if let Some(flush) = &self.flush {
+            add(flush, FLUSHES, None, Role::Flush)?;
         }
         Ok(())
     }
 
     /// Reads what is there, without switching off.
-    pub fn drain(&mut self, people: &mut People) {
+    fn drain(&mut self, people: &mut People) {
         let Some(on) = &mut self.on else {
             return;
         };
-        let (roles, calls) = (&on.roles, &self.calls);
+        let roles = &on.roles;
         let shape = |id| {
             roles.contains_key(&id).then_some(Shape {
                 stack: false,
                 raw: true,
             })
         };
+        let (mut found, mut lost) = (Vec::new(), 0);
         for ring in &mut on.rings {
             ring.drain(|bytes| match parse(bytes, shape) {
                 Some(Record::Sample { head, raw, .. }) => {
-                    let Some((at, is_exit)) = roles.get(&head.id) else {
-                        return;
-                    };
-                    let key = (people.find(head.pid), head.tid, *at);
-                    let seen = self.seen.entry(key).or_default();
-                    self.sources[0].events += 1;
-                    if *is_exit {
-                        seen.failed += 1;
-                    } else {
-                        seen.calls += 1;
-                        seen.bytes += calls[*at].enter.field("len", raw).unwrap_or(0);
-                    }
+                    let role = roles.get(&head.id).copied();
+                    found.extend(role.map(|role| (role, head, raw.to_vec())));
                 }
-                Some(Record::Lost { count, .. }) => self.sources[0].lost += count,
+                Some(Record::Lost { count, .. }) => lost += count,
                 _ => {}
             });
         }
+        self.sources[0].lost += lost;
+        for (role, head, raw) in found {
+            self.take(role, head, &raw, people);
+        }
+    }
+
+    fn take(&mut self, role: Role, head: SampleHead, raw: &[u8], people: &mut People) {
+        let (Role::Enter(at) | Role::Failed(at)) = role else {
+            let name = self.flush.as_ref().and_then(|point| {
+                let reason = point.signed("reason", raw)?;
+                Some(point.name_of(i64::from(reason)))
+            });
+            let count = self.flushes.entry(name.unwrap_or_default());
+            *count.or_default() += head.period.max(1);
+            self.sources[1].events += 1;
+            return;
+        };
+        self.sources[0].events += 1;
+        if let Some(on) = &mut self.on {
+            on.calls += 1;
+        }
+        let key = (people.find(head.pid), head.tid, at);
+        let seen = self.seen.entry(key).or_default();
+        if role == Role::Failed(at) {
+            seen.failed += 1;
+            return;
+        }
+        seen.calls += 1;
+        seen.bytes += self.calls[at].enter.field("len", raw).unwrap_or(0);
     }
 
     /// Reads what is there and switches off.
     pub fn close(&mut self, people: &mut People) {
-        self.drain(people);
-        let Some(on) = self.on.take() else {
-            return;
-        };
-        for (reason, event) in &on.flushes {
-            let count = event.count().map_or(0, |c| c.value);
-            *self.flushes.entry(reason.clone()).or_default() += count;
-            self.sources[1].events += count;
+        if let Some(on) = &self.on {
+            for event in &on.events {
+                // One that cannot be switched off ends when it is dropped.
+                let _ = event.disable();
+            }
         }
-        self.open_nanos += monotonic_nanos().saturating_sub(on.since);
+        let closed = monotonic_nanos();
+        self.drain(people);
+        if let Some(on) = self.on.take() {
+            self.open_nanos += closed.saturating_sub(on.since);
+            self.closing.retain(|thread| !thread.is_finished());
+            self.closing.push(std::thread::spawn(move || drop(on)));
+        }
     }
 
     /// The calls and the flushes, scaled up from the time that it was on to all of it.
     pub fn finish(&mut self, all_nanos: u64) -> (Vec<Pin>, Vec<MemoryEvent>) {
+        for thread in self.closing.drain(..) {
+            // It only drops; there is nothing to hear of it.
+            let _ = thread.join();
+        }
         #[allow(clippy::cast_precision_loss)] // times of a trace
         let share = (self.open_nanos as f64 / all_nanos.max(1) as f64).min(1.0);
         for source in &mut self.sources {
@@ -306,12 +371,23 @@ fn scale(count: u64, share: f64) -> u64 {
     (count as f64 / share).round() as u64
 }
 
-fn open(point: &Tracepoint, rate: PerfRate, cpu: u32) -> Result<PerfEvent, SysError> {
+fn open(point: &Tracepoint, every: u64, cpu: u32) -> Result<PerfEvent, SysError> {
     let setup = PerfSetup {
         kind: PerfKind::Tracepoint(point.id),
-        rate,
+        rate: PerfRate::Every(every),
         stack: PerfStack::No,
-        raw: rate != PerfRate::Counted,
+        raw: true,
     };
     PerfEvent::open(&setup, cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_part_are_scaled_up() {
+        assert_eq!(scale(10, 0.1), 100);
+        assert_eq!(scale(10, 0.0), 10);
+    }
 }
