@@ -2,6 +2,7 @@
 
 mod cmd;
 mod context;
+mod progress;
 
 use std::process::ExitCode;
 

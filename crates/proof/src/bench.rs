@@ -13,6 +13,7 @@ pub mod pagetables;
 pub mod pin;
 mod processors;
 mod room;
+mod spaces;
 mod spread;
 
 use hugeleaf::MemoryError;
@@ -26,6 +27,7 @@ use crate::stats::Better;
 
 pub use processors::ProcessorTimes;
 pub use room::room;
+pub(in crate::bench) use spread::effect_by_round;
 pub use spread::{Spread, median_interval};
 
 /// How sure the intervals are.
@@ -192,6 +194,20 @@ pub fn to_json(result: &impl Serialize) -> String {
         .unwrap_or_else(|e| format!("{{\"schema\": 1, \"error\": \"{e}\"}}"));
     text.push('\n');
     text
+}
+
+/// Why there is nothing to tell: of the first arm that was not had, if any. Each is a label and why
+/// it was not had.
+fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<NotHad>)>) -> BenchError {
+    let mut arms = arms.into_iter();
+    match arms.find_map(|(arm, not_had)| Some((arm, not_had.as_ref()?))) {
+        Some((arm, why)) => BenchError::NothingHad {
+            arm: arm.to_owned(),
+            reason: why.reason.clone(),
+            next: why.next.clone(),
+        },
+        None => BenchError::Stopped,
+    }
 }
 
 /// Whether the reason why memory could not be had is that there are no such pages: then an arm is

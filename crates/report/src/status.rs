@@ -539,21 +539,26 @@ fn kernel_log(host: &Host, look: Look) -> String {
     title("KERNEL LOG", look) + &last.iter().map(line).collect::<String>()
 }
 
+/// What a finding says, behind the word for how bad that is.
+pub(crate) fn said(severity: Severity, text: &str, look: Look) -> String {
+    let paint = match severity {
+        Severity::Problem => Paint::Bad,
+        Severity::Warning => Paint::Warn,
+        Severity::Note => Paint::Dim,
+    };
+    let word = severity.name();
+    // Wrapped without colour, so that the widths are true; painted after.
+    let wrapped = look.wrap(&format!("  {word:<9}"), text);
+    wrapped.replacen(word, &look.paint(word, paint), 1)
+}
+
 pub(crate) fn findings_section(findings: &[Finding], look: Look) -> String {
     if findings.is_empty() {
         return look.wrap("", "No findings.");
     }
     let mut text = title("FINDINGS", look);
     for finding in findings {
-        let paint = match finding.severity {
-            Severity::Problem => Paint::Bad,
-            Severity::Warning => Paint::Warn,
-            Severity::Note => Paint::Dim,
-        };
-        let word = finding.severity.name();
-        // Wrapped without colour, so that the widths are true; painted after.
-        let wrapped = look.wrap(&format!("  {word:<9}"), &finding.text);
-        text += &wrapped.replacen(word, &look.paint(word, paint), 1);
+        text += &said(finding.severity, &finding.text, look);
         text += &format!("           run: {}\n", clean(&finding.command));
     }
     text

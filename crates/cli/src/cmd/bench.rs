@@ -8,7 +8,6 @@ mod pagetables;
 mod pin;
 
 use std::fs::OpenOptions;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,9 +16,9 @@ use hugeleaf_proof::bench::{BenchEnding, BenchError, BenchEvent, Circumstances, 
 use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::pagetables::serve_attacher;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::context::{Context, Failure, Status};
+use crate::progress;
 
 /// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
 /// for before the command line is taken apart: a thousand of them start, and each is to be small.
@@ -220,23 +219,16 @@ fn failure(name: &str, error: &BenchError) -> Failure {
     }
 }
 
-/// Progress on stderr: a line that changes on a terminal, nothing in a pipe.
-struct Bar(Option<ProgressBar>);
+/// How far it is.
+struct Bar(progress::Bar);
 
 impl Bar {
     fn new() -> Bar {
-        if !std::io::stderr().is_terminal() {
-            return Bar(None);
-        }
-        let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
-        }
-        Bar(Some(bar))
+        Bar(progress::Bar::new(1))
     }
 
     fn show(&self, event: &BenchEvent) {
-        let Some(bar) = &self.0 else {
+        let Some(bar) = self.0.drawn() else {
             return;
         };
         match event {
@@ -251,24 +243,9 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {msg}";
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_template_is_one() {
-        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
-    }
 
     #[test]
     fn what_was_named_and_not_had_is_a_no() {

@@ -3,7 +3,6 @@
 mod diff;
 mod show;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use hugeleaf_trace::{
     CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
 };
 use hugeleaf_units::Bytes;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::context::{Context, Failure, Status, parse_time};
+use crate::progress;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -171,24 +170,17 @@ pub fn file_failure(error: &TraceFileError) -> Failure {
     Failure::missing(error.to_string(), error.next())
 }
 
-/// Progress on stderr: a line that changes on a terminal, nothing in a pipe.
-struct Bar(Option<ProgressBar>);
+/// How far it is.
+struct Bar(progress::Bar);
 
 impl Bar {
     fn new(time: Duration) -> Bar {
-        if !std::io::stderr().is_terminal() {
-            return Bar(None);
-        }
         let length = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
-        }
-        Bar(Some(bar))
+        Bar(progress::Bar::new(length))
     }
 
     fn show(&self, progress: Progress) {
-        let Some(bar) = &self.0 else {
+        let Some(bar) = self.0.drawn() else {
             return;
         };
         match progress {
@@ -201,25 +193,5 @@ impl Bar {
             Progress::After => bar.set_message("reading memory again"),
             Progress::Names => bar.set_message("looking up functions"),
         }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {msg}";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_template_is_one() {
-        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
     }
 }

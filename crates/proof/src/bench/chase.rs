@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, NotHad, Spread,
-    is_not_had,
+    effect_by_round, is_not_had, nothing,
 };
 use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::{Better, log_ratio, signed_rank_interval};
+use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod look;
@@ -186,22 +186,9 @@ pub fn run(
     let duration = engine.began.elapsed();
     let arms = engine.arms;
     if arms.iter().all(|arm| arm.points.is_empty()) {
-        return Err(nothing(&arms));
+        return Err(nothing(arms.iter().map(|arm| (&*arm.label, &arm.not_had))));
     }
     Ok(result(settings, arms, circumstances, duration, ending))
-}
-
-/// Why there is nothing to tell.
-fn nothing(arms: &[ChaseArm]) -> BenchError {
-    let mut not_had = arms.iter().filter_map(|a| Some((a, a.not_had.as_ref()?)));
-    match not_had.next() {
-        Some((arm, why)) => BenchError::NothingHad {
-            arm: arm.label.clone(),
-            reason: why.reason.clone(),
-            next: why.next.clone(),
-        },
-        None => BenchError::Stopped,
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -437,22 +424,8 @@ impl<'a> Engine<'a> {
 
 /// One arm over another by the rounds that both have.
 fn effect(base: &ChasePoint, arm: &ChasePoint) -> Option<Effect> {
-    let of_base = |round: &usize| {
-        let at = base.rounds.iter().position(|r| r == round)?;
-        base.samples.get(at).copied()
-    };
-    let pairs = arm.rounds.iter().zip(&arm.samples);
-    let logs: Vec<f64> = pairs
-        .filter_map(|(round, sample)| log_ratio(of_base(round)?, *sample))
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect {
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        confidence: CONFIDENCE,
-        method: interval.method,
-    })
+    let of = |point: &ChasePoint| std::iter::zip(point.rounds.clone(), point.samples.clone());
+    effect_by_round(of(base), of(arm))
 }
 
 fn empty_arm(arm: PageArm) -> ChaseArm {

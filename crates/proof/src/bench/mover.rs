@@ -9,20 +9,19 @@
 //! Memory that is locked piece by piece loses its large mappings where it is transparent; so that
 //! mode has data spaces of its own, and how they lie is read back before and after.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{
-    Devices, Edge, IoMemory, IoPages, Load, Mode, Moved, MoverError, Place, Wanted, bare, run,
-    verify,
+    Devices, Edge, IoPages, Load, Mode, Moved, MoverError, Place, Wanted, bare, run, verify,
 };
 
 use super::processors::ProcessorTimes;
-use super::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, is_not_had};
+use super::spaces::{Space, Take, needs_own};
+use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
 
 mod lying;
 mod result;
@@ -92,15 +91,6 @@ impl MoverSettings {
     }
 }
 
-/// A data space that is had, with the arms that use it.
-struct Space {
-    pages: IoPages,
-    /// Whether it is for the mode that locks.
-    locked: bool,
-    memory: IoMemory,
-    before: Lying,
-}
-
 /// Measures.
 ///
 /// # Errors
@@ -131,7 +121,9 @@ pub fn measure(
     };
     engine.take_spaces()?;
     if engine.spaces.is_empty() {
-        return Err(nothing(&engine.arms));
+        return Err(nothing(
+            engine.arms.iter().map(|arm| (&*arm.label, &arm.not_had)),
+        ));
     }
     (engine.progress)(BenchEvent::Taking("devices".to_owned()));
     let devices = Devices::make(&engine.wanted(), host, stop)?;
@@ -151,24 +143,6 @@ pub fn measure(
         ending,
     };
     Ok(result::result(settings, arms, bare, circumstances, about))
-}
-
-/// Why there is nothing to tell.
-fn nothing(arms: &[MoverArm]) -> BenchError {
-    let mut not_had = arms.iter().filter_map(|a| Some((a, a.not_had.as_ref()?)));
-    match not_had.next() {
-        Some((arm, why)) => BenchError::NothingHad {
-            arm: arm.label.clone(),
-            reason: why.reason.clone(),
-            next: why.next.clone(),
-        },
-        None => BenchError::Stopped,
-    }
-}
-
-/// Whether a mode needs a data space of its own: locking changes how transparent pages are mapped.
-fn needs_own(mode: Mode, pages: IoPages) -> bool {
-    mode == Mode::Lock && !pages.is_pool()
 }
 
 /// Refuses what would take more memory than it may.
@@ -246,56 +220,27 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the data spaces. One that cannot be had is told, and the others go on.
+    /// Takes the data spaces.
     fn take_spaces(&mut self) -> Result<(), BenchError> {
-        for pages in self.settings.pages.clone() {
-            for locked in [false, true] {
-                let uses = |mode: &&Mode| needs_own(**mode, pages) == locked;
-                if !self.settings.modes.iter().any(|mode| uses(&mode)) {
-                    continue;
-                }
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err(BenchError::Stopped);
-                }
-                (self.progress)(BenchEvent::Taking(format!("a data space on {pages}")));
-                match self.take(pages, locked) {
-                    Ok(space) => self.spaces.push(space),
-                    Err(BenchError::Memory(error)) if is_not_had(&error) => {
-                        self.tell_not_had(pages, &error);
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&self, pages: IoPages, locked: bool) -> Result<Space, BenchError> {
         let s = self.settings;
-        let memory = IoMemory::take(pages, s.space, self.host, s.seed)?;
-        let before = lying::look(&memory, s.block, self.root, self.host)?;
-        Ok(Space {
-            pages,
-            locked,
-            memory,
-            before,
-        })
-    }
-
-    fn tell_not_had(&mut self, pages: IoPages, error: &MemoryError) {
-        (self.progress)(BenchEvent::NotHad {
-            arm: pages.to_string(),
-            reason: error.to_string(),
-        });
-        let label = pages.to_string();
-        for arm in self.arms.iter_mut().filter(|arm| arm.label == label) {
-            arm.not_had = Some(NotHad {
-                from_bytes: self.settings.space.get(),
-                reason: error.to_string(),
-                next: error.next(),
-            });
-        }
+        let locks: Vec<bool> = s.modes.iter().map(|mode| *mode == Mode::Lock).collect();
+        let take = Take {
+            pages: &s.pages,
+            locks: &locks,
+            space: s.space,
+            block: s.block,
+            seed: s.seed,
+            host: self.host,
+            root: self.root,
+            called: "a data space",
+        };
+        let arms = &mut self.arms;
+        self.spaces = take.all(self.progress, self.stop, |label, why| {
+            for arm in arms.iter_mut().filter(|arm| arm.label == label) {
+                arm.not_had = Some(why.clone());
+            }
+        })?;
+        Ok(())
     }
 
     /// All rounds, then the streams, with what the devices do by themselves before and after.
@@ -329,7 +274,7 @@ impl Engine<'_> {
         for (at, arm) in self.arms.iter().enumerate() {
             let space = self.spaces.iter().position(|space| {
                 space.pages.to_string() == arm.label
-                    && space.locked == needs_own(arm.mode_as_asked(), space.pages)
+                    && space.locked == needs_own(arm.mode_as_asked() == Mode::Lock, space.pages)
             });
             plan.extend(space.map(|space| (at, space)));
         }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, NotHad, Spread,
-    is_not_had,
+    is_not_had, nothing,
 };
 use crate::result::{HostFingerprint, Knob};
 use crate::stats::Better;
@@ -185,7 +185,10 @@ pub fn run(
     };
     let mut arms = engine.arms;
     if arms.iter().all(|arm| arm.points.is_empty()) {
-        return Err(nothing(&arms, ending));
+        return Err(match ending {
+            BenchEnding::Done => nothing(arms.iter().map(|arm| (&*arm.label, &arm.not_had))),
+            BenchEnding::Interrupted => BenchError::Stopped,
+        });
     }
     compare(&mut arms);
     let duration = began.elapsed();
@@ -197,18 +200,6 @@ pub fn run(
         duration,
         ending,
     ))
-}
-
-fn nothing(arms: &[PageTablesArm], ending: BenchEnding) -> BenchError {
-    let not_had = arms.iter().find_map(|a| Some((a, a.not_had.as_ref()?)));
-    match not_had {
-        Some((arm, why)) if ending == BenchEnding::Done => BenchError::NothingHad {
-            arm: arm.label.clone(),
-            reason: why.reason.clone(),
-            next: why.next.clone(),
-        },
-        _ => BenchError::Stopped,
-    }
 }
 
 /// Refuses what would take more memory than it may: the region, the page tables of all processes,

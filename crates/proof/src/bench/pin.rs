@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::mover::{Area, Devices, IoMemory, IoPages, MoverError, Place, Wanted};
+use hugeleaf_workload::mover::{Area, Devices, IoPages, MoverError, Place, Wanted};
 use hugeleaf_workload::pin::{Method, PinLoad, pin};
 
-use super::mover::{Lying, look};
-use super::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, is_not_had};
+use super::mover::look;
+use super::spaces::{Space, Take, needs_own};
+use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
 
 mod result;
 
@@ -48,13 +49,6 @@ pub struct PinSettings {
     pub seed: u64,
     /// The most ordinary memory to take.
     pub most: Bytes,
-}
-
-struct Space {
-    pages: IoPages,
-    locked: bool,
-    memory: IoMemory,
-    before: Lying,
 }
 
 /// One point to be measured.
@@ -91,7 +85,9 @@ pub fn measure(
     };
     engine.take_spaces()?;
     if engine.spaces.is_empty() {
-        return Err(nothing(&engine.arms));
+        return Err(nothing(
+            engine.arms.iter().map(|arm| (&*arm.label, &arm.not_had)),
+        ));
     }
     let devices = engine.devices()?;
     let source = devices.as_ref().and_then(|d| d.sources.first());
@@ -108,22 +104,6 @@ pub fn measure(
     let place = devices.map_or_else(Vec::new, |d| d.places);
     let about = (place, began.elapsed(), ending);
     Ok(result::result(settings, host, arms, circumstances, about))
-}
-
-fn nothing(arms: &[PinArm]) -> BenchError {
-    let not_had = arms.iter().find_map(|a| Some((a, a.not_had.as_ref()?)));
-    match not_had {
-        Some((arm, why)) => BenchError::NothingHad {
-            arm: arm.label.clone(),
-            reason: why.reason.clone(),
-            next: why.next.clone(),
-        },
-        None => BenchError::Stopped,
-    }
-}
-
-fn needs_own(method: Method, pages: IoPages) -> bool {
-    method == Method::Mlock && !pages.is_pool()
 }
 
 /// Refuses what would take more memory, or pin more, than it may.
@@ -185,48 +165,25 @@ impl Engine<'_> {
     }
 
     fn take_spaces(&mut self) -> Result<(), BenchError> {
-        for pages in self.settings.pages.clone() {
-            for locked in [false, true] {
-                let mut methods = self.settings.methods.iter();
-                if !methods.any(|method| needs_own(*method, pages) == locked) {
-                    continue;
-                }
-                (self.progress)(BenchEvent::Taking(format!("memory on {pages}")));
-                match self.take(pages, locked) {
-                    Ok(space) => self.spaces.push(space),
-                    Err(BenchError::Memory(error)) if is_not_had(&error) => {
-                        let (label, reason) = (pages.to_string(), error.to_string());
-                        (self.progress)(BenchEvent::NotHad {
-                            arm: label.clone(),
-                            reason: reason.clone(),
-                        });
-                        let arms = self.arms.iter_mut().filter(|arm| arm.label == label);
-                        arms.for_each(|arm| {
-                            arm.not_had = Some(NotHad {
-                                from_bytes: self.settings.space.get(),
-                                reason: reason.clone(),
-                                next: error.next(),
-                            });
-                        });
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&self, pages: IoPages, locked: bool) -> Result<Space, BenchError> {
         let s = self.settings;
-        let memory = IoMemory::take(pages, s.space, self.host, s.seed)?;
-        let before = look(&memory, s.block, self.root, self.host)?;
-        Ok(Space {
-            pages,
-            locked,
-            memory,
-            before,
-        })
+        let locks: Vec<bool> = s.methods.iter().map(|m| *m == Method::Mlock).collect();
+        let take = Take {
+            pages: &s.pages,
+            locks: &locks,
+            space: s.space,
+            block: s.block,
+            seed: s.seed,
+            host: self.host,
+            root: self.root,
+            called: "memory",
+        };
+        let arms = &mut self.arms;
+        self.spaces = take.all(self.progress, self.stop, |label, why| {
+            for arm in arms.iter_mut().filter(|arm| arm.label == label) {
+                arm.not_had = Some(why.clone());
+            }
+        })?;
+        Ok(())
     }
 
     /// Every arm that is had, with every number of threads.
@@ -238,7 +195,7 @@ impl Engine<'_> {
             };
             let space = self.spaces.iter().position(|space| {
                 space.pages.to_string() == one.label
-                    && space.locked == needs_own(method, space.pages)
+                    && space.locked == needs_own(method == Method::Mlock, space.pages)
             });
             let Some(space) = space else {
                 continue;

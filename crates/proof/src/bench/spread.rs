@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::CONFIDENCE;
+use crate::result::Effect;
+use crate::stats::{log_ratio, signed_rank_interval};
+
 /// The middle of some samples, with an interval where there are enough of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -51,6 +55,26 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
         term += ((count - at) / (at + 1.0)).ln();
     }
     best
+}
+
+/// One arm over another, by the rounds that both have; each is a round and what was measured in it.
+pub(in crate::bench) fn effect_by_round(
+    first: impl Iterator<Item = (usize, f64)>,
+    own: impl Iterator<Item = (usize, f64)>,
+) -> Option<Effect> {
+    let first: Vec<(usize, f64)> = first.collect();
+    let of_first = |round| first.iter().find(|(r, _)| *r == round).map(|(_, v)| *v);
+    let logs: Vec<f64> = own
+        .filter_map(|(round, value)| log_ratio(of_first(round)?, value))
+        .collect();
+    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
+    Some(Effect {
+        ratio: interval.center.exp(),
+        low: interval.low.exp(),
+        high: interval.high.exp(),
+        confidence: CONFIDENCE,
+        method: interval.method,
+    })
 }
 
 #[cfg(test)]

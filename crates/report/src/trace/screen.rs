@@ -1,12 +1,12 @@
 //! A trace on a terminal: one screen, or the parts that were asked for.
 
 use hugeleaf_trace::tables::work;
-use hugeleaf_verdict::findings::Severity;
 use hugeleaf_verdict::trace::TraceFinding;
 
 use super::Shown;
 use super::parts::{Section, cpu, parts, work_line};
 use super::words::{ending, host, when, who};
+use crate::status::said;
 use crate::table::{Look, Paint, clean};
 
 /// Rows that one screen takes of each.
@@ -99,15 +99,7 @@ fn findings(shown: &Shown<'_>, look: Look) -> String {
 }
 
 fn one(shown: &Shown<'_>, finding: &TraceFinding, look: Look) -> String {
-    let paint = match finding.severity {
-        Severity::Problem => Paint::Bad,
-        Severity::Warning => Paint::Warn,
-        Severity::Note => Paint::Dim,
-    };
-    let word = finding.severity.name();
-    // Wrapped without colour, so that the widths are true; painted after.
-    let wrapped = look.wrap(&format!("  {word:<9}"), &finding.text);
-    let mut text = wrapped.replacen(word, &look.paint(word, paint), 1);
+    let mut text = said(finding.severity, &finding.text, look);
     for line in &finding.evidence {
         text += &look.wrap("           - ", line);
     }

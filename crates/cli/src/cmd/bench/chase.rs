@@ -9,7 +9,7 @@ use hugeleaf_report::bench_html::chase_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::AskedPages;
 
-use super::lists::parse_count;
+use super::lists::parse_rounds;
 use super::lists::{Sizes, named, usual};
 use super::{Answer, Bar, Ground, Output, failure, status};
 use crate::context::{Context, Failure, Status, parse_time};
@@ -53,12 +53,6 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     output: Output,
-}
-
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    /// More are a mistake.
-    const MOST: usize = 10_000;
-    parse_count(text, "rounds", MOST)
 }
 
 /// Runs it.

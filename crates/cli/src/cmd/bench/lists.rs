@@ -134,6 +134,13 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     }
 }
 
+/// How many rounds.
+pub fn parse_rounds(text: &str) -> Result<usize, String> {
+    /// More are a mistake.
+    const MOST: usize = 10_000;
+    parse_count(text, "rounds", MOST)
+}
+
 /// A number of `what` from 1 to `most`.
 pub(super) fn parse_count(text: &str, what: &str, most: usize) -> Result<usize, String> {
     match text.parse() {

@@ -12,7 +12,7 @@ use hugeleaf_report::bench_html::mover_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, MoverError, Place};
 
-use super::lists::{parse_count, usual};
+use super::lists::{parse_count, parse_rounds, usual};
 use super::{Answer, Bar, Ground, Output, failure, status};
 use crate::context::{Context, Failure, Status, parse_time};
 
@@ -109,12 +109,6 @@ fn parse_depth(text: &str) -> Result<usize, String> {
     /// What a ring may be asked for (io_uring_setup(2)) is more.
     const MOST: usize = 4_000;
     parse_count(text, "transfers", MOST)
-}
-
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    /// More are a mistake.
-    const MOST: usize = 10_000;
-    parse_count(text, "rounds", MOST)
 }
 
 /// Runs it.

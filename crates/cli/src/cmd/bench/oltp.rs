@@ -19,7 +19,7 @@ use hugeleaf_workload::tpcc::{
 };
 use hugeleaf_workload::{AskedPages, PageArm};
 
-use super::lists::parse_count;
+use super::lists::{parse_count, parse_rounds};
 use super::{Answer, Bar, Ground, Output, status};
 use crate::context::{Context, Failure, Status, parse_time};
 
@@ -141,11 +141,6 @@ impl Pages {
             false => PageArm::of(self.asked, host).to_string(),
         }
     }
-}
-
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    const MOST: usize = 10_000;
-    parse_count(text, "rounds", MOST)
 }
 
 /// Where the data lie.

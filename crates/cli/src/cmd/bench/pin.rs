@@ -11,7 +11,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::AskedIoPages;
 use hugeleaf_workload::pin::Method;
 
-use super::lists::parse_count;
+use super::lists::{parse_count, parse_rounds};
 use super::mover::{once, pages, place, told, whole_pages};
 use super::{Answer, Bar, Ground, Output, status};
 use crate::context::{Context, Failure, Status, parse_time};
@@ -74,12 +74,6 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     /// More are a mistake.
     const MOST: usize = 1024;
     parse_count(text, "threads", MOST)
-}
-
-fn parse_rounds(text: &str) -> Result<usize, String> {
-    /// More are a mistake.
-    const MOST: usize = 10_000;
-    parse_count(text, "rounds", MOST)
 }
 
 /// Runs it.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::lying::Lying;
 use super::{MoverSettings, ProcessorTimes};
-use crate::bench::{BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread};
+use crate::bench::{BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread, effect_by_round};
 use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::{Better, log_ratio, signed_rank_interval};
+use crate::stats::Better;
 
 /// What was published for the case that this benchmark is made after.
 pub const PUBLISHED: Published = Published {
@@ -105,6 +105,26 @@ pub struct MoverArm {
 }
 
 impl MoverArm {
+    /// One that nothing was measured on yet.
+    fn empty(label: String, mode: String) -> MoverArm {
+        MoverArm {
+            label,
+            mode,
+            samples: Vec::new(),
+            raw: Vec::new(),
+            spread: None,
+            processor_seconds_per_gib: None,
+            host_seconds_per_gib: None,
+            effect: None,
+            processor_effect: None,
+            lock_effect: None,
+            streams: None,
+            before: None,
+            after: None,
+            not_had: None,
+        }
+    }
+
     /// Its mode; one that is not known here is direct.
     pub fn mode_as_asked(&self) -> Mode {
         self.mode.parse().unwrap_or(Mode::Direct)
@@ -255,22 +275,7 @@ pub(super) fn empty_arms(settings: &MoverSettings) -> Vec<MoverArm> {
     let mut arms = Vec::new();
     for mode in &settings.modes {
         for pages in &settings.pages {
-            arms.push(MoverArm {
-                label: pages.to_string(),
-                mode: mode.to_string(),
-                samples: Vec::new(),
-                raw: Vec::new(),
-                spread: None,
-                processor_seconds_per_gib: None,
-                host_seconds_per_gib: None,
-                effect: None,
-                processor_effect: None,
-                lock_effect: None,
-                streams: None,
-                before: None,
-                after: None,
-                not_had: None,
-            });
+            arms.push(MoverArm::empty(pages.to_string(), mode.to_string()));
         }
     }
     arms
@@ -406,18 +411,11 @@ fn effect(
     arm: &MoverArm,
     value: fn(&MoverSample) -> Option<f64>,
 ) -> Option<Effect> {
-    let of_first = |round: usize| value(first.raw.iter().find(|s| s.round == round)?);
-    let logs: Vec<f64> = (arm.raw.iter())
-        .filter_map(|s| log_ratio(of_first(s.round)?, value(s)?))
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect {
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        confidence: CONFIDENCE,
-        method: interval.method,
-    })
+    let of = |arm: &MoverArm| -> Vec<(usize, f64)> {
+        let samples = arm.raw.iter();
+        samples.filter_map(|s| Some((s.round, value(s)?))).collect()
+    };
+    effect_by_round(of(first).into_iter(), of(arm).into_iter())
 }
 
 fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<String> {
@@ -467,20 +465,9 @@ mod tests {
             bystander: latency,
         });
         MoverArm {
-            label: label.to_owned(),
-            mode: "direct".to_owned(),
             samples: rates.to_vec(),
             raw: raw.collect(),
-            spread: None,
-            processor_seconds_per_gib: None,
-            host_seconds_per_gib: None,
-            effect: None,
-            processor_effect: None,
-            lock_effect: None,
-            streams: None,
-            before: None,
-            after: None,
-            not_had: None,
+            ..MoverArm::empty(label.to_owned(), "direct".to_owned())
         }
     }
 

@@ -7,9 +7,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{OltpResult, OltpSample};
-use crate::bench::{BenchEnding, CONFIDENCE, NotHad, Spread};
+use crate::bench::{BenchEnding, CONFIDENCE, NotHad, Spread, effect_by_round};
 use crate::result::Effect;
-use crate::stats::{log_ratio, signed_rank_interval};
 
 /// One arm of a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,21 +123,8 @@ fn summed(labels: &[String], runs: &[OltpSample], had: Vec<Option<NotHad>>) -> V
 
 /// The ratio in pairs of one round.
 fn effect(base: &[&OltpSample], own: &[&OltpSample]) -> Option<Effect> {
-    let logs: Vec<f64> = own
-        .iter()
-        .filter_map(|run| {
-            let pair = base.iter().find(|other| other.round == run.round)?;
-            log_ratio(pair.notpm, run.notpm)
-        })
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect {
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        confidence: CONFIDENCE,
-        method: interval.method,
-    })
+    let of = |run: &&OltpSample| (run.round, run.notpm);
+    effect_by_round(base.iter().map(of), own.iter().map(of))
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::PinSettings;
 use crate::bench::mover::Lying;
-use crate::bench::{About, BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread};
+use crate::bench::{
+    About, BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread, effect_by_round,
+};
 use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::{Better, log_ratio, signed_rank_interval};
+use crate::stats::Better;
 
 /// A whole result; `schema` 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -286,22 +288,8 @@ fn compare(arms: &mut [PinArm], cpus: usize) {
 
 /// One over the other, by the rounds that both have.
 fn effect(first: &PinPoint, point: &PinPoint) -> Option<Effect> {
-    let of_first = |round: usize| {
-        let at = first.rounds.iter().position(|r| *r == round)?;
-        first.samples.get(at).copied()
-    };
-    let pairs = point.rounds.iter().zip(&point.samples);
-    let logs: Vec<f64> = pairs
-        .filter_map(|(round, sample)| log_ratio(of_first(*round)?, *sample))
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect {
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        confidence: CONFIDENCE,
-        method: interval.method,
-    })
+    let of = |point: &PinPoint| std::iter::zip(point.rounds.clone(), point.samples.clone());
+    effect_by_round(of(first), of(point))
 }
 
 fn caveats(arms: &[PinArm], host: &Host) -> Vec<String> {

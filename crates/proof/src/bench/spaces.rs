@@ -1,0 +1,111 @@
+//! Data spaces of `bench mover` and `bench pin`: memory on each kind of pages, taken once.
+//!
+//! Memory that is locked piece by piece loses its large mappings where it is transparent, so what
+//! locks has a space of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hugeleaf_host::{Host, Root};
+use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::{IoMemory, IoPages};
+
+use super::mover::{Lying, look};
+use super::{BenchError, BenchEvent, NotHad, is_not_had};
+
+/// A data space that is had, with the arms that use it.
+pub struct Space {
+    /// What it lies on.
+    pub pages: IoPages,
+    /// Whether it is for what locks.
+    pub locked: bool,
+    /// The memory.
+    pub memory: IoMemory,
+    /// How it lay when it was taken.
+    pub before: Lying,
+}
+
+/// Whether what locks, or does not, needs a data space of its own on such pages.
+pub fn needs_own(locks: bool, pages: IoPages) -> bool {
+    locks && !pages.is_pool()
+}
+
+/// What spaces are taken for.
+pub struct Take<'a> {
+    /// Kinds of pages, in order.
+    pub pages: &'a [IoPages],
+    /// Whether each thing that is to be measured locks.
+    pub locks: &'a [bool],
+    /// Length of a space,
+    pub space: Bytes,
+    /// and of a block in it.
+    pub block: Bytes,
+    /// What scattered pages are drawn from.
+    pub seed: u64,
+    /// The host.
+    pub host: &'a Host,
+    /// Where it is read.
+    pub root: &'a Root,
+    /// What progress calls a space.
+    pub called: &'a str,
+}
+
+impl Take<'_> {
+    /// Takes them. One that cannot be had is told, as an event and by `not_had`, and the others go on.
+    ///
+    /// # Errors
+    /// [`BenchError`]; [`BenchError::Stopped`] where `stop` says so.
+    pub fn all(
+        &self,
+        progress: &mut dyn FnMut(BenchEvent),
+        stop: &AtomicBool,
+        mut not_had: impl FnMut(&str, NotHad),
+    ) -> Result<Vec<Space>, BenchError> {
+        let mut spaces = Vec::new();
+        for pages in self.pages {
+            for locked in [false, true] {
+                let uses = |locks: &bool| needs_own(*locks, *pages) == locked;
+                if !self.locks.iter().any(uses) {
+                    continue;
+                }
+                if stop.load(Ordering::Relaxed) {
+                    return Err(BenchError::Stopped);
+                }
+                progress(BenchEvent::Taking(format!("{} on {pages}", self.called)));
+                match self.one(*pages, locked) {
+                    Ok(space) => spaces.push(space),
+                    Err(BenchError::Memory(error)) if is_not_had(&error) => {
+                        let (arm, reason) = (pages.to_string(), error.to_string());
+                        progress(BenchEvent::NotHad {
+                            arm: arm.clone(),
+                            reason: reason.clone(),
+                        });
+                        let from_bytes = self.space.get();
+                        let next = error.next();
+                        not_had(
+                            &arm,
+                            NotHad {
+                                from_bytes,
+                                reason,
+                                next,
+                            },
+                        );
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(spaces)
+    }
+
+    fn one(&self, pages: IoPages, locked: bool) -> Result<Space, BenchError> {
+        let memory = IoMemory::take(pages, self.space, self.host, self.seed)?;
+        let before = look(&memory, self.block, self.root, self.host)?;
+        Ok(Space {
+            pages,
+            locked,
+            memory,
+            before,
+        })
+    }
+}
