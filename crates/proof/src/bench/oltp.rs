@@ -82,9 +82,16 @@ pub struct OltpResult {
     pub experiment: About,
     /// On what.
     pub database: OltpDatabase,
-    /// Page sizes of its cache that were compared; none where there was one run as it is.
+    /// Page sizes of its cache that were compared; none where there was one run as it is. Where
+    /// there are steps, each arm is here once a step.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub arms: Vec<OltpArm>,
+    /// What was changed from step to step, where there were several.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub steps: Option<Steps>,
+    /// What it costs on each arm to translate an address; with arms, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub translation: Option<Translation>,
     /// How it went.
     pub runs: Vec<OltpSample>,
     /// What a reader must know before believing it, a sentence each.
@@ -95,6 +102,69 @@ pub struct OltpResult {
     pub settings: OltpUsed,
     /// The exact command.
     pub command: Vec<String>,
+}
+
+/// What is changed from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepsBy {
+    /// Bytes of the database's cache; as many warehouses are touched as fill it.
+    Cache,
+    /// Connections.
+    Connections,
+}
+
+/// The steps of a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steps {
+    /// What is changed.
+    pub by: StepsBy,
+    /// To what, in rising order.
+    pub values: Vec<u64>,
+}
+
+/// How the cost of translation was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TranslationSource {
+    /// Counted by the processor while the load ran: cycles an instruction, and misses of the TLB for
+    /// data in a thousand instructions.
+    Counters,
+    /// The host has no such counters: nanoseconds of a read that depends on the one before, over
+    /// memory as long as the cache (`bench chase`).
+    Chase,
+}
+
+/// What it costs on each arm to translate an address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Translation {
+    /// How it was found.
+    pub source: TranslationSource,
+    /// Why not by counters, where it was not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// One an arm, in the order of the arms.
+    pub arms: Vec<TranslationArm>,
+}
+
+/// The same of one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TranslationArm {
+    /// As the arm is called.
+    pub label: String,
+    /// Cycles an instruction, or nanoseconds a read; one a round.
+    pub samples: Vec<f64>,
+    /// The rounds in which they were taken.
+    pub rounds: Vec<usize>,
+    /// Their median; missing where nothing was measured.
+    #[serde(flatten)]
+    pub spread: Option<Spread>,
+    /// Over the first arm, in the same rounds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub effect: Option<Effect>,
+    /// Misses of the TLB for data in a thousand instructions; with counters.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tlb_misses: Vec<f64>,
 }
 
 /// A database.
@@ -133,8 +203,28 @@ pub struct OltpUsed {
     pub think: f64,
     /// Seed of what was asked for.
     pub seed: u64,
+    /// What a page that is not in the cache is read through: `cached` where all of the data fit it,
+    /// else `buffered` or `direct`.
+    #[serde(default)]
+    pub io: Io,
+    /// A file that was copied beside the load, again and again, to press on the page cache.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub copied_file_bytes: Option<u64>,
     /// Knobs in force.
     pub knobs: Vec<Knob>,
+}
+
+/// What a page that is not in the database's cache is read through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Io {
+    /// All of the data fit the cache.
+    #[default]
+    Cached,
+    /// Through the page cache of the host.
+    Buffered,
+    /// Past it.
+    Direct,
 }
 
 /// One run.
@@ -146,6 +236,19 @@ pub struct OltpSample {
     /// The round, of several.
     #[serde(default)]
     pub round: usize,
+    /// The value of its step, where there are steps.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at: Option<u64>,
+    /// Page tables of all processes of the database, at the end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub page_tables_bytes: Option<u64>,
+    /// How much of a file a second was copied beside it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub copied_bytes_per_second: Option<f64>,
+    /// Cycles an instruction, and misses of the TLB for data in a thousand instructions, of the
+    /// database's processes; where the host counts them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counted: Option<[f64; 2]>,
     /// The cache by page size, at the end; of a cache of our own.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub pages: Vec<SizeHeld>,
@@ -274,6 +377,8 @@ pub fn run(
         caveats: caveats(&origin, settings),
         database,
         arms: Vec::new(),
+        steps: None,
+        translation: None,
         runs: vec![sample(&outcome)],
         host: circumstances.host.clone(),
         settings: used(&origin, settings, circumstances),
@@ -293,6 +398,8 @@ fn used(origin: &Origin, settings: &OltpSettings, circumstances: &Circumstances)
             Pace::People(factor) => factor,
         },
         seed: run.seed,
+        io: Io::default(),
+        copied_file_bytes: None,
         knobs: circumstances.knobs.clone(),
     }
 }
@@ -347,6 +454,10 @@ fn sample(outcome: &Outcome) -> OltpSample {
     OltpSample {
         arm: None,
         round: 0,
+        at: None,
+        page_tables_bytes: None,
+        copied_bytes_per_second: None,
+        counted: None,
         pages: Vec::new(),
         verified: None,
         notpm: outcome.notpm(),

@@ -341,6 +341,10 @@ mod tests {
         let run = OltpSample {
             arm: None,
             round: 0,
+            at: None,
+            page_tables_bytes: None,
+            copied_bytes_per_second: None,
+            counted: None,
             pages: Vec::new(),
             verified: None,
             notpm: 1000.0,

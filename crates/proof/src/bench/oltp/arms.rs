@@ -15,6 +15,9 @@ use crate::result::Effect;
 pub struct OltpArm {
     /// As `--pages` names it.
     pub label: String,
+    /// The value of its step, where there are steps.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at: Option<u64>,
     /// NOTPM, one a round.
     pub samples: Vec<f64>,
     /// The rounds in which they were taken.
@@ -108,6 +111,7 @@ fn summed(labels: &[String], runs: &[OltpSample], had: Vec<Option<NotHad>>) -> V
         let told: Option<Vec<bool>> = own.iter().map(|run| run.verified).collect();
         OltpArm {
             label: label.clone(),
+            at: None,
             spread: Spread::of(&samples, CONFIDENCE),
             samples,
             rounds: own.iter().map(|run| run.round).collect(),
@@ -136,6 +140,10 @@ mod tests {
         OltpSample {
             arm: Some(arm.to_owned()),
             round,
+            at: None,
+            page_tables_bytes: None,
+            copied_bytes_per_second: None,
+            counted: None,
             pages: Vec::new(),
             verified: Some(arm != "thp:2M" || round != 3),
             notpm,
