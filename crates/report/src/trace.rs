@@ -7,6 +7,7 @@ mod charts;
 mod diff;
 mod diff_html;
 mod diff_json;
+mod diff_rates;
 mod html;
 mod json;
 mod lock;

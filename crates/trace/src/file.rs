@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::model::{SCHEMA, Trace};
 
+mod bounds;
+
 /// What every trace file begins with; the number is [`SCHEMA`].
 const MAGIC: &str = "hugeleaf trace ";
 
@@ -270,7 +272,8 @@ fn parse(bytes: &[u8], path: &Path) -> Result<Trace, TraceFileError> {
     Ok(trace)
 }
 
-/// Every reference in a trace leads somewhere: whoever draws it may follow them without looking.
+/// Every reference in a trace leads somewhere, and no sum of its counts wraps: whoever draws it may
+/// follow and add them without looking.
 fn check(trace: &Trace) -> Result<(), String> {
     let (processes, symbols, stacks) = (
         trace.processes.len(),
@@ -316,7 +319,7 @@ fn check(trace: &Trace) -> Result<(), String> {
                 .map_or(Ok(()), |f| within("symbol", f, symbols))?;
         }
     }
-    Ok(())
+    bounds::check(trace)
 }
 
 #[cfg(test)]

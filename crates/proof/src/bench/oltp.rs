@@ -13,8 +13,8 @@ use hugeleaf_workload::tpcc::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{About, BenchEnding, Circumstances};
-use crate::result::{HostFingerprint, Knob};
+use super::{About, BenchEnding, Circumstances, Spread};
+use crate::result::{Effect, HostFingerprint, Knob};
 use crate::stats::Better;
 use crate::subject::SizeHeld;
 

@@ -146,6 +146,7 @@ impl Compared<'_> {
     pub fn parts(&self, most: usize) -> Vec<Part> {
         vec![
             self.cpu(),
+            self.rates(),
             self.throughput(),
             self.intervals(most),
             self.functions(most),
@@ -526,12 +527,12 @@ fn moved(trace: &Trace) -> Option<Work> {
     work::work(trace).filter(|w| w.moved_bytes() > 0)
 }
 
-fn number(value: Option<f64>) -> String {
+pub(super) fn number(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), short)
 }
 
 /// How many times the one is the other; `-` where that says nothing.
-fn times(before: Option<f64>, after: Option<f64>) -> String {
+pub(super) fn times(before: Option<f64>, after: Option<f64>) -> String {
     match (before, after) {
         (Some(a), Some(b)) if a > 0.0 && a.is_finite() && b.is_finite() => {
             format!("×{}", short(b / a))

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::*;
-use crate::model::{Lock, LockCaller, Mode, Process, Sample, Stack, Symbol};
+use crate::model::{
+    Interval, Lock, LockCaller, MemoryCounter, MemoryState, Mode, PoolState, Process, Sample,
+    Stack, Symbol,
+};
 
 fn trace() -> Trace {
     Trace {
@@ -144,5 +147,53 @@ proptest::proptest! {
         let mut with_header = format!("{MAGIC}{SCHEMA}\n").into_bytes();
         with_header.extend(zstd::encode_all(&bytes[..], 1).unwrap());
         let _ = read(&with_header);
+    }
+}
+
+/// Each kind of count, once as large as it can be: no sum of two of them may be made.
+#[test]
+fn counts_that_no_host_counts() {
+    type Spoil = fn(&mut Trace);
+    let spoilers: [(&str, Spoil); 6] = [
+        ("samples", |t| t.samples[0].count = u64::MAX),
+        ("locks", |t| t.locks[0].totals.contentions = u64::MAX),
+        ("callers", |t| {
+            t.locks[0].by_caller[0].totals.waited_nanos = u64::MAX
+        }),
+        ("intervals", |t| {
+            t.intervals = vec![Interval {
+                context_switches: u64::MAX,
+                ..Interval::default()
+            }];
+        }),
+        ("counters", |t| {
+            t.memory_counters = vec![MemoryCounter {
+                by_interval: vec![u64::MAX / 2, u64::MAX / 2],
+                ..MemoryCounter::default()
+            }];
+        }),
+        ("pools", |t| {
+            t.memory_after = Some(MemoryState {
+                pools: vec![PoolState {
+                    page_bytes: 1 << 40,
+                    total: 1 << 40,
+                    ..PoolState::default()
+                }],
+                ..MemoryState::default()
+            });
+        }),
+    ];
+    for (what, spoil) in spoilers {
+        let mut hostile = trace();
+        spoil(&mut hostile);
+        match read(&packed(&hostile)) {
+            Err(TraceFileError::Damaged { reason, .. }) => {
+                assert!(
+                    reason.contains("beyond what any host counts"),
+                    "{what}: {reason}"
+                );
+            }
+            other => panic!("{what}: {other:?}"),
+        }
     }
 }

@@ -1,0 +1,160 @@
+//! Counts of a trace that was made to harm: whoever adds some of them up must not get a sum that
+//! wraps. So all of them together must fit a sum; then any part does.
+
+use crate::model::{
+    Held, Interval, Lock, LockTotals, MemoryState, Process, ProcessMemory, SizeCount, Trace,
+};
+
+/// All counts, times and bytes of a trace together are less: a host with 12 TiB that is traced for
+/// a day comes to an eighth of it.
+const MOST: u128 = i64::MAX as u128;
+
+/// Whether any sum of counts of this trace fits 64 bits.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(super) fn check(trace: &Trace) -> Result<(), String> {
+    let sum = of_parts(trace)
+        + of(trace.intervals.iter(), interval)
+        + of(trace.processes.iter(), process)
+        + of(trace.locks.iter(), lock)
+        + of(
+            [&trace.memory_before, &trace.memory_after]
+                .into_iter()
+                .flatten(),
+            state,
+        );
+    match sum <= MOST {
+        true => Ok(()),
+        false => Err("its counts are beyond what any host counts".to_owned()),
+    }
+}
+
+fn of<'a, T: 'a>(all: impl Iterator<Item = &'a T>, each: impl Fn(&T) -> u128) -> u128 {
+    all.map(each).sum()
+}
+
+fn add(counts: &[u64]) -> u128 {
+    counts.iter().map(|c| u128::from(*c)).sum()
+}
+
+fn add_known(counts: &[Option<u64>]) -> u128 {
+    counts.iter().flatten().map(|c| u128::from(*c)).sum()
+}
+
+/// Pages are shown as bytes too. Two numbers of 64 bits make one of 128, and the sum of few of these
+/// could wrap itself: what is beyond is beyond anyhow.
+fn pages(count: u64, page_bytes: u64) -> u128 {
+    (u128::from(count) * u128::from(page_bytes.max(1))).min(MOST + 1)
+}
+
+fn of_parts(trace: &Trace) -> u128 {
+    let base = trace.host.base_page_bytes;
+    of(trace.sources.iter(), |s| add(&[s.events, s.lost]))
+        + of(trace.samples.iter().chain(&trace.faults), |s| {
+            u128::from(s.count)
+        })
+        + totals(&trace.other_locks)
+        + u128::from(trace.other_locks_count)
+        + of(trace.memory_events.iter(), |e| {
+            add(&[e.count]) + add_known(&[e.nanos]) + pages(e.pages.unwrap_or(0), base)
+        })
+        + of(trace.memory_counters.iter(), |c| {
+            let page = c.page_bytes.unwrap_or(1);
+            pages(c.total, page) + of(c.by_interval.iter(), |n| pages(*n, page))
+        })
+        + of(trace.pins.iter(), |p| {
+            add(&[p.calls]) + add_known(&[p.bytes, p.failed])
+        })
+}
+
+fn interval(i: &Interval) -> u128 {
+    let target = i.target.as_ref().map_or(0, |t| {
+        add(&[
+            t.processes,
+            t.faults_minor,
+            t.faults_major,
+            t.page_tables_bytes,
+            t.read_bytes,
+            t.write_bytes,
+        ]) + held(&t.by_size)
+    });
+    let counts = [
+        i.runnable,
+        i.blocked,
+        i.faults,
+        i.faults_major,
+        i.context_switches,
+        i.forks,
+        i.page_in_bytes,
+        i.page_out_bytes,
+        i.swap_in_bytes,
+        i.swap_out_bytes,
+    ];
+    let by_size = |s: &SizeCount| pages(s.count, s.page_bytes);
+    add(&counts)
+        + of(i.faults_by_size.iter(), by_size)
+        + held(&i.host_by_size)
+        + add_known(&[i.page_tables_bytes])
+        + target
+}
+
+fn process(process: &Process) -> u128 {
+    let known = [
+        process.faults_minor,
+        process.faults_major,
+        process.direct_files,
+    ];
+    add_known(&known)
+        + of(process.threads.iter().filter_map(|t| t.io.as_ref()), |io| {
+            add(&[
+                io.read_calls,
+                io.write_calls,
+                io.read_bytes,
+                io.write_bytes,
+                io.device_read_bytes,
+                io.device_write_bytes,
+            ])
+        })
+}
+
+fn totals(totals: &LockTotals) -> u128 {
+    add(&[totals.contentions, totals.waited_nanos])
+}
+
+fn lock(lock: &Lock) -> u128 {
+    totals(&lock.totals)
+        + add(&[lock.failed, lock.events_left_out])
+        + of(lock.by_caller.iter(), |c| totals(&c.totals))
+        + of(lock.by_thread.iter(), |t| totals(&t.totals))
+        + of(lock.events.iter(), |e| u128::from(e.waited_nanos))
+}
+
+fn held(all: &[Held]) -> u128 {
+    of(all.iter(), |h| u128::from(h.bytes))
+}
+
+fn state(state: &MemoryState) -> u128 {
+    held(&state.by_page_size)
+        + add_known(&[state.page_tables_bytes])
+        + of(state.pools.iter(), |p| {
+            pages(p.total, p.page_bytes)
+                + pages(p.free, p.page_bytes)
+                + pages(p.reserved, p.page_bytes)
+        })
+        + of(state.processes.iter(), memory)
+}
+
+fn memory(process: &ProcessMemory) -> u128 {
+    let counts = [
+        process.resident_bytes,
+        process.locked_bytes,
+        process.pinned_bytes,
+        process.page_tables_bytes,
+    ];
+    add(&counts)
+        + held(process.by_page_size.as_deref().unwrap_or_default())
+        + of(process.segments.iter(), |s| {
+            add(&[s.resident_bytes, s.locked_bytes]) + held(&s.by_page_size)
+        })
+}
