@@ -326,6 +326,11 @@ pub struct TargetInterval {
     pub by_size: Vec<Held>,
     /// Its page tables.
     pub page_tables_bytes: u64,
+    /// What it holds locked (`VmLck`), at the end.
+    pub locked_bytes: u64,
+    /// What it holds pinned (`VmPin`: buffers that are registered with io_uring, and devices'), at
+    /// the end.
+    pub pinned_bytes: u64,
     /// Bytes that its threads read.
     pub read_bytes: u64,
     /// Bytes that its threads wrote.

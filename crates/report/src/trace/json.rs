@@ -173,6 +173,7 @@ fn interval(interval: &Interval) -> Value {
             json!({"processes": t.processes, "user_seconds": t.user_seconds,
                 "system_seconds": t.system_seconds, "faults_minor": t.faults_minor,
                 "faults_major": t.faults_major, "page_tables_bytes": t.page_tables_bytes,
+                "locked_bytes": t.locked_bytes, "pinned_bytes": t.pinned_bytes,
                 "read_bytes": t.read_bytes, "write_bytes": t.write_bytes,
                 "by_page_size": held(&t.by_size)}),
         );

@@ -135,7 +135,10 @@ impl Work {
                 grown.faults_major += more.faults_major;
             }
             let status = self.root.read(format!("proc/{pid}/status"));
-            interval.page_tables_bytes += status.known().map_or(0, |s| page_tables(s));
+            let held = status.known().map(|s| held_of(s)).unwrap_or_default();
+            interval.page_tables_bytes += held.page_tables;
+            interval.locked_bytes += held.locked;
+            interval.pinned_bytes += held.pinned;
             threads += self.look_at_io(pid, place, begun_here, threads, &mut interval);
         }
         #[allow(clippy::cast_precision_loss)] // ticks of an interval
@@ -243,12 +246,25 @@ impl Work {
     }
 }
 
-/// `VmPTE` of `/proc/PID/status`, in bytes.
-fn page_tables(status: &str) -> u64 {
-    hugeleaf_host::process::stat::parse_status(status)
-        .ok()
-        .and_then(|s| s.page_tables)
-        .map_or(0, |b| b.get())
+/// Bytes of a process that cannot be taken from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct HeldInPlace {
+    page_tables: u64,
+    locked: u64,
+    pinned: u64,
+}
+
+/// `VmPTE`, `VmLck` and `VmPin` of `/proc/PID/status`; a kernel thread has none of them.
+fn held_of(status: &str) -> HeldInPlace {
+    let Ok(status) = hugeleaf_host::process::stat::parse_status(status) else {
+        return HeldInPlace::default();
+    };
+    let bytes = |value: Option<hugeleaf_units::Bytes>| value.map_or(0, |b| b.get());
+    HeldInPlace {
+        page_tables: bytes(status.page_tables),
+        locked: bytes(status.locked),
+        pinned: bytes(status.pinned),
+    }
 }
 
 /// `flags` of a file of `/proc/PID/fdinfo` (octal): whether O_DIRECT is among them.
@@ -282,6 +298,15 @@ mod tests {
             parse_io("rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\n");
         assert_eq!(io.unwrap().device_read_bytes, 3);
         assert_eq!(parse_io("rchar: 5\n"), None);
+        let status = "Name:\ta\nVmLck:\t 8 kB\nVmPin:\t 16 kB\nVmPTE:\t 4 kB\n";
+        let kib = |n| hugeleaf_units::Bytes::from_kib(n).get();
+        let held = HeldInPlace {
+            page_tables: kib(4),
+            locked: kib(8),
+            pinned: kib(16),
+        };
+        assert_eq!(held_of(status), held);
+        assert_eq!(held_of("Name:\tkthreadd\n"), HeldInPlace::default());
         let flags = format!("pos:\t0\nflags:\t{:o}\n", hugeleaf_sys::DIRECT_FLAG | 2);
         assert!(is_direct(&flags) && !is_direct("flags:\t02\n"));
     }

@@ -75,6 +75,8 @@ fn interval(i: &Interval) -> u128 {
             t.faults_minor,
             t.faults_major,
             t.page_tables_bytes,
+            t.locked_bytes,
+            t.pinned_bytes,
             t.read_bytes,
             t.write_bytes,
         ]) + held(&t.by_size)

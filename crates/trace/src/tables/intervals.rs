@@ -124,6 +124,14 @@ pub fn faults(trace: &Trace, of: Of) -> u64 {
     })
 }
 
+/// The most that the target held locked, and pinned, at the end of any interval.
+pub fn held_in_place(trace: &Trace) -> (u64, u64) {
+    let targets = trace.intervals.iter().filter_map(|i| i.target.as_ref());
+    targets.fold((0, 0), |(locked, pinned), t| {
+        (locked.max(t.locked_bytes), pinned.max(t.pinned_bytes))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

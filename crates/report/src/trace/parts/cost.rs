@@ -3,7 +3,7 @@
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::Lock;
 use hugeleaf_trace::tables::profile::{self, Modes, SymbolRow};
-use hugeleaf_trace::tables::{Of, locks, share, work};
+use hugeleaf_trace::tables::{Of, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::super::words::{bytes, count, nanos, part, who};
@@ -270,6 +270,14 @@ pub(super) fn pins(trace: &Trace, most: usize) -> Part {
                 row.threads.to_string(),
             ]
         });
+    let part = match intervals::held_in_place(trace) {
+        (0, 0) => part,
+        (locked, pinned) => part.note(format!(
+            "The target held at most {} locked and {} pinned (io_uring, devices).",
+            Bytes(locked),
+            Bytes(pinned)
+        )),
+    };
     match (estimated, large) {
         (true, _) => part.note("Counted in a part of the time, and scaled up."),
         (false, large) if large > 0 && !part.rows.is_empty() => part.note(format!(
