@@ -44,7 +44,7 @@ seed auxv fixtures/**/auxv /proc/self/auxv
 seed pages fixtures/**/pages
 seed noise bench/noise/*.json fixtures/**/noise*.json crates/proof/tests/**/*.json
 seed trace_file bench/runs/**/*.trace fixtures/**/*.trace crates/**/*.trace
-seed result bench/runs/**/prove*.json crates/proof/tests/**/*.json
+seed result bench/runs/**/{prove,chase,pin,mover-streams,oltp}*.json crates/proof/tests/**/*.json
 seed prometheus fixtures/**/*.prom
 seed metric_text fixtures/**/redis-info*
 

@@ -49,6 +49,8 @@ enum Command {
     Prove(cmd::prove::Args),
     /// What pages of each size cost and give here: latency, page tables
     Bench(cmd::bench::Args),
+    /// Two results row by row, or two arms of one: ratio, interval, and what else differs
+    Compare(cmd::compare::Args),
     /// All of it in minutes on an embedded database
     Try(cmd::try_::Args),
     /// Print the completion script of a shell
@@ -121,6 +123,7 @@ fn main() -> ExitCode {
         Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
+        Some(Command::Compare(args)) => cmd::compare::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),
         Some(Command::Completions(args)) => cmd::completions::run(&args, &context),
         Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, &context),

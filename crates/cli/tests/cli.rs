@@ -11,7 +11,7 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "status",
     "mem",
     "why",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 15] = [
     "prove",
     "trace",
     "bench",
+    "compare",
     "try",
     "completions",
 ];

@@ -703,13 +703,7 @@ impl Engine<'_> {
                 .map(|arm| self.arm_samples(arm))
                 .into(),
             pairs: self.pairs.clone(),
-            effect: interval.map(|i| Effect {
-                ratio: i.center.exp(),
-                low: i.low.exp(),
-                high: i.high.exp(),
-                confidence: rule.confidence,
-                method: i.method,
-            }),
+            effect: interval.map(|i| Effect::of(&i, rule.confidence)),
             verdict,
             beside: [Arm::Base, Arm::Large].map(|arm| self.beside(arm)).into(),
             page_sizes: self.page_sizes.clone(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Better, Method, Verdict};
+use crate::stats::{Better, LogInterval, Method, Verdict};
 use crate::subject::{Arm, SizeHeld};
 
 /// How the arms were compared.
@@ -135,6 +135,19 @@ pub struct Effect {
     pub confidence: f64,
     /// How it was made.
     pub method: Method,
+}
+
+impl Effect {
+    /// Of an interval of log ratios.
+    pub fn of(interval: &LogInterval, confidence: f64) -> Effect {
+        Effect {
+            ratio: interval.center.exp(),
+            low: interval.low.exp(),
+            high: interval.high.exp(),
+            confidence,
+            method: interval.method,
+        }
+    }
 }
 
 /// What else moved in one arm. What could not be read is missing.

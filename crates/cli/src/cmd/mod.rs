@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod bench;
+pub mod compare;
 pub mod completions;
 pub mod mem;
 pub mod plan;

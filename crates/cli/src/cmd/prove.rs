@@ -97,7 +97,7 @@ enum KeepArg {
 
 /// A percentage, above 0 and below 100, as a part of 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Part(f64);
+pub(super) struct Part(pub(super) f64);
 
 impl FromStr for Part {
     type Err = String;

@@ -68,13 +68,7 @@ pub(in crate::bench) fn effect_by_round(
         .filter_map(|(round, value)| log_ratio(of_first(round)?, value))
         .collect();
     let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect {
-        ratio: interval.center.exp(),
-        low: interval.low.exp(),
-        high: interval.high.exp(),
-        confidence: CONFIDENCE,
-        method: interval.method,
-    })
+    Some(Effect::of(&interval, CONFIDENCE))
 }
 
 #[cfg(test)]

@@ -1,0 +1,258 @@
+//! `hugeleaf compare`, whole: on the committed runs, on files made of them, and what it refuses.
+
+// A panic is how a test fails, also in its helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+
+use std::path::{Path, PathBuf};
+
+use cli_support::{good, refused, repository, run};
+use serde_json::{Value, json};
+
+/// A committed run.
+fn committed(name: &str) -> String {
+    let path = repository().join("bench/runs/2026-11-21-vm").join(name);
+    path.to_str().unwrap().to_owned()
+}
+
+fn read(path: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn write(folder: &Path, name: &str, value: &Value) -> String {
+    let path: PathBuf = folder.join(name);
+    std::fs::write(&path, value.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// One run of `bench oltp` a round on each of two arms.
+fn oltp(arms: &[(&str, &[f64])], cache: u64) -> Value {
+    let cost = json!({"cpu_seconds": 0.001, "logical_reads": 40.0});
+    let kind = |p99: f64| {
+        json!([{
+            "name": "New-Order", "committed": 100, "rolled_back": 1, "conflicts": 0, "share": 0.45,
+            "mean_seconds": 0.001, "p50_seconds": 0.001, "p90_seconds": 0.002,
+            "p99_seconds": p99, "max_seconds": 0.1,
+        }])
+    };
+    let mut runs = Vec::new();
+    let mut summed = Vec::new();
+    for (label, samples) in arms {
+        for (round, notpm) in samples.iter().enumerate() {
+            runs.push(json!({
+                "arm": label, "round": round, "page_tables_bytes": 1 << 20, "notpm": notpm,
+                "transactions_per_second": notpm / 27.0, "seconds": 10.0,
+                "kinds": kind(60.0 / notpm), "per_transaction": cost, "per_second": cost,
+                "consistent": true,
+            }));
+        }
+        let rounds: Vec<usize> = (0..samples.len()).collect();
+        summed.push(json!({"label": label, "samples": samples, "rounds": rounds}));
+    }
+    json!({
+        "schema": 1,
+        "experiment": {
+            "name": "oltp", "unit": "NOTPM", "better": "higher",
+            "started": "2026-01-02T03:04:05Z", "duration_seconds": 60.0, "ending": "done",
+        },
+        "database": {
+            "name": "sqlite:x", "version": "SQLite 3", "warehouses": 4, "databases": 2,
+            "items": 100_000, "customers": 3000, "cache_bytes": cache, "durability": "soon",
+        },
+        "arms": summed, "runs": runs, "caveats": ["no TPC-C result"],
+        "host": {"kernel": "6.1", "cpus": 2, "nodes": 1, "base_page_bytes": 1},
+        "settings": {
+            "connections": 2, "ramp_up_seconds": 1.0, "for_seconds": 10.0,
+            "touched_warehouses": 4, "think": 0.0, "seed": 1, "knobs": [],
+        },
+        "command": ["hugeleaf", "bench", "oltp"],
+    })
+}
+
+const BASE: [f64; 6] = [30_000.0, 30_300.0, 29_800.0, 30_100.0, 29_900.0, 30_200.0];
+const LARGE: [f64; 6] = [36_000.0, 36_300.0, 35_800.0, 36_100.0, 35_900.0, 36_200.0];
+
+fn line<'a>(text: &'a str, words: &[&str]) -> &'a str {
+    let mut lines = text.lines();
+    let found = lines.find(|line| words.iter().all(|word| line.contains(word)));
+    found.unwrap_or_else(|| panic!("no line with {words:?} in:\n{text}"))
+}
+
+#[test]
+fn every_committed_result_is_the_same_as_itself() {
+    let mut compared = 0;
+    let folder = repository().join("bench/runs");
+    for path in cli_support::files_below(&folder) {
+        let path = folder.join(path).to_str().unwrap().to_owned();
+        let is_json = path.ends_with(".json");
+        let kinds = ["chase", "pagetables", "mover", "pin", "oltp"];
+        if !is_json || !kinds.contains(&read(&path)["experiment"]["name"].as_str().unwrap_or("")) {
+            continue;
+        }
+        let answer: Value =
+            serde_json::from_str(&good(&run(&["compare", &path, &path, "--json"]))).unwrap();
+        for row in answer["rows"].as_array().unwrap() {
+            let of = |side: &str| row[side]["median"].as_f64().unwrap();
+            assert!(row["ratio"].is_null() || (row["ratio"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+            assert!((of("a") - of("b")).abs() < 1e-9, "{path}: {row}");
+            let verdict = row["verdict"].as_str().unwrap();
+            assert!(matches!(verdict, "same" | "unclear"), "{path}: {row}");
+        }
+        compared += 1;
+    }
+    assert!(compared >= 10, "{compared}");
+}
+
+#[test]
+fn two_files_row_by_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = write(folder.path(), "a.json", &oltp(&[("base", &BASE)], 1 << 30));
+    let b = write(
+        folder.path(),
+        "b.json",
+        &oltp(&[("base", &LARGE), ("thp:2M", &LARGE)], 1 << 29),
+    );
+    let text = good(&run(&["compare", &a, &b]));
+    let notpm = line(&text, &["base", "NOTPM", "faster"]);
+    assert!(notpm.contains("+20") && notpm.contains("1.20"), "{text}");
+    line(&text, &["base", "New-Order p99", "faster", "-16.6 %"]);
+    line(&text, &["base", "logical reads a transaction", "equal"]);
+    line(&text, &["thp:2M", "NOTPM", "only in B"]);
+    line(&text, &["database.cache_bytes: 1G in A, 512M in B"]);
+    // The other way round it is slower.
+    let text = good(&run(&["compare", &b, &a]));
+    line(&text, &["base", "NOTPM", "slower"]);
+    // A fifth more counts as equal where that is asked for.
+    let text = good(&run(&["compare", &a, &b, "--equal", "30%"]));
+    line(&text, &["base", "NOTPM", "equal"]);
+}
+
+#[test]
+fn arms_of_one_file_are_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = oltp(
+        &[
+            ("base", &BASE),
+            ("hugetlb:2M", &LARGE),
+            ("promoted", &LARGE),
+        ],
+        1 << 30,
+    );
+    let one = write(folder.path(), "a.json", &one);
+    let ask = |arms: &str| -> Value {
+        serde_json::from_str(&good(&run(&["compare", &one, "--arms", arms, "--json"]))).unwrap()
+    };
+    let answer = ask("hugetlb:2M,promoted");
+    let row = &answer["rows"][0];
+    assert_eq!(
+        (&row["what"], &row["verdict"]),
+        (&json!("NOTPM"), &json!("same"))
+    );
+    assert_eq!(row["effect"]["method"], "signed-rank");
+    assert_eq!(answer["a"]["arm"], "hugetlb:2M");
+    assert_eq!(ask("base,promoted")["rows"][0]["verdict"], "faster");
+    let text = good(&run(&[
+        "compare",
+        &committed("mover.json"),
+        "--arms",
+        "scattered,hugetlb:2M",
+    ]));
+    line(&text, &["direct", "data moved", "faster"]);
+    line(&text, &["direct", "CPU of the process a GiB", "less"]);
+    refused(
+        &run(&["compare", &one, "--arms", "base,1G"]),
+        2,
+        &[
+            "'1G'",
+            "base, hugetlb:2M, promoted",
+            "--arms base,hugetlb:2M",
+        ],
+    );
+    refused(
+        &run(&["compare", &one, "--arms", "base,base"]),
+        2,
+        &["twice"],
+    );
+    refused(&run(&["compare", &one, "--arms", "base"]), 2, &["two arms"]);
+    refused(&run(&["compare", &one]), 2, &["<B>"]);
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_in_two_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let good_one = oltp(&[("base", &BASE)], 1 << 30);
+    let one = write(folder.path(), "one.json", &good_one);
+    let with = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut value = good_one.clone();
+        change(&mut value);
+        write(folder.path(), name, &value)
+    };
+    let no = |other: &str, words: &[&str]| {
+        refused(&run(&["compare", &one, other]), 1, words);
+    };
+    no(
+        &committed("chase.json"),
+        &["oltp (NOTPM", "chase (ns", "not comparable"],
+    );
+    no(
+        &committed("run-redis.json"),
+        &["run-redis.json", "experiment"],
+    );
+    let other = with("version.json", &|v| v["schema"] = json!(2));
+    no(&other, &["version.json", "schema 2"]);
+    let other = with("unit.json", &|v| v["experiment"]["unit"] = json!("TPS"));
+    no(&other, &["NOTPM", "TPS"]);
+    let other = with("stopped.json", &|v| {
+        v["experiment"]["ending"] = json!("interrupted");
+        v["runs"] = json!([]);
+    });
+    no(&other, &["stopped.json", "no samples", "interrupted"]);
+    let other = with("arms.json", &|v| {
+        v["arms"][0]["label"] = json!("thp:2M");
+        for run in v["runs"].as_array_mut().unwrap() {
+            run["arm"] = json!("thp:2M");
+        }
+    });
+    no(&other, &["no row in common", "--arms"]);
+    let cut = folder.path().join("cut.json");
+    let text = good_one.to_string();
+    std::fs::write(&cut, &text[..text.len() / 2]).unwrap();
+    no(cut.to_str().unwrap(), &["cut.json", "ends in the middle"]);
+    std::fs::write(&cut, b"\xff\xfe").unwrap();
+    no(cut.to_str().unwrap(), &["no text"]);
+    no("/dev/zero", &["/dev/zero"]);
+    let gone = folder.path().join("gone.json");
+    refused(
+        &run(&["compare", &one, gone.to_str().unwrap()]),
+        3,
+        &["gone.json", "No such file"],
+    );
+}
+
+#[test]
+fn an_interrupted_result_with_samples_is_marked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut value = oltp(&[("base", &BASE)], 1 << 30);
+    let one = write(folder.path(), "one.json", &value);
+    value["experiment"]["ending"] = json!("interrupted");
+    value["host"]["kernel"] = json!("6.9");
+    let other = write(folder.path(), "other.json", &value);
+    let answer: Value =
+        serde_json::from_str(&good(&run(&["compare", &one, &other, "--json"]))).unwrap();
+    assert_eq!(answer["b"]["is_interrupted"], true);
+    let notes = answer["notes"].as_array().unwrap();
+    let kernel = notes
+        .iter()
+        .find(|note| note["name"] == "host.kernel")
+        .unwrap();
+    assert_eq!((&kernel["a"], &kernel["b"]), (&json!("6.1"), &json!("6.9")));
+    assert!(
+        notes
+            .iter()
+            .any(|note| note["text"].as_str().unwrap().contains("interrupted"))
+    );
+    for row in answer["rows"].as_array().unwrap() {
+        assert_eq!(row["notes"].as_array().unwrap().len(), 2, "{row}");
+    }
+}

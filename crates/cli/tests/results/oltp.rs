@@ -1,0 +1,174 @@
+//! The sections of results that `bench` wrote: each arm over the first, row by row.
+
+use hugeleaf_proof::compare::{ComparedRow, Measured};
+
+use crate::runs::{Run, Runs, Table, over, ratio};
+
+/// What a file whose name begins so was measured for.
+const OLTP: [(&str, &str); 5] = [
+    ("oltp-sqlite", "SQLite, all of the data in its cache"),
+    (
+        "oltp-postgres",
+        "PostgreSQL, all of the data in shared_buffers",
+    ),
+    ("oltp-cache", "by size of the cache"),
+    ("oltp-connections", "by number of connections"),
+    ("oltp-noncached", "the cache a fifth of the data"),
+];
+
+/// Quantities beside the main one that have a column, and its head.
+const BESIDE: [(&str, &str); 8] = [
+    ("CPU of the process a GiB", "CPU a GiB"),
+    ("lock and unlock, mean", "lock and unlock"),
+    ("CPU of one", "CPU of one"),
+    ("CPU a transaction", "CPU a transaction"),
+    ("New-Order p99", "New-Order p99"),
+    ("physical reads a transaction", "physical reads each"),
+    ("page tables", "page tables"),
+    ("dependent read", "dependent read"),
+];
+
+/// Page size and throughput.
+pub fn text(runs: &Runs) -> String {
+    let mut out = String::new();
+    for (begin, what) in OLTP {
+        out.push_str(&format!("### {what}\n\n"));
+        let mut files = runs.named(begin).peekable();
+        if files.peek().is_none() {
+            out.push_str(&format!("`{begin}*.json`: not measured yet.\n\n"));
+        }
+        for run in files {
+            out.push_str(&of_run(run));
+        }
+    }
+    let is_known = |run: &&Run| OLTP.iter().any(|(begin, _)| run.name.starts_with(begin));
+    let others: Vec<&Run> = runs.named("oltp").filter(|run| !is_known(run)).collect();
+    if !others.is_empty() {
+        out.push_str("### Other runs of the same load\n\n");
+    }
+    for run in others {
+        out.push_str(&of_run(run));
+    }
+    out
+}
+
+/// All arms of a result over its first, with what it was measured on.
+pub fn of_run(run: &Run) -> String {
+    let Some(measured) = &run.measured else {
+        return format!("{}: it does not read as a result.\n\n", run.link());
+    };
+    let arms = measured.arms();
+    let Some((first, others)) = arms.split_first() else {
+        return String::new();
+    };
+    let mut out = format!("{}, {}.\n\n", run.link(), about(run, measured, first));
+    if others.is_empty() {
+        out.push_str("One run, as it is: it compares nothing.\n\n");
+        return out;
+    }
+    let rows: Vec<(&String, Vec<ComparedRow>)> = (others.iter())
+        .map(|arm| (arm, over(run, arm, first)))
+        .collect();
+    out.push_str(&table(&rows, measured));
+    let notes: Vec<String> = measured
+        .rows
+        .iter()
+        .filter(|row| row.quantity.is_main)
+        .filter_map(|row| Some(format!("{}: {}", row.arm, row.note.as_ref()?)))
+        .collect();
+    let mut seen: Vec<String> = Vec::new();
+    for note in notes {
+        if !seen.contains(&note) {
+            seen.push(note);
+        }
+    }
+    for note in &seen {
+        out.push_str(&format!("- {note}\n"));
+    }
+    if !seen.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+fn about(run: &Run, measured: &Measured, first: &str) -> String {
+    let rounds = run.value["settings"]["rounds"].as_u64();
+    let samples = measured.rows.iter().map(|row| row.samples.len()).max();
+    let rounds = rounds.map_or_else(
+        || match samples {
+            Some(0 | 1) | None => "counted once".to_owned(),
+            Some(samples) => format!("up to {samples} samples an arm"),
+        },
+        |rounds| format!("{rounds} interleaved rounds"),
+    );
+    let database = &run.value["database"];
+    let on = match database["version"].as_str() {
+        Some(version) => format!(
+            "{version}, {} warehouses, cache {}; ",
+            database["warehouses"],
+            hugeleaf_units::Bytes(database["cache_bytes"].as_u64().unwrap_or(0)),
+        ),
+        None => String::new(),
+    };
+    format!("{on}over `{first}`, {rounds}, {}", measured.in_words())
+}
+
+fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Measured) -> String {
+    let all = || rows.iter().flat_map(|(_, rows)| rows);
+    let beside: Vec<(&str, &str)> = BESIDE
+        .into_iter()
+        .filter(|(name, _)| {
+            all().any(|row| {
+                !row.quantity.is_main && row.quantity.name == *name && row.ratio.is_some()
+            })
+        })
+        .collect();
+    let mut places: Vec<&str> = Vec::new();
+    for place in all().flat_map(|row| &row.at) {
+        if !places.contains(&place.name) {
+            places.push(place.name);
+        }
+    }
+    let mut heads: Vec<String> = vec!["pages".to_owned()];
+    heads.extend(
+        places
+            .iter()
+            .map(|p| p.trim_end_matches("_bytes").replace('_', " ")),
+    );
+    heads.push(main_name(measured));
+    heads.extend(beside.iter().map(|(_, head)| (*head).to_owned()));
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let mut table = Table::new(&heads);
+    for (arm, rows) in rows {
+        let mains: Vec<&ComparedRow> = rows
+            .iter()
+            .filter(|row| row.quantity.is_main && row.verdict.is_some())
+            .collect();
+        if mains.is_empty() {
+            let mut cells = vec![(*arm).clone()];
+            cells.resize(heads.len(), "not had".to_owned());
+            table.row(&cells);
+        }
+        for main in mains {
+            let mut cells = vec![(*arm).clone()];
+            for name in &places {
+                let place = main.at.iter().find(|at| at.name == *name);
+                cells.push(place.map_or_else(String::new, |at| at.value.to_string()));
+            }
+            cells.push(ratio(main));
+            for (name, _) in &beside {
+                let row = rows
+                    .iter()
+                    .find(|row| row.at == main.at && row.quantity.name == *name);
+                cells.push(row.map_or_else(|| "-".to_owned(), ratio));
+            }
+            table.row(&cells);
+        }
+    }
+    table.text()
+}
+
+fn main_name(measured: &Measured) -> String {
+    let main = measured.rows.iter().find(|row| row.quantity.is_main);
+    main.map_or_else(|| measured.name.clone(), |row| row.quantity.name.clone())
+}

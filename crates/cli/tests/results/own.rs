@@ -1,0 +1,369 @@
+//! The sections of hugeleaf's own benchmarks: what it costs, and how it stands beside others.
+
+use serde_json::Value;
+
+use hugeleaf_report::compare::three;
+
+use crate::runs::{Run, Runs, Table, interval, share};
+
+/// Programs under `run`: coverage and throughput beside every other way.
+pub fn programs(runs: &Runs) -> String {
+    let mut out = String::from(
+        "Over the bare program, with the interval. *Others' best* is the largest of THP `always`, glibc's two tunables,\n\
+         hugectl, jemalloc and mimalloc.\n\n",
+    );
+    let mut table = Table::new(&[
+        "program",
+        "arm",
+        "private on large",
+        "shared on large",
+        "quantity",
+        "over bare",
+        "others' best",
+        "raw samples",
+    ]);
+    let mut missed: Vec<String> = Vec::new();
+    for run in runs.named("run-") {
+        let Some(summary) = run.value["summary"].as_object() else {
+            continue;
+        };
+        missed.extend(
+            summary
+                .iter()
+                .filter(|(key, _)| key.ends_with("missed"))
+                .flat_map(|(_, list)| {
+                    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+                    let list = list.iter().filter_map(Value::as_str);
+                    list.map(|what| format!("{what} ({})", run.name))
+                        .collect::<Vec<_>>()
+                }),
+        );
+        for arm in ["run, thp", "run, pool"] {
+            let Some(figures) = summary.get(arm).and_then(Value::as_object) else {
+                continue;
+            };
+            for key in figures.keys().filter(|key| key.ends_with("over bare")) {
+                let of = |name: &str| {
+                    figures
+                        .get(name)
+                        .and_then(Value::as_f64)
+                        .map_or("-".into(), share)
+                };
+                table.row(&[
+                    run.name
+                        .trim_start_matches("run-")
+                        .trim_end_matches(".json")
+                        .to_owned(),
+                    arm.to_owned(),
+                    of("private on large, share"),
+                    of("shared on large, share"),
+                    key.trim_end_matches(", over bare").to_owned(),
+                    run.three(Some(arm), key)
+                        .map_or_else(|| "-".into(), interval),
+                    others_best(run, key),
+                    run.link(),
+                ]);
+            }
+        }
+    }
+    out.push_str(&table.text());
+    out.push_str(&rates(runs));
+    out.push_str(&pool(runs));
+    out.push_str("Missed, as the runs themselves say:\n\n");
+    for what in &missed {
+        out.push_str(&format!("- {what}\n"));
+    }
+    if missed.is_empty() {
+        out.push_str("- nothing\n");
+    }
+    out + "\n"
+}
+
+fn others_best(run: &Run, key: &str) -> String {
+    let Some(summary) = run.value["summary"].as_object() else {
+        return "-".to_owned();
+    };
+    let ours = |arm: &str| arm == "bare" || arm.starts_with("run,");
+    let best = summary
+        .keys()
+        .filter(|arm| !ours(arm))
+        .filter_map(|arm| Some((arm, run.three(Some(arm), key)?)))
+        .max_by(|(_, a), (_, b)| a[1].total_cmp(&b[1]));
+    // Of resident memory less is better: the largest says nothing.
+    match best {
+        Some((arm, figure)) if !key.starts_with("resident") => {
+            format!("{} ({arm})", interval(figure))
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn rates(runs: &Runs) -> String {
+    let Some(run) = runs.find("run-rates") else {
+        return "`run-rates.json`: not measured yet.\n\n".to_owned();
+    };
+    let mut table = Table::new(&["operation under run, a second", "over bare"]);
+    let keys = run.value["summary"].as_object();
+    for key in keys
+        .into_iter()
+        .flat_map(|s| s.keys())
+        .filter(|k| k.ends_with("over bare"))
+    {
+        let figure = run
+            .three(None, key)
+            .map_or_else(|| "-".to_owned(), interval);
+        table.row(&[key.trim_end_matches(", over bare").to_owned(), figure]);
+    }
+    format!(
+        "What the library itself costs, {}:\n\n{}",
+        run.link(),
+        table.text()
+    )
+}
+
+fn pool(runs: &Runs) -> String {
+    let Some(run) = runs.find("run-pool") else {
+        return "`run-pool.json`: not measured yet.\n\n".to_owned();
+    };
+    let cases = run.value["summary"].as_object();
+    let cases: Vec<bool> = (cases.into_iter().flat_map(|s| s.values()))
+        .filter_map(|case| case["same_result_as_bare"].as_bool())
+        .collect();
+    let same = cases.iter().filter(|same| **same).count();
+    format!(
+        "A pool drained to nothing, half and two thirds of the need: {same} of {} programs gave the same result as bare ({}).\n\n",
+        cases.len(),
+        run.link()
+    )
+}
+
+/// Moving running memory, and the library.
+pub fn promotion(runs: &Runs) -> String {
+    let mut table = Table::new(&["what", "ratio", "raw samples"]);
+    if let Some(run) = runs.find("promote") {
+        for of in run.value["ratios"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+        {
+            let number = |key: &str| of[key].as_f64().unwrap_or(f64::NAN);
+            table.row(&[
+                format!(
+                    "`promote` at full speed over a {}",
+                    of["over"].as_str().unwrap_or("-")
+                ),
+                interval([number("low"), number("median"), number("high")]),
+                run.link(),
+            ]);
+        }
+    }
+    for name in ["promote-mariadb", "promote-redis"] {
+        let Some(run) = runs.find(name) else {
+            table.row(&[
+                format!("`{name}`"),
+                "not measured yet".to_owned(),
+                "-".to_owned(),
+            ]);
+            continue;
+        };
+        for (key, what) in [
+            (
+                "worst 3 s, promoting over still",
+                "throughput of the worst 3 s while promoted, over before",
+            ),
+            (
+                "worst 3 s, still over still",
+                "the same where nothing was done: the noise",
+            ),
+        ] {
+            let rounds = of_rounds(run, &format!("{key}, by round"));
+            let server = name.trim_start_matches("promote-");
+            let cell = rounds.map_or_else(|| "-".to_owned(), range);
+            table.row(&[format!("{server}: {what}"), cell, run.link()]);
+        }
+    }
+    for name in ["region-populate", "region-read", "region-elastic"] {
+        let Some(run) = runs.find(name) else {
+            table.row(&[
+                format!("`{name}`"),
+                "not measured yet".to_owned(),
+                "-".to_owned(),
+            ]);
+            continue;
+        };
+        let keys = run.value["summary"].as_object();
+        for key in keys
+            .into_iter()
+            .flat_map(|s| s.keys())
+            .filter(|key| key.contains(" over "))
+        {
+            if let Some(figure) = run.three(None, key) {
+                table.row(&[format!("library: {key}"), interval(figure), run.link()]);
+            }
+        }
+    }
+    let text = "In brackets: the 95 % interval; of the servers the smallest and the largest of the rounds. The library's rows are\n\
+                called as in their files.\n\n";
+    text.to_owned() + &table.text()
+}
+
+fn of_rounds(run: &Run, key: &str) -> Option<Vec<f64>> {
+    let rounds = run.value["summary"].get(key)?.as_array()?;
+    rounds.iter().map(Value::as_f64).collect()
+}
+
+/// Median, smallest, largest.
+fn range(mut rounds: Vec<f64>) -> String {
+    rounds.sort_by(f64::total_cmp);
+    let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else {
+        return "-".to_owned();
+    };
+    interval([*first, rounds[rounds.len() / 2], *last])
+}
+
+/// Looking at a host: what the screens cost, beside what is wanted of them.
+pub fn looking(runs: &Runs) -> String {
+    let mut table = Table::new(&["what", "over what is wanted", "raw samples"]);
+    if let Some(run) = runs.find("latency") {
+        for (key, wanted) in [("status, median", 0.05), ("mem PID of 4G, median", 0.15)] {
+            let cell = run
+                .figure(key)
+                .map_or_else(|| "-".to_owned(), |s| three(s / wanted));
+            let what = key.trim_end_matches(", median");
+            table.row(&[
+                format!("`{what}`, of {} ms", wanted * 1e3),
+                cell,
+                run.link(),
+            ]);
+        }
+    }
+    if let Some(run) = runs.find("mem-shared") {
+        for (key, what) in [
+            (
+                "mem_over_smem",
+                "`mem` over `smem`, 48 processes that share a segment (wanted: at most 0.1)",
+            ),
+            (
+                "mem_96_over_48",
+                "`mem` of 96 such processes over 48 (wanted: at most 1.3)",
+            ),
+        ] {
+            let cell = run.figure(key).map_or_else(|| "-".to_owned(), three);
+            table.row(&[what.to_owned(), cell, run.link()]);
+        }
+    }
+    table.text()
+}
+
+/// How often `prove` is right.
+pub fn prove(runs: &Runs) -> String {
+    let Some(run) = runs.find("simulate") else {
+        return "`simulate.json`: not measured yet.\n\n".to_owned();
+    };
+    let mut table = Table::new(&[
+        "injected effect",
+        "faster",
+        "slower",
+        "same",
+        "interval covers it",
+    ]);
+    for row in run.value["rows"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+    {
+        let s = &row["summary"];
+        let part = |key: &str| s[key].as_f64().map_or_else(|| "-".to_owned(), share);
+        let effect = s["effect"].as_f64().unwrap_or(f64::NAN);
+        table.row(&[
+            format!("×{effect:.2}"),
+            part("faster"),
+            part("slower"),
+            part("same"),
+            part("covered"),
+        ]);
+    }
+    let noise: Vec<String> = runs.named("noise-").map(Run::link).collect();
+    format!(
+        "`prove` on simulated experiments over recorded noise, {} ({}):\n\n{}",
+        run.link(),
+        noise.join(", "),
+        table.text()
+    )
+}
+
+/// What a trace costs, and how it stands beside `perf`.
+pub fn trace(runs: &Runs) -> String {
+    let mut out = String::new();
+    if let Some(run) = runs.find("trace-agreement") {
+        let points = |key: &str| {
+            run.figure(key)
+                .map_or_else(|| "-".to_owned(), |p| format!("{p:.1}"))
+        };
+        out.push_str(&format!(
+            "Beside `perf report` and `perf lock contention` on the same run, entries of 5 % and more differ by at most {} points in\nthe profile and {} in the lock table ({}).\n\n",
+            points("profile, largest difference, points"),
+            points("locks, largest difference, points"),
+            run.link()
+        ));
+    }
+    let mut table = Table::new(&[
+        "throughput while traced",
+        "over not traced",
+        "wanted",
+        "raw samples",
+    ]);
+    for (file, key, what, wanted) in [
+        (
+            "trace-pgbench",
+            "pgbench read-only, traced over not: low, median, high",
+            "pgbench, read-only",
+            "0.97",
+        ),
+        (
+            "trace-pgbench",
+            "pgbench tpcb, traced over not: low, median, high",
+            "pgbench, TPC-B",
+            "0.97",
+        ),
+        (
+            "trace-locks",
+            "locks, traced over not: low, median, high",
+            "threads that fight for locks",
+            "0.9",
+        ),
+        (
+            "trace-locks-2",
+            "locks, traced over not: low, median, high",
+            "the same again",
+            "0.9",
+        ),
+    ] {
+        let run = runs.find(file);
+        let cell = run.and_then(|run| run.three(None, key));
+        table.row(&[
+            what.to_owned(),
+            cell.map_or_else(|| "not measured yet".to_owned(), interval),
+            format!("at least {wanted}"),
+            run.map_or_else(|| format!("`{file}.json`"), Run::link),
+        ]);
+    }
+    let others: Vec<String> = runs
+        .named("trace-")
+        .filter(|run| {
+            ![
+                "trace-agreement",
+                "trace-pgbench",
+                "trace-locks",
+                "trace-locks-2",
+            ]
+            .contains(&run.name.trim_end_matches(".json"))
+        })
+        .map(Run::link)
+        .collect();
+    out.push_str(&table.text());
+    if !others.is_empty() {
+        out.push_str(&format!("Also kept: {}.\n\n", others.join(", ")));
+    }
+    out + "Brackets are the smallest and the largest of few rounds. Where they are wider than what is wanted, nothing is shown.\n\n"
+}

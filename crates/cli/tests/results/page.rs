@@ -1,0 +1,180 @@
+//! The whole page.
+
+use serde_json::Value;
+
+use hugeleaf_units::Bytes;
+
+use crate::runs::{Run, Runs, Table};
+use crate::{oltp, own, summary};
+
+const HEAD: &str = "# Results
+
+What hugeleaf measured, beside what was published. Every figure is a ratio of two arms that took turns on one machine, with its
+95 % interval; a time by itself says nothing about another machine and is not here. Losses and missed figures are here
+like the others.
+
+This page is made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares it with them.
+
+";
+
+const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two processors, shared with neighbours. What a guest gains depends on the pages\n\
+  that its host has beneath; that cannot be seen from inside.\n\
+- **No hardware counters.** Cycles per instruction and TLB misses are not here. A dependent read is the nearest thing.\n\
+- **Small memory.** The published gains are of buffer pools of 18 to 473 GB; here there are 24 in all.\n\
+- **No disks.** Devices are files and loop devices of the same machine: what a data path gains on real drives is not shown.\n\
+- **Published figures are others' machines, page sizes and databases.** They are beside ours to be read with, and are no yardstick for a page\n\
+  size of another processor.\n\
+- **No TPC-C results.** The load follows its public rules. Compare it with other runs of hugeleaf only.\n\
+- **The best of several arms** is more than a single one would give by chance. Look at the table below it.\n";
+
+/// From the runs to the text.
+pub fn page(runs: &Runs) -> String {
+    let mut out = HEAD.to_owned();
+    let mut section = |title: &str, text: String| {
+        out.push_str(&format!("## {title}\n\n{text}"));
+    };
+    section("Published and measured", summary::text(runs));
+    section("Page size and throughput (OLTP)", oltp::text(runs));
+    section("What a dependent read costs", results(runs, "chase"));
+    let moving = [results(runs, "mover"), results(runs, "pin")].concat();
+    section("Pinning and moving data", moving);
+    section(
+        "Page tables",
+        results(runs, "pagetables") + &page_tables(runs),
+    );
+    section("Programs under run", own::programs(runs));
+    section("Promotion, and the library", own::promotion(runs));
+    section("Trace", own::trace(runs));
+    section(
+        "Looking, and how sure prove is",
+        own::looking(runs) + &own::prove(runs),
+    );
+    section(
+        "What it does not show",
+        format!("{NOT_SHOWN}\n{}", caveats(runs)),
+    );
+    section(
+        "On what, and how to repeat it",
+        hosts(runs) + &commands(runs),
+    );
+    out.trim_end().to_owned() + "\n"
+}
+
+fn results(runs: &Runs, begin: &str) -> String {
+    let mut files = runs.named(begin).peekable();
+    if files.peek().is_none() {
+        return format!("`{begin}*.json`: not measured yet.\n\n");
+    }
+    files.map(oltp::of_run).collect()
+}
+
+/// What processes that share a region came to, in bytes: these are counted, and the same anywhere.
+fn page_tables(runs: &Runs) -> String {
+    let Some(run) = runs.find("pagetables") else {
+        return String::new();
+    };
+    let points = run.value["arms"].as_array().into_iter().flatten();
+    let points =
+        points.filter_map(|arm| Some((arm["label"].as_str()?, arm["points"].as_array()?.last()?)));
+    let region = Bytes(run.value["settings"]["region_bytes"].as_u64().unwrap_or(0));
+    let mut out = format!(
+        "What that came to in bytes, on a region of {region}. Published for Linux 2.6, with entries of 4 bytes: 1 GB for 1024 processes on 1 GB, and\n\
+         16 MB for each process on 16 GB. Entries have 8 bytes now.\n\n"
+    );
+    for (label, point) in points {
+        let number = |key: &str| Bytes(point[key].as_u64().unwrap_or(0));
+        out.push_str(&format!(
+            "- {label}, {} processes: {} in all\n",
+            point["processes"],
+            number("growth_bytes")
+        ));
+    }
+    out + "\n"
+}
+
+/// What the results themselves say that a reader must know.
+fn caveats(runs: &Runs) -> String {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for run in &runs.all {
+        let caveats = run.value["caveats"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        for text in caveats.iter().filter_map(Value::as_str) {
+            match said.iter_mut().find(|(known, _)| known == text) {
+                Some((_, files)) => files.push(run.name.clone()),
+                None => said.push((text.to_owned(), vec![run.name.clone()])),
+            }
+        }
+    }
+    let mut out = "What the results themselves say:\n\n".to_owned();
+    for (text, files) in said {
+        out.push_str(&format!("- {text} ({})\n", files.join(", ")));
+    }
+    out + "\n"
+}
+
+/// A machine in words.
+fn host(run: &Run) -> String {
+    let host = &run.value["host"];
+    if let Some(text) = host.as_str() {
+        return format!(
+            "{text}, Linux {}",
+            run.value["kernel"].as_str().unwrap_or("-")
+        );
+    }
+    if host.is_null() {
+        return "computed from recordings".to_owned();
+    }
+    let word = |key: &str| {
+        host[key]
+            .as_str()
+            .unwrap_or("processor not told")
+            .to_owned()
+    };
+    let cpus = host["cpus"]
+        .as_u64()
+        .or(host["processors"].as_u64())
+        .unwrap_or(0);
+    let kib = host["memory"]
+        .as_str()
+        .and_then(|text| text.split(' ').next()?.parse().ok());
+    let memory = host["memory_bytes"]
+        .as_u64()
+        .map(Bytes)
+        .or(kib.map(Bytes::from_kib));
+    let memory = memory.map_or_else(|| "-".to_owned(), |memory| memory.to_string());
+    format!(
+        "{}, {cpus} processors, {memory}, Linux {}",
+        word("processor"),
+        word("kernel")
+    )
+}
+
+fn hosts(runs: &Runs) -> String {
+    let mut hosts: Vec<(String, Vec<String>)> = Vec::new();
+    for run in &runs.all {
+        let words = host(run);
+        match hosts.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, files)) => files.push(run.link()),
+            None => hosts.push((words, vec![run.link()])),
+        }
+    }
+    let mut table = Table::new(&["machine", "runs"]);
+    for (words, files) in hosts {
+        table.row(&[words, files.join(", ")]);
+    }
+    table.text()
+}
+
+fn commands(runs: &Runs) -> String {
+    let mut table = Table::new(&["run", "command"]);
+    for run in &runs.all {
+        let command = match run.command() {
+            command if command.is_empty() => "made by the tests of `prove`".to_owned(),
+            command => format!("`{command}`"),
+        };
+        table.row(&[run.link(), command]);
+    }
+    table.text()
+}

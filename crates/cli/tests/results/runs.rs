@@ -1,0 +1,166 @@
+//! The committed runs, and figures in them.
+
+use std::path::Path;
+
+use hugeleaf_proof::compare::{Asked, ComparedRow, Measured, arms};
+use hugeleaf_report::compare::three;
+use serde_json::Value;
+
+use crate::cli_support::files_below;
+
+/// A run.
+pub struct Run {
+    /// Its folder: a date and a host.
+    pub folder: String,
+    /// Its file.
+    pub name: String,
+    /// What it holds.
+    pub value: Value,
+    /// The same as rows, where it is a result of `bench` or `prove`.
+    pub measured: Option<Measured>,
+}
+
+impl Run {
+    /// Below bench/runs.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.folder, self.name)
+    }
+
+    /// As a link on the page.
+    pub fn link(&self) -> String {
+        format!("[{}](../bench/runs/{})", self.name, self.path())
+    }
+
+    /// A number of its summary.
+    pub fn figure(&self, key: &str) -> Option<f64> {
+        self.value["summary"].get(key)?.as_f64()
+    }
+
+    /// Lower end, median and upper end in its summary, of an arm where one is named.
+    pub fn three(&self, arm: Option<&str>, key: &str) -> Option<[f64; 3]> {
+        let summary = &self.value["summary"];
+        let of = arm
+            .map_or(Some(summary), |arm| summary.get(arm))?
+            .get(key)?;
+        Some([of[0].as_f64()?, of[1].as_f64()?, of[2].as_f64()?])
+    }
+
+    /// The command that made it.
+    pub fn command(&self) -> String {
+        match &self.value["command"] {
+            Value::String(command) => command.clone(),
+            Value::Array(words) => {
+                let words = words.iter().filter_map(Value::as_str);
+                let mut words: Vec<String> = words.map(quoted).collect();
+                if let Some(program) = words.first_mut() {
+                    "hugeleaf".clone_into(program);
+                }
+                words.join(" ")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:,=%@+".contains(c);
+    match word.chars().all(is_plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{word}'"),
+    }
+}
+
+/// All of them, by path.
+pub struct Runs {
+    /// In order.
+    pub all: Vec<Run>,
+}
+
+impl Runs {
+    /// Reads the folders of runs.
+    pub fn read(folder: &Path) -> Runs {
+        let mut all = Vec::new();
+        for path in files_below(folder) {
+            if path.extension().is_none_or(|e| e != "json") {
+                continue;
+            }
+            let text = std::fs::read_to_string(folder.join(&path)).unwrap();
+            let value = serde_json::from_str(&text)
+                .unwrap_or_else(|e| panic!("bench/runs/{}: {e}", path.display()));
+            all.push(Run {
+                folder: path.parent().unwrap().display().to_string(),
+                name: path.file_name().unwrap().to_string_lossy().into_owned(),
+                value,
+                measured: Measured::read(&text).ok(),
+            });
+        }
+        Runs { all }
+    }
+
+    /// The newest of a name.
+    pub fn find(&self, name: &str) -> Option<&Run> {
+        let name = format!("{name}.json");
+        self.all.iter().rev().find(|run| run.name == name)
+    }
+
+    /// All whose name begins so.
+    pub fn named<'a>(&'a self, begin: &'a str) -> impl Iterator<Item = &'a Run> + 'a {
+        self.all
+            .iter()
+            .filter(move |run| run.name.starts_with(begin))
+    }
+}
+
+/// What counts as equal.
+pub const ASKED: Asked = Asked { equal: 0.02 };
+
+/// Rows of one arm over another, of one result.
+pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
+    let Some(measured) = &run.measured else {
+        return Vec::new();
+    };
+    let names = [small.to_owned(), large.to_owned()];
+    arms(measured, None, &names, ASKED).map_or_else(|_| Vec::new(), |compared| compared.rows)
+}
+
+/// A ratio with its interval: `1.481 [1.420, 1.570]`.
+pub fn ratio(row: &ComparedRow) -> String {
+    match (&row.effect, row.ratio) {
+        (Some(e), _) => interval([e.low, e.ratio, e.high]),
+        (None, Some(ratio)) => three(ratio),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// Lower end, middle and upper end.
+pub fn interval([low, middle, high]: [f64; 3]) -> String {
+    format!("{} [{}, {}]", three(middle), three(low), three(high))
+}
+
+/// A part of all: `99.2 %`.
+pub fn share(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// A table of the page.
+pub struct Table(String);
+
+impl Table {
+    /// With these columns.
+    pub fn new(heads: &[&str]) -> Table {
+        let rule = "|---".repeat(heads.len());
+        Table(format!("| {} |\n{rule}|\n", heads.join(" | ")))
+    }
+
+    /// Adds a row.
+    pub fn row<S: AsRef<str>>(&mut self, cells: &[S]) {
+        let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+        self.0.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+
+    /// Its text, with an empty line behind it.
+    pub fn text(self) -> String {
+        self.0 + "\n"
+    }
+}

@@ -1,0 +1,212 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const EQUAL: Asked = Asked { equal: 0.02 };
+
+/// A `bench chase` of two arms; samples by round.
+fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {
+    let arm = |label: &str, samples: &[f64]| {
+        let rounds: Vec<usize> = (0..samples.len()).collect();
+        serde_json::json!({
+            "label": label, "page_bytes": 1, "kind": "base",
+            "points": [{
+                "working_set_bytes": 1 << 30, "samples": samples, "rounds": rounds, "hops": [],
+                "at_seconds": [], "median": 1.0, "pages_before": [], "pages_after": [],
+                "verified": true, "in_turn": false,
+            }],
+        })
+    };
+    serde_json::json!({
+        "schema": 1,
+        "experiment": {
+            "name": "chase", "unit": "ns", "better": "lower", "started": "2026-01-02T03:04:05Z",
+            "duration_seconds": 1.0, "ending": "done",
+        },
+        "arms": [arm("base", base), arm("thp:2M", large)],
+        "caveats": ["virtual"],
+        "host": {"kernel": kernel, "cpus": 2, "nodes": 1, "base_page_bytes": 1},
+        "settings": {
+            "rounds": 6, "for_seconds": 1.0, "sample_seconds": 0.1, "seed": 1, "line_bytes": 64,
+            "most_bytes": base.len(), "confidence": 0.95,
+            "knobs": [{"name": "enabled", "value": kernel}], "version": "0.1.0",
+        },
+        "command": ["hugeleaf", "bench", "chase"],
+    })
+    .to_string()
+}
+
+const BASE: [f64; 6] = [200.0, 202.0, 198.0, 201.0, 199.0, 203.0];
+const LARGE: [f64; 6] = [100.0, 102.0, 101.0, 99.0, 98.0, 103.0];
+
+fn read(text: &str) -> Measured {
+    Measured::read(text).unwrap()
+}
+
+#[test]
+fn rows_of_two_files_are_held_against_each_other() {
+    let a = read(&chase("6.1", &BASE, &LARGE));
+    let b = read(&chase("6.1", &LARGE, &LARGE));
+    let compared = files(&a, &b, EQUAL).unwrap();
+    assert_eq!(compared.notes, []);
+    let [base, large, gain] = compared.rows.as_slice() else {
+        panic!("{:#?}", compared.rows);
+    };
+    assert_eq!(base.verdict, Some(Verdict::Faster));
+    let effect = base.effect.unwrap();
+    assert!((effect.ratio - 0.5).abs() < 0.01 && effect.low < 0.5 && effect.high > 0.5);
+    assert_eq!(effect.method, crate::stats::Method::RankSum);
+    // The same samples: no difference, but six of them are too wide for ± 2 %.
+    assert_eq!(large.verdict, Some(Verdict::Unclear));
+    assert_eq!(large.ratio, Some(1.0));
+    assert_eq!(gain.quantity.name, "dependent read over base");
+    assert_eq!(gain.verdict, Some(Verdict::Slower));
+}
+
+#[test]
+fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
+    let a = read(&chase("6.1", &BASE, &LARGE));
+    let names = ["base".to_owned(), "thp:2M".to_owned()];
+    let compared = arms(&a, None, &names, EQUAL).unwrap();
+    let [row] = compared.rows.as_slice() else {
+        panic!("{:#?}", compared.rows);
+    };
+    assert_eq!(row.verdict, Some(Verdict::Faster));
+    assert_eq!(row.effect.unwrap().method, crate::stats::Method::SignedRank);
+    assert!(compared.caveats == ["virtual"], "{:?}", compared.caveats);
+    // Of two files there are no pairs.
+    let compared = arms(&a, Some(&a), &names, EQUAL).unwrap();
+    let method = compared.rows[0].effect.unwrap().method;
+    assert_eq!(method, crate::stats::Method::RankSum);
+    let none = arms(&a, None, &["base".to_owned(), "1G".to_owned()], EQUAL);
+    let none = none.unwrap_err().to_string();
+    assert!(
+        none.contains("'1G'") && none.contains("base, thp:2M"),
+        "{none}"
+    );
+}
+
+#[test]
+fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
+    let a = read(&chase("6.1", &BASE, &LARGE));
+    let b = read(&chase("6.9", &BASE[..5], &LARGE));
+    let compared = files(&a, &b, EQUAL).unwrap();
+    let text = |value: &str| Some(Value::Text(value.to_owned()));
+    let differs = |name: &str| Note::Differs {
+        name: name.to_owned(),
+        a: text("6.1"),
+        b: text("6.9"),
+    };
+    // most_bytes, which says nothing, differs as well.
+    assert_eq!(
+        compared.notes,
+        [differs("host.kernel"), differs("knob enabled")]
+    );
+    assert!(compared.rows.iter().all(|row| row.notes == [0, 1]));
+}
+
+#[test]
+fn what_only_one_has_is_a_row_without_a_verdict() {
+    let a = read(&chase("6.1", &BASE, &LARGE));
+    let b = read(&chase("6.1", &BASE, &[]));
+    let compared = files(&a, &b, EQUAL).unwrap();
+    let row = compared
+        .rows
+        .iter()
+        .find(|row| row.arm.as_deref() == Some("thp:2M"));
+    let row = row.unwrap();
+    assert!(row.a.is_some() && row.b.is_none() && row.verdict.is_none() && row.ratio.is_none());
+    let note = &compared.notes[row.notes[0]];
+    assert_eq!(*note, Note::Says("only A has samples of thp:2M".to_owned()));
+}
+
+#[test]
+fn few_samples_have_a_ratio_and_no_verdict() {
+    let a = read(&chase("6.1", &BASE[..1], &LARGE[..1]));
+    let b = read(&chase("6.1", &LARGE[..1], &LARGE[..1]));
+    let compared = files(&a, &b, EQUAL).unwrap();
+    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
+    assert_eq!(
+        (compared.rows[0].ratio, compared.rows[0].effect),
+        (Some(0.5), None)
+    );
+    let Note::Says(note) = &compared.notes[compared.rows[0].notes[0]] else {
+        panic!("{:?}", compared.notes);
+    };
+    assert!(note.contains("too few"), "{note}");
+}
+
+#[test]
+fn what_is_no_result_is_told_apart() {
+    let good = chase("6.1", &BASE, &LARGE);
+    let error = |text: &str| Measured::read(text).unwrap_err();
+    assert!(matches!(
+        error(&good[..good.len() / 2]),
+        NotAResult::Truncated { .. }
+    ));
+    assert!(matches!(error(""), NotAResult::Truncated { .. }));
+    assert!(matches!(
+        error("hugeleaf trace 1\n"),
+        NotAResult::NotJson(_)
+    ));
+    assert_eq!(error("{}"), NotAResult::Lacks("schema"));
+    assert_eq!(error("{\"schema\": 1}"), NotAResult::Lacks("experiment"));
+    let other = good.replace("\"schema\":1", "\"schema\":2");
+    assert_eq!(error(&other), NotAResult::OtherSchema("2".to_owned()));
+    let other = good.replace("\"name\":\"chase\"", "\"name\":\"juggle\"");
+    assert_eq!(
+        error(&other),
+        NotAResult::UnknownExperiment("juggle".to_owned())
+    );
+    let other = good.replace("\"hops\"", "\"leaps\"");
+    assert!(matches!(error(&other), NotAResult::Malformed { .. }));
+    let stopped = chase("6.1", &[], &[]).replace("\"done\"", "\"interrupted\"");
+    let NotAResult::Empty(why) = error(&stopped) else {
+        panic!("not empty");
+    };
+    assert!(why.contains("interrupted"), "{why}");
+}
+
+#[test]
+fn zeros_are_the_same_and_have_no_ratio() {
+    let a = read(&chase("6.1", &[0.0; 6], &LARGE));
+    let compared = files(&a, &a, EQUAL).unwrap();
+    assert_eq!(compared.rows[0].verdict, Some(Verdict::Same));
+    assert_eq!(compared.rows[0].ratio, None);
+    let b = read(&chase("6.1", &BASE, &LARGE));
+    let compared = files(&a, &b, EQUAL).unwrap();
+    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
+    assert_eq!(compared.rows[0].ratio, None);
+}
+
+#[test]
+fn different_experiments_are_refused() {
+    let a = read(&chase("6.1", &BASE, &LARGE));
+    let b = Measured {
+        unit: "µs".to_owned(),
+        ..a.clone()
+    };
+    let error = files(&a, &b, EQUAL).unwrap_err().to_string();
+    assert!(
+        error.contains("(ns, ") && error.contains("(µs, "),
+        "{error}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*") {
+        let _ = Measured::read(&text);
+    }
+
+    /// A result with one character changed is read or refused, and what was read can be compared.
+    #[test]
+    fn a_damaged_result_is_read_or_refused(at in 0usize..2000, with in "[ -~]") {
+        let mut text = chase("6.1", &BASE, &LARGE);
+        let at = at.min(text.len() - 1);
+        text.replace_range(at..=at, &with);
+        if let Ok(measured) = Measured::read(&text) {
+            let _ = files(&measured, &measured, EQUAL);
+        }
+    }
+}
