@@ -3,7 +3,10 @@
 //! Each is a query for what violates it. They are the same text for both databases.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crossbeam_channel::Sender;
 
 use super::error::TpccError;
 use super::store::{Origin, Store};
@@ -90,7 +93,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Asks all of them. Returns those that do not hold, each once.
+/// Asks all of them, as many at a time as there are processors. Returns those that do not hold, each
+/// once.
 ///
 /// # Errors
 /// Those of the database; [`TpccError::Stopped`].
@@ -100,35 +104,108 @@ pub fn check(
     progress: &mut dyn FnMut(usize, usize),
     stop: &AtomicBool,
 ) -> Result<Vec<Violation>, TpccError> {
-    let mut violations: Vec<Violation> = Vec::new();
-    let of = usize::try_from(origin.shards).unwrap_or(0) * Condition::all().count();
-    let mut done = 0;
-    for shard in 0..origin.shards {
-        let mut database = store.loader(shard)?;
-        for condition in Condition::all() {
-            if stop.load(Ordering::Relaxed) {
+    let shards = usize::try_from(origin.shards).unwrap_or(0);
+    let of = shards * Condition::all().count();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let asking = Asking {
+        store,
+        origin,
+        next: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+        failed: AtomicBool::new(false),
+        stop,
+    };
+    let (tell, told) = crossbeam_channel::unbounded();
+    let mut violations = thread::scope(|scope| {
+        let asking = &asking;
+        let workers: Vec<_> = (0..processors.min(of))
+            .map(|worker| {
+                let tell = tell.clone();
+                scope.spawn(move || asking.work(worker, &tell))
+            })
+            .collect();
+        drop(tell);
+        progress(0, of);
+        for (done, ()) in told.into_iter().enumerate() {
+            progress(done + 1, of);
+        }
+        let mut all = Ok(Vec::new());
+        for worker in workers {
+            let found = worker.join().unwrap_or(Err(TpccError::Thread));
+            all = match (all, found) {
+                (Ok(mut all), Ok(found)) => {
+                    all.extend(found);
+                    Ok(all)
+                }
+                // The reason, not those whom it stopped.
+                (Err(TpccError::Stopped), Err(error)) | (Ok(_), Err(error)) => Err(error),
+                (Err(error), _) => Err(error),
+            };
+        }
+        all
+    })?;
+    violations.sort_by_key(|v| v.condition);
+    violations.dedup_by(|later, first| {
+        let same = later.condition == first.condition;
+        first.count += if same { later.count } else { 0 };
+        same
+    });
+    Ok(violations)
+}
+
+/// What threads that ask share.
+struct Asking<'a> {
+    store: &'a dyn Store,
+    origin: &'a Origin,
+    /// Of each database, how many conditions somebody has taken.
+    next: Vec<AtomicUsize>,
+    failed: AtomicBool,
+    stop: &'a AtomicBool,
+}
+
+impl Asking<'_> {
+    /// Asks one database after the other, each thread another one first: what it has read once is
+    /// in its cache for the next question.
+    fn work(&self, worker: usize, tell: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
+        let found = (0..self.next.len())
+            .map(|at| (worker + at) % self.next.len())
+            .try_fold(Vec::new(), |mut found, shard| {
+                found.extend(self.ask_shard(shard, tell)?);
+                Ok(found)
+            });
+        if found.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn ask_shard(&self, shard: usize, tell: &Sender<()>) -> Result<Vec<Violation>, TpccError> {
+        let mut found = Vec::new();
+        let mut database = None;
+        loop {
+            let taken = self.next[shard].fetch_add(1, Ordering::Relaxed);
+            let Some(condition) = Condition::all().nth(taken) else {
+                return Ok(found);
+            };
+            if self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) {
                 return Err(TpccError::Stopped);
             }
-            progress(done, of);
-            done += 1;
-            let rows = database.ask(&limited(&condition.sql(origin)))?;
-            let Some(row) = rows.first() else {
-                continue;
+            let loader = match &mut database {
+                Some(loader) => loader,
+                None => database.insert(self.store.loader(i32::try_from(shard).unwrap_or(0))?),
             };
-            let known = violations.iter_mut().find(|v| v.condition == condition);
-            let count = row.first().copied().flatten().unwrap_or(1).unsigned_abs();
-            match known {
-                Some(known) => known.count += count,
-                None => violations.push(Violation {
+            let rows = loader.ask(&limited(&condition.sql(self.origin)))?;
+            if let Some(row) = rows.first() {
+                let count = row.first().copied().flatten().unwrap_or(1).unsigned_abs();
+                found.push(Violation {
                     condition,
                     count,
                     first: described(row),
-                }),
+                });
             }
+            // Nobody listens where the caller has gone: then nobody wants to know.
+            let _ = tell.send(());
         }
     }
-    violations.sort_by_key(|v| v.condition);
-    Ok(violations)
 }
 
 /// The first violation, with how many there are.
