@@ -42,7 +42,7 @@ pub use input::{
 };
 pub use load::{LoadEvent, Room, data_bytes, load, room_for, warehouses_in};
 pub use population::{Field, Population};
-pub use postgres::{PostgresStore, Warmed};
+pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
 pub use rules::{DISTRICTS, Kind, Scale};
 pub use server::{PostgresServer, ServerSettings};

@@ -19,7 +19,7 @@ use super::store::{Durability, Loader, Session, Store, free_bytes};
 use fill::PostgresLoader;
 use session::PostgresSession;
 
-pub use warm::Warmed;
+pub use warm::{Warm, Warmed};
 
 /// All that this kit makes lies in this schema. What else is in the database is left alone.
 const SCHEMA: &str = "hugeleaf_tpcc";

@@ -6,6 +6,20 @@ use super::{PostgresStore, explain};
 use crate::tpcc::error::TpccError;
 use crate::tpcc::tables::{TABLES, Table};
 
+/// A connection that has filled the server's cache, and has all of that in its page tables for as
+/// long as it is open.
+pub struct Warm {
+    how: Warmed,
+    _connection: Client,
+}
+
+impl Warm {
+    /// How it was filled.
+    pub const fn how(&self) -> Warmed {
+        self.how
+    }
+}
+
 /// How the cache was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warmed {
@@ -24,10 +38,13 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Those of the database.
-    pub fn warm(&self, touched: Option<i32>) -> Result<Warmed, TpccError> {
+    pub fn warm(&self, touched: Option<i32>) -> Result<Warm, TpccError> {
         let mut client = self.connect()?;
         let warmed = vacuum(&mut client).and_then(|()| fill_cache(&mut client, touched));
-        warmed.map_err(|e| explain(&self.name, &e))
+        Ok(Warm {
+            how: warmed.map_err(|e| explain(&self.name, &e))?,
+            _connection: client,
+        })
     }
 }
 

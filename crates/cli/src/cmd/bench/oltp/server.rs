@@ -11,7 +11,6 @@ use hugeleaf_proof::bench::oltp::{
 };
 use hugeleaf_proof::bench::{NotHad, Spread};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use hugeleaf_workload::PageArm;
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 
 use super::copier::Copier;
@@ -149,10 +148,13 @@ impl<'a> Server<'a> {
         }
         self.server.restart(&settings).map_err(fail)?;
         let store = store_of(&self.server, args, context)?;
-        self.warmed = Some(store.warm(setup.touch).map_err(fail)?);
+        let warm = store.warm(setup.touch).map_err(fail)?;
+        self.warmed = Some(warm.how());
         if pages == Pages::Promoted {
+            // As a server's own connections have: what nobody has in its page tables is left alone.
             self.promote()?;
         }
+        drop(warm);
         let copier = Copier::start(args.copy_beside, self.server.folder())?;
         let copied = || copier.as_ref()?.copied(&context.root);
         let watched = processes(&self.server, &self.ground.host);
@@ -162,9 +164,8 @@ impl<'a> Server<'a> {
         }
         match super::on(&store, args, setup, self.ground, &mut watcher, context) {
             Ok(mut result) => {
-                let verified = watcher
-                    .pages()
-                    .and_then(|held| Some(is_on(held, pages.arm(&self.ground.host)?)));
+                let host = &self.ground.host;
+                let verified = watcher.pages().map(|held| is_on(held, pages, host));
                 for run in &mut result.runs {
                     run.verified = verified;
                 }
@@ -318,12 +319,16 @@ fn with_pages(
     Ok(settings)
 }
 
-/// Whether nearly all of it is on such pages.
-fn is_on(held: &[Held], arm: PageArm) -> bool {
+/// Whether nearly all of it is on the pages of an arm. `run` takes what large pages there are.
+fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
     let sum = |of: &dyn Fn(&&Held) -> bool| -> Bytes {
         held.iter().filter(of).map(|held| held.bytes).sum()
     };
-    let on = sum(&|held| held.size == arm.size && held.kind == arm.kind);
+    let arm = pages.arm(host);
+    let on = sum(&|held| match pages {
+        Pages::Run => held.kind != PageKind::Base,
+        _ => arm.is_some_and(|arm| held.size == arm.size && held.kind == arm.kind),
+    });
     let all = sum(&|_| true);
     // Sizes of memory are far below 2^52 bytes.
     #[allow(clippy::cast_precision_loss)]
@@ -352,23 +357,30 @@ fn free_pages(host: &Host, size: PageSize) -> u64 {
 mod tests {
     use super::*;
 
+    use hugeleaf_host::{Root, read_host};
+    use hugeleaf_sys::RealKernel;
+
     #[test]
     fn nearly_all_is_all() {
-        let page = |bytes: u64| PageSize::new(Bytes(bytes)).unwrap();
-        let held = |size: u64, kind, bytes: u64| Held {
-            size: page(size),
+        let fixture = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/x86-4k-two-nodes"
+        );
+        let host = read_host(&Root::at(fixture), &RealKernel::new()).unwrap();
+        let held = |size: PageSize, kind, mebibytes: u64| Held {
+            size,
             kind,
-            bytes: Bytes(bytes),
+            bytes: Bytes::from_mib(mebibytes),
         };
-        let arm = PageArm {
-            size: page(512),
-            kind: PageKind::Thp,
-        };
-        let (small, large) = (PageKind::Base, PageKind::Thp);
-        assert!(is_on(&[held(1, small, 10), held(512, large, 990)], arm));
-        assert!(!is_on(&[held(1, small, 11), held(512, large, 989)], arm));
-        // Of a pool is not transparent, and of nothing nothing can be told.
-        assert!(!is_on(&[held(512, PageKind::Hugetlb, 990)], arm));
-        assert!(!is_on(&[], arm));
+        let (base, large) = (host.base_page, host.pmd_page.get().unwrap());
+        let small = |mebibytes| held(base, PageKind::Base, mebibytes);
+        let thp = |mebibytes| held(large, PageKind::Thp, mebibytes);
+        let pool = |mebibytes| held(large, PageKind::Hugetlb, mebibytes);
+        let promoted = |held: &[Held]| is_on(held, Pages::Promoted, &host);
+        assert!(promoted(&[small(10), thp(990)]));
+        assert!(!promoted(&[small(11), thp(989)]));
+        // Of a pool is not transparent, but to run both are large; of nothing nothing can be told.
+        assert!(!promoted(&[pool(990)]) && is_on(&[pool(990)], Pages::Run, &host));
+        assert!(!promoted(&[]) && !is_on(&[small(1)], Pages::Run, &host));
     }
 }
