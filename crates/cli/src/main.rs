@@ -96,7 +96,7 @@ fn wrong_usage(error: &clap::Error) -> Failure {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = cmd::bench::attacher() {
+    if let Some(code) = cmd::bench::attacher().or_else(cmd::bench::copier) {
         return code;
     }
     let cli = match Cli::try_parse() {

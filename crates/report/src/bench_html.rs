@@ -1,17 +1,16 @@
-//! `hugeleaf bench`: a result as one page that needs nothing beside it, in the looks of
-//! [`crate::prove_html`].
+//! `hugeleaf bench`: a result as one page that needs nothing beside it.
 
 use hugeleaf_proof::bench::chase::ChaseResult;
 use hugeleaf_proof::bench::mover::{MoverArm, MoverResult};
 use hugeleaf_proof::bench::pagetables::{PageTablesPoint, PageTablesResult};
 use hugeleaf_proof::bench::pin::{PinArm, PinPoint, PinResult};
-use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::bench::{self, NotHadLine, duration, short};
 use crate::bench_plot::{Axes, Curve, Marks, Point, curves};
-use crate::prove_html::{STYLE, drawn};
+use crate::page::{Top, circumstances, notes, table};
+use crate::svg::drawn;
 
 /// The page of `bench chase`.
 pub fn chase_html(result: &ChaseResult) -> String {
@@ -35,6 +34,7 @@ pub fn chase_html(result: &ChaseResult) -> String {
     let axes = Axes {
         x_name: "working set",
         y_name: "ns a read",
+        x_marks: &[],
         y_marks: Marks::Decimal,
         x_label: &bytes,
         y_label: &short_mark,
@@ -79,6 +79,7 @@ pub fn pagetables_html(result: &PageTablesResult) -> String {
     let axes = |y_name, y_marks, y_label| Axes {
         x_name: "processes",
         y_name,
+        x_marks: &[],
         y_marks,
         x_label: &count,
         y_label,
@@ -214,6 +215,7 @@ pub fn pin_html(result: &PinResult) -> String {
     let axes = Axes {
         x_name: "threads",
         y_name: "µs each",
+        x_marks: &[],
         y_marks: Marks::Decimal,
         x_label: &count,
         y_label: &short_mark,
@@ -290,11 +292,11 @@ fn as_f64(bytes: i64) -> f64 {
 
 /// A mark at an axis of bytes; all marks are whole powers of two.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     Bytes(value.round().max(0.0) as u64).to_string()
 }
 
-fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     format!("{value:.0}")
 }
 
@@ -317,39 +319,18 @@ fn seconds(value: f64) -> String {
     }
 }
 
-fn page(headline: &str, meaning: &str, how: &str, body: &Markup) -> String {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (headline) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                header.same {
-                    h1 style="font-size: 1.4rem" { (headline) }
-                    p.lead { (meaning) "." }
-                }
-                p { (how) "." }
-                (body)
-            }
-        }
-    }
-    .into_string()
+pub(crate) fn page(headline: &str, meaning: &str, how: &str, body: &Markup) -> String {
+    let top = Top {
+        title: headline,
+        class: "same long",
+        headline,
+        lead: &format!("{meaning}."),
+        style: "",
+    };
+    crate::page::page(&top, &html! { p { (how) "." } (body) })
 }
 
-fn table(heads: &[&str], rows: &[Vec<String>]) -> Markup {
-    html! {
-        table {
-            thead { tr { @for head in heads { th { (head) } } } }
-            tbody { @for row in rows { tr { @for cell in row { td { (cell) } } } } }
-        }
-    }
-}
-
-fn not_had(lines: &[NotHadLine]) -> Markup {
+pub(crate) fn not_had(lines: &[NotHadLine]) -> Markup {
     html! {
         @if !lines.is_empty() {
             h2 { "Not had" }
@@ -360,64 +341,10 @@ fn not_had(lines: &[NotHadLine]) -> Markup {
     }
 }
 
-fn notes(notes: &[String]) -> Markup {
-    html! {
-        @if !notes.is_empty() {
-            h2 { "Before you believe it" }
-            ul { @for note in notes { li { (note) } } }
-        }
-    }
-}
-
-fn circumstances(
-    host: &HostFingerprint,
-    knobs: &[Knob],
-    more: &[[String; 2]],
-    command: &[String],
-) -> Markup {
-    let unknown = || "?".to_owned();
-    let text = |fact: &Option<String>| fact.clone().unwrap_or_else(unknown);
-    let size = |fact: Option<u64>| fact.map_or_else(unknown, |b| Bytes(b).to_string());
-    let mut rows = vec![
-        ["kernel".to_owned(), text(&host.kernel)],
-        ["architecture".to_owned(), text(&host.arch)],
-        ["processor".to_owned(), text(&host.processor)],
-        ["processors".to_owned(), host.cpus.to_string()],
-        [
-            "virtual".to_owned(),
-            host.is_virtual.map_or_else(unknown, |v| v.to_string()),
-        ],
-        ["nodes".to_owned(), host.nodes.to_string()],
-        ["memory".to_owned(), size(host.memory_bytes)],
-        ["base page".to_owned(), size(Some(host.base_page_bytes))],
-        ["large page".to_owned(), size(host.large_page_bytes)],
-    ];
-    rows.extend_from_slice(more);
-    rows.extend(knobs.iter().map(|k| [k.name.clone(), k.value.clone()]));
-    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
-    html! {
-        h2 { "Host, settings, command" }
-        (table(&["", ""], &rows))
-        @if !command.is_empty() { pre { (command.join(" ")) } }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Nothing is loaded from anywhere; the name space of SVG is a name, not an address.
-    fn needs_nothing(page: &str) {
-        assert!(page.starts_with("<!DOCTYPE html>"));
-        let rest = page.replace("http://www.w3.org/2000/svg", "");
-        for sign in [
-            "http://", "https://", "src=", "href=", "@import", "url(", "<script",
-        ] {
-            assert!(!rest.contains(sign), "{sign}");
-        }
-        assert!(!page.contains("could not be drawn"));
-        assert!(page.contains("currentColor"));
-    }
+    use crate::page::needs_nothing;
 
     #[test]
     fn chase_is_one_page() {

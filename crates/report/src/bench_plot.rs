@@ -1,10 +1,10 @@
-//! Curves on logarithmic axes, each with its name at its end and the interval of each point drawn.
+//! Curves over a logarithmic axis, each with its name at its end and the interval of each point drawn.
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::prove_html::{INK, draw};
+use crate::svg::{Area, FONT, INK, SIZE, draw};
 
 /// A point of a curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,12 +31,55 @@ pub(crate) enum Marks {
     Binary,
     /// 1, 2, 5, 10 and so on: times.
     Decimal,
+    /// Round steps on an axis that is not logarithmic, and that has this value, with a line across: 1 of
+    /// ratios, 0 of what is shown whole.
+    From(Level),
+}
+
+/// See [`Marks::From`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Zero,
+    One,
+}
+
+impl Marks {
+    const fn level(self) -> Option<f64> {
+        match self {
+            Marks::From(Level::Zero) => Some(0.0),
+            Marks::From(Level::One) => Some(1.0),
+            Marks::Binary | Marks::Decimal => None,
+        }
+    }
+
+    /// Where a value stands on the axis: at its logarithm, or as it is.
+    fn place(self, value: f64) -> f64 {
+        match self.level() {
+            Some(_) => value,
+            None => value.log2(),
+        }
+    }
+
+    /// The value that stands there.
+    fn value(self, place: f64) -> f64 {
+        match self.level() {
+            Some(_) => place,
+            None => place.exp2(),
+        }
+    }
+
+    fn can_hold(self, value: f64) -> bool {
+        value.is_finite() && (self.level().is_some() || value > 0.0)
+    }
 }
 
 /// What stands at the axes.
 pub(crate) struct Axes<'a> {
     pub(crate) x_name: &'a str,
     pub(crate) y_name: &'a str,
+    /// Where the x axis has its marks; at powers of two where this is empty. With marks of its own it is of
+    /// few steps, and points of one step stand beside each other.
+    pub(crate) x_marks: &'a [f64],
     pub(crate) y_marks: Marks,
     pub(crate) x_label: &'a dyn Fn(f64) -> String,
     pub(crate) y_label: &'a dyn Fn(f64) -> String,
@@ -62,64 +105,101 @@ const NAME_HEIGHT: i32 = 16;
 /// # Errors
 /// Where there is nothing to draw, in words.
 pub(crate) fn curves(curves: &[Curve], axes: &Axes<'_>) -> Result<String, String> {
-    let curves: Vec<Curve> = curves.iter().map(drawable).collect();
+    let curves: Vec<Curve> = curves.iter().map(|c| placed(c, axes.y_marks)).collect();
     let all = || curves.iter().flat_map(|c| &c.points);
-    let x = span(all().map(|p| p.x)).ok_or("no points")?;
+    let x = span(all().map(|p| p.x), None).ok_or("no points")?;
     let ends = |p: &Point| p.ends.map_or([p.y; 2], |(low, high)| [low, high]);
-    let y = span(all().flat_map(|p| [[p.y; 2], ends(p)].concat())).ok_or("no points")?;
+    let y = all().flat_map(|p| [[p.y; 2], ends(p)].concat());
+    let y = span(y, axes.y_marks.level()).ok_or("no points")?;
     let longest = curves.iter().map(|c| c.name.chars().count()).max();
     let room = longest.unwrap_or(0) * A_CHARACTER + 24;
-    draw(|area| {
-        // Positions are logarithms; labels say what they are of.
+    draw(SIZE, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
             .margin_right(u32::try_from(room).unwrap_or(120))
-            .x_label_area_size(40)
-            .y_label_area_size(72)
-            .build_cartesian_2d(Axis::new(&x, Marks::Binary), Axis::new(&y, axes.y_marks))
+            .x_label_area_size(48)
+            .y_label_area_size(84)
+            .build_cartesian_2d(Axis::of_x(&x, axes), Axis::new(&y, axes.y_marks))
             .map_err(|e| e.to_string())?;
+        // Where a point stands is not what it is worth: labels say that.
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.15))
             .axis_style(INK)
-            .label_style(("sans-serif", 13).into_font().color(&INK))
+            .label_style(("sans-serif", FONT).into_font().color(&INK))
             .x_desc(axes.x_name)
             .y_desc(axes.y_name)
             .x_label_formatter(&|x| (axes.x_label)(x.exp2()))
-            .y_label_formatter(&|y| (axes.y_label)(y.exp2()))
+            .y_label_formatter(&|y| (axes.y_label)(axes.y_marks.value(*y)))
             .draw()
             .map_err(|e| e.to_string())?;
+        if let Some(level) = axes.y_marks.level() {
+            let across = [(x.start, level), (x.end, level)];
+            chart
+                .draw_series(LineSeries::new(across, INK.stroke_width(1)))
+                .map_err(|e| e.to_string())?;
+        }
         let mut names = Vec::new();
         for (number, curve) in curves.iter().enumerate() {
-            let colour = COLOURS[number % COLOURS.len()];
-            let at = |p: &Point| (p.x.log2(), p.y.log2());
-            let line = LineSeries::new(curve.points.iter().map(at), colour.stroke_width(2));
-            chart.draw_series(line).map_err(|e| e.to_string())?;
-            let bars = curve.points.iter().filter_map(|p| {
-                let (low, high) = p.ends?;
-                let x = p.x.log2();
-                let path = vec![(x, low.log2()), (x, high.log2())];
-                Some(PathElement::new(path, colour.stroke_width(2)))
-            });
-            chart.draw_series(bars).map_err(|e| e.to_string())?;
-            for point in &curve.points {
-                let at = chart.backend_coord(&at(point));
-                mark(area, at, number, colour, point.sure)?;
-            }
-            if let Some(last) = curve.points.last() {
-                names.push((chart.backend_coord(&at(last)), curve.name.clone(), colour));
-            }
+            let aside = match axes.x_marks {
+                [] => 0.0,
+                _ => aside(number, curves.len()) * (x.end - x.start),
+            };
+            names.extend(one(area, &mut chart, curve, number, aside)?);
         }
         let edge = chart.plotting_area().get_pixel_range().0.end;
         name(area, names, edge)
     })
 }
 
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Axis, Axis>>;
+
+/// Draws a curve with the intervals and marks of its points, so much aside of where they stand.
+fn one(
+    area: &Area<'_>,
+    chart: &mut Chart<'_, '_>,
+    curve: &Curve,
+    number: usize,
+    aside: f64,
+) -> Result<Option<Name>, String> {
+    let colour = COLOURS[number % COLOURS.len()];
+    let at = |p: &Point| (p.x + aside, p.y);
+    let line = LineSeries::new(curve.points.iter().map(at), colour.stroke_width(2));
+    chart.draw_series(line).map_err(|e| e.to_string())?;
+    let bars = curve.points.iter().filter_map(|p| {
+        let (low, high) = p.ends?;
+        let x = p.x + aside;
+        let path = vec![(x, low), (x, high)];
+        Some(PathElement::new(path, colour.stroke_width(2)))
+    });
+    chart.draw_series(bars).map_err(|e| e.to_string())?;
+    for point in &curve.points {
+        mark(
+            area,
+            chart.backend_coord(&at(point)),
+            number,
+            colour,
+            point.sure,
+        )?;
+    }
+    let end = curve.points.last().map(|p| chart.backend_coord(&at(p)));
+    Ok(end.map(|end| (end, curve.name.clone(), colour)))
+}
+
+/// How far beside its step a curve's points stand, as a part of the axis, so that the intervals of several can
+/// be told apart.
+fn aside(number: usize, of: usize) -> f64 {
+    /// About two marks.
+    const STEP: f64 = 0.014;
+    let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));
+    (place(number) - place(of.saturating_sub(1)) / 2.0) * STEP
+}
+
 /// A mark of a shape of its own for each curve; hollow where the point is to be doubted.
 fn mark(
-    area: &crate::prove_html::Area<'_>,
+    area: &Area<'_>,
     (x, y): (i32, i32),
     number: usize,
     colour: RGBColor,
@@ -157,7 +237,7 @@ type Name = ((i32, i32), String, RGBColor);
 
 /// Writes each curve's name at the right edge, level with its end, moved apart where two would stand
 /// in one place; a thin line leads there from the end.
-fn name(area: &crate::prove_html::Area<'_>, mut names: Vec<Name>, edge: i32) -> Result<(), String> {
+fn name(area: &Area<'_>, mut names: Vec<Name>, edge: i32) -> Result<(), String> {
     names.sort_by_key(|((_, y), _, _)| *y);
     let mut levels: Vec<i32> = names.iter().map(|((_, y), _, _)| *y).collect();
     // From the top down; then up again, where that led past the bottom.
@@ -165,14 +245,14 @@ fn name(area: &crate::prove_html::Area<'_>, mut names: Vec<Name>, edge: i32) -> 
         levels[at] = levels[at].max(levels[at - 1] + NAME_HEIGHT);
     }
     let bottom = i32::try_from(area.dim_in_pixel().1).unwrap_or(i32::MAX);
-    let mut floor = bottom - 48;
+    let mut floor = bottom - 56;
     for level in levels.iter_mut().rev() {
         *level = (*level).min(floor);
         floor = *level - NAME_HEIGHT;
     }
     for ((end, text, colour), level) in names.into_iter().zip(levels) {
         let lead = vec![end, (edge, end.1), (edge + 8, level)];
-        let style = ("sans-serif", 14)
+        let style = ("sans-serif", FONT)
             .into_font()
             .color(&colour)
             .pos(Pos::new(HPos::Left, VPos::Center));
@@ -183,36 +263,69 @@ fn name(area: &crate::prove_html::Area<'_>, mut names: Vec<Name>, edge: i32) -> 
     Ok(())
 }
 
-fn drawable(curve: &Curve) -> Curve {
-    let good = |v: f64| v.is_finite() && v > 0.0;
-    let points = curve.points.iter().filter(|p| good(p.x) && good(p.y));
-    let with_ends = points.map(|p| Point {
-        ends: p.ends.filter(|(low, high)| good(*low) && good(*high)),
+/// The points that can be drawn, where they stand on the axes.
+fn placed(curve: &Curve, y: Marks) -> Curve {
+    let good = |p: &&Point| p.x.is_finite() && p.x > 0.0 && y.can_hold(p.y);
+    let points = curve.points.iter().filter(good);
+    let points = points.map(|p| Point {
+        x: p.x.log2(),
+        y: y.place(p.y),
+        ends: p
+            .ends
+            .filter(|(low, high)| y.can_hold(*low) && y.can_hold(*high))
+            .map(|(low, high)| (y.place(low), y.place(high))),
         ..*p
     });
     Curve {
         name: curve.name.clone(),
-        points: with_ends.collect(),
+        points: points.collect(),
     }
 }
 
-/// From the lowest to the highest as logarithms, with room around; `None` of nothing.
-fn span(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
+/// From the lowest to the highest, with room around, but none beyond a level at which they end; `None` of
+/// nothing.
+fn span(values: impl Iterator<Item = f64>, level: Option<f64>) -> Option<std::ops::Range<f64>> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for v in values.map(f64::log2) {
+    for v in values {
         (low, high) = (low.min(v), high.max(v));
     }
-    let room = ((high - low) * 0.05).max(0.1);
-    (low <= high).then_some(low - room..high + room)
+    if low > high {
+        return None;
+    }
+    let Some(level) = level else {
+        let room = ((high - low) * 0.05).max(0.1);
+        return Some(low - room..high + room);
+    };
+    (low, high) = (low.min(level), high.max(level));
+    let room = ((high - low) * 0.05).max(0.02);
+    // All of it begins at 0; a ratio may fall below 1.
+    let below = if level == 0.0 && low >= 0.0 {
+        0.0
+    } else {
+        room
+    };
+    Some(low - below..high + room)
 }
 
-/// An axis of logarithms with its marks at chosen places.
+/// An axis with its marks at chosen places.
 struct Axis {
     range: std::ops::Range<f64>,
     marks: Vec<f64>,
 }
 
 impl Axis {
+    fn of_x(range: &std::ops::Range<f64>, axes: &Axes<'_>) -> Axis {
+        let chosen = axes.x_marks.iter().map(|x| x.log2());
+        let inside: Vec<f64> = chosen.filter(|x| range.contains(x)).collect();
+        match inside.len() {
+            1..=MOST_MARKS => Axis {
+                range: range.clone(),
+                marks: inside,
+            },
+            _ => Axis::new(range, Marks::Binary),
+        }
+    }
+
     fn new(range: &std::ops::Range<f64>, kind: Marks) -> Axis {
         Axis {
             range: range.clone(),
@@ -245,10 +358,10 @@ impl Ranged for Axis {
 /// Most marks on an axis that can be read.
 const MOST_MARKS: usize = 10;
 
-/// Where an axis of logarithms has its marks.
+/// Where an axis has its marks.
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
 fn marks(range: &std::ops::Range<f64>, marks: Marks) -> Vec<f64> {
     let inside = |v: &f64| range.contains(v);
-    #[allow(clippy::cast_possible_truncation)]
     let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
     let binary = |step: i32| -> Vec<f64> {
         let all = (first..=last).filter(|n| n.rem_euclid(step) == 0);
@@ -257,6 +370,12 @@ fn marks(range: &std::ops::Range<f64>, marks: Marks) -> Vec<f64> {
     let decimal = |of: &[f64]| -> Vec<f64> {
         let all = (-12..16).flat_map(|n| of.iter().map(move |v| (v * 10f64.powi(n)).log2()));
         all.filter(inside).collect()
+    };
+    let round = |step: f64| -> Vec<f64> {
+        let all = ((range.start / step).ceil() as i64..).map(|n| n as f64 * step);
+        all.take_while(|v| *v <= range.end)
+            .take(MOST_MARKS + 1)
+            .collect()
     };
     let fits = |list: &Vec<f64>| list.len() <= MOST_MARKS;
     let mut binary_steps = (1..60).map(binary);
@@ -270,6 +389,10 @@ fn marks(range: &std::ops::Range<f64>, marks: Marks) -> Vec<f64> {
         .into_iter()
         .map(decimal)
         .find(fits),
+        Marks::From(_) => (-6..16)
+            .flat_map(|n| [1.0, 2.0, 5.0].map(|v| v * 10f64.powi(n)))
+            .map(round)
+            .find(fits),
     };
     found.unwrap_or_default()
 }
@@ -295,6 +418,7 @@ mod tests {
         let axes = Axes {
             x_name: "x",
             y_name: "y",
+            x_marks: &[],
             y_marks: Marks::Decimal,
             x_label: &|x| format!("{x:.0}"),
             y_label: &|y| format!("{y}"),
@@ -327,15 +451,43 @@ mod tests {
     }
 
     #[test]
+    fn whole_axes_begin_at_their_level_and_steps_are_told_apart() {
+        let from_zero = |values: &[(f64, f64)], level| {
+            let axes = Axes {
+                x_name: "x",
+                y_name: "y",
+                x_marks: &[3.0, 12.0],
+                y_marks: Marks::From(level),
+                x_label: &|x| format!("at {x:.0}"),
+                y_label: &|y| format!("{y:.2}"),
+            };
+            curves(&[curve("a", values), curve("b", values)], &axes).unwrap()
+        };
+        let svg = from_zero(&[(3.0, 1000.0), (12.0, 1100.0)], Level::Zero);
+        // Steps that are no powers of two have their marks.
+        for part in ["at 3", "at 12", "0.00", "1200.00"] {
+            assert!(svg.contains(part), "{part}");
+        }
+        // A ratio of 1 is on the axis, though no point is near it; a negative value is a value.
+        let svg = from_zero(&[(3.0, 2.0), (12.0, 2.1)], Level::One);
+        assert!(svg.contains("1.00"), "{svg}");
+        assert!((span([0.0, 5.0].into_iter(), Some(0.0)).unwrap().start).abs() < 1e-9);
+        assert!(aside(0, 2) < 0.0 && aside(1, 2) > 0.0 && aside(0, 1).abs() < 1e-9);
+    }
+
+    #[test]
     fn axes_have_marks_that_can_be_read() {
         assert_eq!(
             marks(&(15.9..20.1), Marks::Binary),
             [16.0, 17.0, 18.0, 19.0, 20.0]
         );
+        let kinds = [Marks::Binary, Marks::Decimal, Marks::From(Level::One)];
         for (low, high) in [(0.0, 0.2), (0.0, 9.0), (3.0, 40.0), (16.0, 33.0)] {
-            for kind in [Marks::Binary, Marks::Decimal] {
+            for kind in kinds {
                 assert!(marks(&(low..high), kind).len() <= MOST_MARKS);
             }
         }
+        let near_one = marks(&(0.97..1.23), Marks::From(Level::One));
+        assert_eq!(near_one.len(), 5, "{near_one:?}");
     }
 }

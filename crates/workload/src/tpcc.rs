@@ -35,18 +35,18 @@ mod tables;
 
 pub use check::{Condition, Violation, check};
 pub use counters::{CounterError, Counters};
-pub use drive::{Latency, Outcome, Pace, Run, drive};
+pub use drive::{Latency, Onlooker, Outcome, Pace, Run, drive};
 pub use error::TpccError;
 pub use input::{
     Customer, Delivery, Input, Line, NewOrder, OrderStatus, Payment, StockLevel, Terminal,
 };
-pub use load::{LoadEvent, Room, load, room_for};
+pub use load::{LoadEvent, Room, data_bytes, load, room_for, warehouses_in};
 pub use population::{Field, Population};
-pub use postgres::PostgresStore;
+pub use postgres::{PostgresStore, Warm, Warmed};
 pub use random::{Constants, Random, last_name};
 pub use rules::{DISTRICTS, Kind, Scale};
 pub use server::{PostgresServer, ServerSettings};
 pub use sqlite::{SqliteCache, SqliteSettings, SqliteStore};
-pub use store::end_with_parent;
 pub use store::{Answer, Durability, Loader, Origin, Piece, Session, Store};
+pub use store::{end_with_parent, free_bytes};
 pub use tables::{Column, TABLES, Table, Type};

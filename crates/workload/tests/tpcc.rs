@@ -38,6 +38,7 @@ fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
         durability: Durability::Never,
         alone,
         warm: alone,
+        touched: None,
     };
     SqliteStore::open(settings).unwrap()
 }
@@ -89,6 +90,7 @@ fn settings() -> ServerSettings {
         durability: Durability::Never,
         connections: 8,
         more: Vec::new(),
+        start_with: Vec::new(),
     }
 }
 
@@ -421,7 +423,7 @@ fn run(connections: usize) -> Run {
 }
 
 fn driven(store: &dyn Store, origin: &Origin, run: Run) -> Result<Outcome, TpccError> {
-    drive(store, origin, run, &mut |_, _| {}, &never())
+    drive(store, origin, run, &mut (), &mut |_, _| {}, &never())
 }
 
 #[track_caller]
@@ -491,6 +493,7 @@ fn a_server_that_goes_away_leaves_no_result() {
         &store,
         &origin,
         long,
+        &mut (),
         &mut |at, _| {
             if at > Duration::from_millis(300) && !told {
                 told = true;

@@ -37,6 +37,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
         durability: Durability::Never,
         alone,
         warm: true,
+        touched: None,
     })
     .unwrap();
     let origin = Origin {
@@ -48,7 +49,15 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
     };
     let never = AtomicBool::new(false);
     load(&store, &origin, true, &mut |_| {}, &never).unwrap();
-    let outcome = drive(&store, &origin, run(connections), &mut |_, _| {}, &never).unwrap();
+    let outcome = drive(
+        &store,
+        &origin,
+        run(connections),
+        &mut (),
+        &mut |_, _| {},
+        &never,
+    )
+    .unwrap();
     let found = check(&store, &origin, &mut |_, _| {}, &never).unwrap();
     assert!(found.is_empty(), "{found:?}");
     for shard in 0..files {

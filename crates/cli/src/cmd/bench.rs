@@ -24,6 +24,8 @@ use crate::progress;
 /// for before the command line is taken apart: a thousand of them start, and each is to be small.
 pub const ATTACHER: &str = "bench-attacher";
 
+pub use oltp::copier;
+
 /// Flags.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

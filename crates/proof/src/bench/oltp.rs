@@ -19,10 +19,15 @@ use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod arms;
+mod server;
+mod translation;
 mod usage;
+mod watch;
 
-pub use arms::{OltpArm, Turn, in_turn};
+pub use arms::{Cell, Grid, OltpArm, Turn, in_turn};
+pub use translation::{by_chase, by_counters};
 pub use usage::tree_usage;
+pub use watch::{Processes, Watcher};
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -37,6 +42,10 @@ pub struct OltpSettings {
     pub durability: Durability,
     /// The database's own cache.
     pub cache_bytes: u64,
+    /// What a page that is not in it is read through.
+    pub io: Io,
+    /// The length of a file that is copied beside it.
+    pub copied_file_bytes: Option<u64>,
 }
 
 /// What is happening, for whoever watches.
@@ -228,7 +237,7 @@ pub enum Io {
 }
 
 /// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct OltpSample {
     /// The arm, of several.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -326,6 +335,7 @@ pub fn run(
     store: &dyn Store,
     settings: &OltpSettings,
     circumstances: &Circumstances,
+    watcher: &mut Watcher<'_>,
     progress: &mut dyn FnMut(OltpEvent),
     stop: &AtomicBool,
 ) -> Result<OltpResult, OltpRunError> {
@@ -342,6 +352,7 @@ pub fn run(
         store,
         &origin,
         settings.run,
+        watcher,
         &mut |done, of| progress(OltpEvent::Running(done, of)),
         stop,
     )?;
@@ -354,16 +365,11 @@ pub fn run(
     if !violations.is_empty() {
         return Err(OltpRunError::Inconsistent(violations));
     }
-    let database = OltpDatabase {
-        name: store.name(),
-        version,
-        warehouses: origin.warehouses,
-        databases: origin.shards,
-        items: origin.scale.items,
-        customers: origin.scale.customers,
-        cache_bytes: settings.cache_bytes,
-        durability: settings.durability.name().to_owned(),
-    };
+    let mut run = sample(&outcome);
+    let mut caveats = caveats(&origin, settings);
+    if let Some(why) = watcher.write(&mut run) {
+        caveats.push(format!("{NOT_COUNTED}{why}"));
+    }
     Ok(OltpResult {
         schema: 1,
         experiment: About {
@@ -374,16 +380,37 @@ pub fn run(
             duration_seconds: began.elapsed().as_secs_f64(),
             ending: BenchEnding::Done,
         },
-        caveats: caveats(&origin, settings),
-        database,
+        caveats,
+        database: database(store, version, &origin, settings),
         arms: Vec::new(),
         steps: None,
         translation: None,
-        runs: vec![sample(&outcome)],
+        runs: vec![run],
         host: circumstances.host.clone(),
         settings: used(&origin, settings, circumstances),
         command: circumstances.command.clone(),
     })
+}
+
+/// How the note begins that says why the processor did not count.
+pub const NOT_COUNTED: &str = "the processor counts no misses of its TLB here: ";
+
+fn database(
+    store: &dyn Store,
+    version: String,
+    origin: &Origin,
+    settings: &OltpSettings,
+) -> OltpDatabase {
+    OltpDatabase {
+        name: store.name(),
+        version,
+        warehouses: origin.warehouses,
+        databases: origin.shards,
+        items: origin.scale.items,
+        customers: origin.scale.customers,
+        cache_bytes: settings.cache_bytes,
+        durability: settings.durability.name().to_owned(),
+    }
 }
 
 fn used(origin: &Origin, settings: &OltpSettings, circumstances: &Circumstances) -> OltpUsed {
@@ -398,8 +425,8 @@ fn used(origin: &Origin, settings: &OltpSettings, circumstances: &Circumstances)
             Pace::People(factor) => factor,
         },
         seed: run.seed,
-        io: Io::default(),
-        copied_file_bytes: None,
+        io: settings.io,
+        copied_file_bytes: settings.copied_file_bytes,
         knobs: circumstances.knobs.clone(),
     }
 }
@@ -452,14 +479,6 @@ fn sample(outcome: &Outcome) -> OltpSample {
         })
         .collect();
     OltpSample {
-        arm: None,
-        round: 0,
-        at: None,
-        page_tables_bytes: None,
-        copied_bytes_per_second: None,
-        counted: None,
-        pages: Vec::new(),
-        verified: None,
         notpm: outcome.notpm(),
         transactions_per_second: outcome.tps(),
         seconds: outcome.seconds,
@@ -467,6 +486,7 @@ fn sample(outcome: &Outcome) -> OltpSample {
         per_transaction: cost(outcome, outcome.counted.max(1) as f64),
         per_second: cost(outcome, outcome.seconds),
         consistent: true,
+        ..OltpSample::default()
     }
 }
 

@@ -22,7 +22,7 @@ pub use command::Command;
 pub use http::Http;
 pub use info::{ParseInfoError, info_field, last_number};
 pub use mysql::Mysql;
-pub use perf::{Cpi, WalkCycles, walk_event};
+pub use perf::{Cpi, TlbMisses, WalkCycles, walk_event};
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use spec::{MetricSpec, SpecError, redact};

@@ -162,6 +162,39 @@ impl Metric for Cpi {
     }
 }
 
+/// Misses of the TLB for data, of loads, over instructions; in user mode. Nobody names it in a flag.
+#[derive(Debug)]
+pub struct TlbMisses(Threads);
+
+impl TlbMisses {
+    /// Starts counting.
+    ///
+    /// # Errors
+    /// [`MetricError::NoCounter`].
+    pub fn open(pids: &[Pid]) -> Result<TlbMisses, MetricError> {
+        let kinds = [CounterKind::DataTlbLoadMisses, CounterKind::Instructions];
+        Ok(TlbMisses(Threads::open("tlb-misses", pids, kinds)?))
+    }
+}
+
+impl Metric for TlbMisses {
+    fn name(&self) -> String {
+        "tlb-misses".into()
+    }
+    fn unit(&self) -> String {
+        "misses/instruction".into()
+    }
+    fn better(&self) -> Better {
+        Better::Lower
+    }
+    fn kind(&self) -> Kind {
+        Kind::Ratio
+    }
+    fn read(&mut self) -> Result<Reading, MetricError> {
+        self.0.ratio()
+    }
+}
+
 /// `walk-cycles`: the share of user-mode cycles in which the processor walks page tables for data.
 #[derive(Debug)]
 pub struct WalkCycles(Threads);

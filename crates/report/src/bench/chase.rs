@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 
 use super::chart::{Series, draw};
 use super::{NotHadLine, duration, ending, not_had_text, short, spread, times_base};
-use crate::table::{Align, Look, Paint, Table};
+use crate::table::{Align, Look, Paint, Table, first_that_fits};
 
 /// The result on a screen: the largest working set first, then all of them.
 pub fn chase_text(result: &ChaseResult, look: Look) -> String {
@@ -99,13 +99,7 @@ fn table(result: &ChaseResult, look: Look) -> String {
         }
         table
     };
-    // The heading of a table that has to be cut is cut too; one that fits is the same at any width.
-    let fits = |table: &Table| {
-        let lines = table.render(usize::MAX);
-        lines.lines().all(|line| line.chars().count() <= look.width)
-    };
-    let found = widths.into_iter().map(draw).find(fits);
-    found.unwrap_or_else(|| draw(Cells::Median)).render_as(look)
+    first_that_fits(widths.map(draw), look)
 }
 
 /// How much a cell says.

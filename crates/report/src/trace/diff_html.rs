@@ -10,7 +10,7 @@ use super::plot::{Bar, Fill, Part, Stack, bars, scale, stacked};
 use super::words::{float, part};
 use super::{Shown, words};
 use crate::bench::duration;
-use crate::prove_html::drawn;
+use crate::svg::drawn;
 
 /// Functions and locks that are drawn, and rows of a table.
 const BARS: usize = 10;
@@ -154,9 +154,9 @@ fn sizes(compared: &Compared<'_>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::html::needs_nothing;
     use super::super::testing;
     use super::*;
+    use crate::page::needs_nothing;
     use hugeleaf_trace::Trace;
 
     fn page_of(a: &Trace, b: &Trace) -> String {

@@ -5,14 +5,15 @@ use hugeleaf_trace::tables::Of;
 use hugeleaf_trace::tables::work;
 use hugeleaf_verdict::findings::Severity;
 use hugeleaf_verdict::trace::TraceFinding;
-use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+use maud::{Markup, html as markup};
 
 use super::charts;
 use super::parts::{Part, Section, cpu, parts, work_line};
 use super::plot::{bars, scale, stacked};
 use super::words::{ending, host, when, who};
 use super::{Shown, lock};
-use crate::prove_html::{STYLE, drawn};
+use crate::page::{Top, command};
+use crate::svg::drawn;
 use crate::table::Align;
 
 /// Bars and rows of a page; a page of thousands of rows helps nobody.
@@ -21,7 +22,7 @@ const ROWS: usize = 60;
 
 const MORE_STYLE: &str = "
 body { max-width: 1000px; }
-td.l, th.l { text-align: left; } .scroll { overflow-x: auto; }
+td.l, th.l { text-align: left; }
 td { vertical-align: top; } td.l { overflow-wrap: anywhere; }
 .legend span { margin-right: 1.2rem; } .swatch { display: inline-block; width: .9rem; height: .9rem;
   margin-right: .4rem !important; vertical-align: -0.1rem; }
@@ -70,30 +71,19 @@ fn subtitle(trace: &Trace) -> String {
 }
 
 /// A page around a body.
-pub(super) fn page(title: &str, subtitle: &str, body: &Markup, command: &[String]) -> String {
-    markup! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(MORE_STYLE)) }
-            }
-            body {
-                header.same {
-                    h1 style="font-size: 1.4rem" { (title) }
-                    p.lead { (subtitle) }
-                }
-                (body)
-                @if !command.is_empty() {
-                    h2 { "Command" }
-                    pre { (command.join(" ")) }
-                }
-            }
-        }
-    }
-    .into_string()
+pub(super) fn page(title: &str, subtitle: &str, body: &Markup, words: &[String]) -> String {
+    let top = Top {
+        title,
+        class: "same long",
+        headline: title,
+        lead: subtitle,
+        style: MORE_STYLE,
+    };
+    let body = markup! {
+        (body)
+        @if !words.is_empty() { h2 { "Command" } (command(words)) }
+    };
+    crate::page::page(&top, &body)
 }
 
 /// What was found; the page of a comparison shows those of both sides.
@@ -250,21 +240,10 @@ fn all_parts(trace: &Trace) -> Markup {
 }
 
 #[cfg(test)]
-pub(super) fn needs_nothing(page: &str) {
-    assert!(page.starts_with("<!DOCTYPE html>"));
-    let rest = page.replace("http://www.w3.org/2000/svg", "");
-    for sign in [
-        "http://", "https://", "src=", "href=", "@import", "url(", "<script",
-    ] {
-        assert!(!rest.contains(sign), "{sign}");
-    }
-    assert!(!page.contains("could not be drawn"), "a chart is missing");
-}
-
-#[cfg(test)]
 mod tests {
     use super::super::testing;
     use super::*;
+    use crate::page::needs_nothing;
     use hugeleaf_verdict::trace::findings as judge;
 
     #[test]

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::prove_html::{Area, INK};
+use crate::svg::{INK, draw, pixel};
 use crate::table::cut;
 
 /// What a surface stands for. Colours are told apart also by people who do not see red or green, and differ
@@ -216,24 +216,6 @@ pub(crate) fn bars(bars: &[Bar], top: f64) -> Result<String, String> {
         );
         area.draw(&line).map_err(|e| e.to_string())
     })
-}
-
-#[allow(clippy::cast_possible_truncation)]
-fn pixel(at: f64) -> i32 {
-    if at.is_finite() { at.round() as i32 } else { 0 }
-}
-
-fn draw(
-    size: (u32, u32),
-    chart: impl FnOnce(&Area<'_>) -> Result<(), String>,
-) -> Result<String, String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        chart(&area)?;
-        area.present().map_err(|e| e.to_string())?;
-    }
-    Ok(svg)
 }
 
 #[cfg(test)]

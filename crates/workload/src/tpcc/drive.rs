@@ -104,6 +104,18 @@ fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
 
+/// Who looks on while it is measured. At both moments all connections are open: a server's
+/// processes are all there.
+pub trait Onlooker {
+    /// It begins to count.
+    fn begins(&mut self) {}
+    /// It has stopped counting, and no connection is closed yet.
+    fn ends(&mut self) {}
+}
+
+/// Nobody.
+impl Onlooker for () {}
+
 /// How often a transaction is sent before it is given up.
 const TRIES: u32 = 1000;
 
@@ -112,12 +124,21 @@ struct Drive<'a> {
     run: Run,
     start: OnceLock<Instant>,
     failed: AtomicBool,
+    /// All has been looked at: connections may be closed.
+    seen: AtomicBool,
     stop: &'a AtomicBool,
 }
 
 impl Drive<'_> {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a connection open until everybody has looked.
+    fn stay(&self) {
+        while !self.seen.load(Ordering::Relaxed) && !self.is_over() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until a moment, or until all is over.
@@ -149,7 +170,7 @@ struct Tally {
     counted: u64,
 }
 
-/// Runs the load. `ready` is told when it begins and when it counts.
+/// Runs the load. `onlooker` is told when it counts and when no longer.
 ///
 /// # Errors
 /// The first that any connection met; [`TpccError::Nothing`]; [`TpccError::Stopped`]. Then there is
@@ -158,6 +179,7 @@ pub fn drive(
     store: &dyn Store,
     origin: &Origin,
     run: Run,
+    onlooker: &mut dyn Onlooker,
     progress: &mut dyn FnMut(Duration, Duration),
     stop: &AtomicBool,
 ) -> Result<Outcome, TpccError> {
@@ -165,6 +187,7 @@ pub fn drive(
         run,
         start: OnceLock::new(),
         failed: AtomicBool::new(false),
+        seen: AtomicBool::new(false),
         stop,
     };
     let (tell, ready) = crossbeam_channel::unbounded();
@@ -179,7 +202,9 @@ pub fn drive(
             })
             .collect();
         drop(tell);
-        let watched = watch(store, drive, workers.len(), &ready, progress);
+        let watched = wait_for_all(drive, workers.len(), &ready)
+            .and_then(|start| watch(store, drive, start, onlooker, progress));
+        drive.seen.store(true, Ordering::Relaxed);
         if watched.is_err() {
             drive.failed.store(true, Ordering::Relaxed);
         }
@@ -205,19 +230,8 @@ pub fn drive(
 
 /// Spreads connections over databases, and warehouses over the connections of each.
 fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
-    let touched = run.touched.unwrap_or(origin.warehouses);
-    let touched = touched.clamp(1, origin.warehouses);
     let shards: Vec<(i32, (i32, i32))> = (0..origin.shards)
-        .filter_map(|shard| {
-            let (first, last) = origin.warehouses_of(shard);
-            let share = Origin {
-                warehouses: touched,
-                ..*origin
-            };
-            let (from, to) = share.warehouses_of(shard);
-            let count = to - from + 1;
-            (count > 0).then_some((shard, (first, last.min(first + count - 1))))
-        })
+        .filter_map(|shard| Some((shard, origin.touched_of(shard, run.touched)?)))
         .collect();
     let constants = Constants::for_run(Constants::for_load(origin.seed), run.seed);
     (0..run.connections)
@@ -246,21 +260,29 @@ struct Interval {
     counters: Counters,
 }
 
-/// Lets all begin together, and reads what is counted as a whole at both ends.
-fn watch(
-    store: &dyn Store,
+/// Lets all begin together.
+fn wait_for_all(
     drive: &Drive<'_>,
     workers: usize,
     ready: &Receiver<()>,
-    progress: &mut dyn FnMut(Duration, Duration),
-) -> Result<Interval, TpccError> {
+) -> Result<Instant, TpccError> {
     for _ in 0..workers {
         // A worker that could not begin has hung up, and its error is found when it is joined.
         if ready.recv().is_err() {
             return Err(TpccError::Stopped);
         }
     }
-    let start = *drive.start.get_or_init(Instant::now);
+    Ok(*drive.start.get_or_init(Instant::now))
+}
+
+/// Reads what is counted as a whole at both ends.
+fn watch(
+    store: &dyn Store,
+    drive: &Drive<'_>,
+    start: Instant,
+    onlooker: &mut dyn Onlooker,
+    progress: &mut dyn FnMut(Duration, Duration),
+) -> Result<Interval, TpccError> {
     let (from, to) = edges(drive, start);
     let whole = to - start;
     let mut rest_until = |when: Instant| {
@@ -271,16 +293,19 @@ fn watch(
         }
     };
     rest_until(from);
+    onlooker.begins();
     let (usage, counters) = (process_usage(), store.counters()?);
     rest_until(to);
     let usage = process_usage().since(usage);
     if drive.is_over() {
         return Err(TpccError::Stopped);
     }
+    let counters = (store.counters()? - counters)?;
+    onlooker.ends();
     Ok(Interval {
         seconds: (to - from).as_secs_f64(),
         usage,
-        counters: (store.counters()? - counters)?,
+        counters,
     })
 }
 
@@ -314,6 +339,7 @@ fn work(
             drive,
             start,
         )?);
+        drive.stay();
         Ok(())
     });
     if worked.is_err() {

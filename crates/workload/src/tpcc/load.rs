@@ -42,11 +42,18 @@ pub struct Room {
     pub fit: u64,
 }
 
-/// What `warehouses` take, and what there is; `None` where the place cannot say how much is free.
-/// A twentieth of what is free is left alone.
-pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room> {
-    let free = store.free_bytes()?;
-    let usable = free - free / 20;
+/// What `warehouses` take where one of the standard's rows takes `each`.
+pub fn data_bytes(each: Bytes, warehouses: i32, scale: Scale) -> Bytes {
+    let each = shrunk(each.get(), scale);
+    Bytes(each.saturating_mul(u64::from(warehouses.unsigned_abs())))
+}
+
+/// How many warehouses take no more than `room`, likewise.
+pub fn warehouses_in(room: Bytes, each: Bytes, scale: Scale) -> u64 {
+    room.get() / shrunk(each.get(), scale)
+}
+
+fn shrunk(each: u64, scale: Scale) -> u64 {
     let share = |rows: i32, of: i32| f64::from(rows) / f64::from(of);
     let share = share(scale.items, Scale::STANDARD.items)
         .max(share(scale.customers, Scale::STANDARD.customers));
@@ -56,12 +63,19 @@ pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room
         clippy::cast_sign_loss,
         clippy::cast_precision_loss
     )]
-    let each = ((store.bytes_per_warehouse() as f64 * share) as u64).max(1);
-    let needs = each.saturating_mul(u64::from(warehouses.unsigned_abs()));
+    let each = (each as f64 * share) as u64;
+    each.max(1)
+}
+
+/// What `warehouses` take, and what there is; `None` where the place cannot say how much is free.
+/// A twentieth of what is free is left alone.
+pub fn room_for(store: &dyn Store, warehouses: i32, scale: Scale) -> Option<Room> {
+    let free = store.free_bytes()?;
+    let each = Bytes(store.bytes_per_warehouse());
     Some(Room {
-        needs: Bytes(needs),
+        needs: data_bytes(each, warehouses, scale),
         free: Bytes(free),
-        fit: usable / each,
+        fit: warehouses_in(Bytes(free - free / 20), each, scale),
     })
 }
 

@@ -1,6 +1,7 @@
 //! A PostgreSQL server of our own: from the installed programs, in a folder of its own, reached by
 //! a Unix socket in it alone. It ends with this process, however that ends.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ pub struct ServerSettings {
     pub connections: usize,
     /// More settings, as `-c` takes them: `name=value`.
     pub more: Vec<String>,
+    /// A program, with its arguments, that is given the server's command line and becomes the
+    /// server; none where this is empty.
+    pub start_with: Vec<OsString>,
 }
 
 /// A running server. It is stopped, and its folder removed, when this is dropped.
@@ -90,6 +94,44 @@ impl PostgresServer {
         self.run(settings)
     }
 
+    /// Stops it, and asks its program how much shared memory it would take with these settings;
+    /// `None` where it cannot tell (before version 15).
+    ///
+    /// # Errors
+    /// [`TpccError::File`].
+    pub fn shared_memory(&mut self, settings: &ServerSettings) -> Result<Option<Bytes>, TpccError> {
+        self.stop();
+        let program = self.programs.join("postgres");
+        let mut command = self.command(&[], &program);
+        command.args(["-C", "shared_memory_size", "-D"]);
+        command.arg(self.folder.join("data"));
+        for setting in self.settings(settings) {
+            // Only whether there are such pages differs, and that is what is to be found out.
+            if !setting.starts_with("huge_page") {
+                command.arg("-c").arg(setting);
+            }
+        }
+        let output = command.stderr(Stdio::null()).output();
+        let output = output.map_err(file(&program))?;
+        let mebibytes = String::from_utf8_lossy(&output.stdout);
+        Ok(mebibytes.trim().parse().ok().map(Bytes::from_mib))
+    }
+
+    /// The version of the installed programs: 15 of 15.3.
+    ///
+    /// # Errors
+    /// [`TpccError::NotInstalled`]; [`TpccError::Start`] where the program does not say.
+    pub fn version() -> Result<u32, TpccError> {
+        let program = programs()?.join("postgres");
+        let output = Command::new(&program).arg("--version").output();
+        let output = output.map_err(file(&program))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        version_in(&text).ok_or_else(|| TpccError::Start {
+            what: format!("{} --version", program.display()),
+            reason: last_line(&text),
+        })
+    }
+
     /// How it is reached.
     pub fn dsn(&self) -> String {
         format!(
@@ -111,7 +153,7 @@ impl PostgresServer {
     fn make_cluster(&self) -> Result<(), TpccError> {
         let program = self.programs.join("initdb");
         let output = self
-            .command(&program)
+            .command(&[], &program)
             .args(["--username=postgres", "--auth=trust", "--no-sync"])
             .args(["--locale=C", "--encoding=UTF8", "-D"])
             .arg(self.folder.join("data"))
@@ -132,7 +174,7 @@ impl PostgresServer {
         let log = self.folder.join("server.log");
         let out = File::create(&log).map_err(file(&log))?;
         fs::set_permissions(&log, Permissions::from_mode(0o644)).map_err(file(&log))?;
-        let mut command = self.command(&program);
+        let mut command = self.command(&settings.start_with, &program);
         command.arg("-D").arg(self.folder.join("data"));
         for setting in self.settings(settings) {
             command.arg("-c").arg(setting);
@@ -203,8 +245,16 @@ impl PostgresServer {
 
     /// A program as the server's user, which is told to end (as by SIGINT: PostgreSQL's "fast"
     /// shutdown) when this process dies: setpriv(1), of the same package as mount.
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("setpriv");
+    fn command(&self, start_with: &[OsString], program: &Path) -> Command {
+        const SETPRIV: &str = "setpriv";
+        let mut command = match start_with.split_first() {
+            None => Command::new(SETPRIV),
+            Some((first, arguments)) => {
+                let mut command = Command::new(first);
+                command.args(arguments).arg(SETPRIV);
+                command
+            }
+        };
         if let Some(Account { uid, gid }) = self.account {
             command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
             command.arg("--clear-groups");
@@ -252,6 +302,13 @@ impl Drop for PostgresServer {
         self.stop();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// `postgres (PostgreSQL) 15.14 (Debian …)`, `postgres (PostgreSQL) 18beta1`.
+fn version_in(text: &str) -> Option<u32> {
+    let number = text.split_ascii_whitespace().nth(2)?;
+    let end = number.find(|c: char| !c.is_ascii_digit());
+    number[..end.unwrap_or(number.len())].parse().ok()
 }
 
 fn file(path: &Path) -> impl Fn(std::io::Error) -> TpccError {
@@ -314,5 +371,26 @@ fn account() -> Result<Option<Account>, TpccError> {
             what: "postgres".to_owned(),
             reason: format!("it does not run as root, and {FILE} has no user postgres or nobody"),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (text, version) in [
+            (
+                "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)\n",
+                Some(15),
+            ),
+            ("postgres (PostgreSQL) 18beta1\n", Some(18)),
+            ("postgres (PostgreSQL)", None),
+            ("postgres (PostgreSQL) x", None),
+            ("", None),
+        ] {
+            assert_eq!(version_in(text), version, "{text}");
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! What a database has to offer to be measured.
 
+use std::path::Path;
+
+use hugeleaf_units::Bytes;
+
 use super::counters::Counters;
 use super::error::TpccError;
 use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel};
@@ -54,6 +58,19 @@ impl Origin {
             i32::try_from(spread).unwrap_or(i32::MAX)
         };
         (before(shard) + 1, before(shard + 1))
+    }
+
+    /// The warehouses of a database that are touched where `touched` in all are: as many of each as
+    /// if there were no others, its first ones. `None` where none of it is.
+    pub fn touched_of(&self, shard: i32, touched: Option<i32>) -> Option<(i32, i32)> {
+        let (first, last) = self.warehouses_of(shard);
+        let share = Origin {
+            warehouses: touched.unwrap_or(self.warehouses).clamp(1, self.warehouses),
+            ..*self
+        };
+        let (from, to) = share.warehouses_of(shard);
+        let count = to - from + 1;
+        (count > 0).then_some((first, last.min(first + count - 1)))
     }
 }
 
@@ -194,6 +211,12 @@ pub trait Store: Sync {
     fn bytes_per_warehouse(&self) -> u64;
     /// Room for it on its disk, where that can be known.
     fn free_bytes(&self) -> Option<u64>;
+}
+
+/// What is free on the disk of a folder; `None` where that cannot be told.
+pub fn free_bytes(folder: &Path) -> Option<Bytes> {
+    let seen = rustix::fs::statvfs(folder).ok()?;
+    Some(Bytes(seen.f_bavail.saturating_mul(seen.f_frsize)))
 }
 
 /// Has this process end when the one that started it does, however that ends.

@@ -1,23 +1,31 @@
 //! See `hugeleaf bench oltp --help`.
 
 mod arms;
+mod copier;
+mod embedded;
+mod pages;
+mod server;
+mod setup;
+mod translation;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use hugeleaf_host::Host;
 use hugeleaf_proof::bench::oltp::{
-    OltpEvent, OltpResult, OltpRunError, OltpSettings, run as measure, tree_usage,
+    Io, OltpEvent, OltpResult, OltpRunError, OltpSettings, Processes, Watcher, run as measure,
 };
 use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::oltp_text;
+use hugeleaf_report::oltp_html::oltp_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
-    Durability, LoadEvent, Origin, Pace, PostgresServer, PostgresStore, Run, Scale, ServerSettings,
-    SqliteSettings, SqliteStore, Store, TpccError,
+    Durability, LoadEvent, Origin, Pace, PostgresStore, Run, Scale, Store, TpccError,
 };
-use hugeleaf_workload::{AskedPages, PageArm};
+
+pub use copier::copier;
+use pages::Pages;
+use setup::Setup;
 
 use super::lists::{parse_count, parse_rounds};
 use super::{Answer, Bar, Ground, Output, status};
@@ -32,7 +40,10 @@ use crate::context::{Context, Failure, Status, parse_time};
 Examples:
   hugeleaf bench oltp --warehouses 10 --for 60s
   hugeleaf bench oltp --warehouses 10 --cache 2G --pages base,locked,thp:2M --rounds 10
-  hugeleaf bench oltp --start postgres --warehouses 10 --cache 1G
+  hugeleaf bench oltp --start postgres --warehouses 10 --pages base,promoted,hugetlb:2M
+  hugeleaf bench oltp --start postgres --pages base,thp:2M --by-connections 2,8,32
+  hugeleaf bench oltp --warehouses 40 --pages base,thp:2M --by-cache 256M,1G,4G
+  hugeleaf bench oltp --warehouses 20 --pages base,thp:2M --io buffered --copy-beside 1G
   hugeleaf bench oltp --database 'postgres:host=/run/postgresql dbname=test' --connections 8
 
 The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
@@ -61,6 +72,16 @@ pub struct Args {
     /// Connections, each with a terminal [default: one a processor]
     #[arg(long, value_name = "C", value_parser = parse_connections)]
     connections: Option<usize>,
+    /// Compare --pages with each of so many connections, from few to many
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = parse_connections,
+        requires = "pages",
+        conflicts_with_all = ["connections", "by_cache"]
+    )]
+    by_connections: Vec<usize>,
     /// Touch the first so many warehouses only
     #[arg(long, value_name = "N", value_parser = parse_warehouses)]
     touch: Option<i32>,
@@ -70,9 +91,25 @@ pub struct Args {
     /// How long to run before it counts
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     ramp_up: Duration,
-    /// The database's own cache: of all connections together, or shared_buffers
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    cache: Bytes,
+    /// The database's own cache: of all connections together, or shared_buffers [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<Bytes>,
+    /// Compare --pages with caches of these sizes; in each so many warehouses are touched as fill it
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "pages",
+        conflicts_with_all = ["cache", "touch", "io"]
+    )]
+    by_cache: Vec<Bytes>,
+    /// cached: the cache is to hold all that is touched; buffered, direct: a fifth of it, and the
+    /// rest is read through the host's page cache, or past it
+    #[arg(long, value_name = "HOW", value_parser = parse_io)]
+    io: Option<Io>,
+    /// Copy a file of this size beside the load, again and again, to press on the page cache
+    #[arg(long, value_name = "SIZE")]
+    copy_beside: Option<Bytes>,
     /// When commits have to be on the disk: commit, soon, never
     #[arg(long, value_name = "WHEN", default_value = "soon", value_parser = parse_durability)]
     durability: Durability,
@@ -88,16 +125,16 @@ pub struct Args {
     /// Remove what an earlier run filled in, and fill it anew
     #[arg(long, conflicts_with = "start")]
     refill: bool,
-    /// Compare page sizes of SQLite's cache: base, locked (base pages locked in memory), 64K,
-    /// thp:2M, hugetlb:2M, hugetlb:1G; separated by commas, the first is what the others are held
-    /// against. Each run is a process of its own
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        conflicts_with = "start"
-    )]
+    /// Compare page sizes; the first is what the others are held against. Of SQLite's cache: base,
+    /// locked (base pages locked in memory), 64K, thp:2M, hugetlb:2M, hugetlb:1G, run (its heap,
+    /// under hugeleaf run). Of the server that --start starts: base, hugetlb:2M, hugetlb:1G, run,
+    /// thp:2M (under run, its shared memory alone), promoted (while it runs). Each run is a process
+    /// of its own
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pages: Vec<Pages>,
+    /// Do not ask what it costs on these pages to translate an address
+    #[arg(long, requires = "pages")]
+    no_translation: bool,
     /// Runs on each of these
     #[arg(long, value_name = "N", default_value = "10", value_parser = parse_rounds)]
     rounds: usize,
@@ -109,38 +146,6 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     output: Output,
-}
-
-/// What SQLite's cache is to lie on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pages {
-    asked: AskedPages,
-    locked: bool,
-}
-
-impl FromStr for Pages {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Pages, String> {
-        if text == "locked" {
-            let (asked, locked) = (AskedPages::Base, true);
-            return Ok(Pages { asked, locked });
-        }
-        let asked = text.parse().map_err(|e| format!("{e}, or locked"))?;
-        Ok(Pages {
-            asked,
-            locked: false,
-        })
-    }
-}
-
-impl Pages {
-    fn label(self, host: &Host) -> String {
-        match self.locked {
-            true => "locked".to_owned(),
-            false => PageArm::of(self.asked, host).to_string(),
-        }
-    }
 }
 
 /// Where the data lie.
@@ -189,6 +194,15 @@ fn parse_durability(text: &str) -> Result<Durability, String> {
     found.ok_or_else(|| format!("'{text}' is none of commit, soon, never"))
 }
 
+fn parse_io(text: &str) -> Result<Io, String> {
+    match text {
+        "cached" => Ok(Io::Cached),
+        "buffered" => Ok(Io::Buffered),
+        "direct" => Ok(Io::Direct),
+        _ => Err(format!("'{text}' is none of cached, buffered, direct")),
+    }
+}
+
 fn parse_think(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (0.0..=1000.0).contains(&factor) => Ok(factor),
@@ -199,150 +213,98 @@ fn parse_think(text: &str) -> Result<f64, String> {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let ground = Ground::new("oltp", &args.output, context)?;
-    if args.output.html.is_some() {
-        return Err(Failure::usage(
-            "bench oltp: --html: this workload has no page yet",
-            "hugeleaf bench oltp --json",
-        ));
-    }
-    if args.cache > ground.most {
-        return Err(Failure::missing(
-            format!(
-                "bench oltp: a cache of {}: at most {} may be taken (half of what is available)",
-                args.cache, ground.most
-            ),
-            format!("hugeleaf bench oltp --cache {}", ground.most),
-        ));
-    }
-    let connections = args.connections.unwrap_or_else(processors);
+    let setup = Setup::of(args, &ground)?;
     if !args.pages.is_empty() {
-        let result = arms::run(args, connections, &ground, context)?;
-        answer(&result).give(&args.output, context)?;
+        let result = arms::run(args, setup, &ground, context)?;
+        answer(&result, args).give(&args.output, context)?;
         let named = result.arms.iter().map(|arm| &arm.not_had);
         return Ok(status(true, result.experiment.ending, named));
     }
-    let cache = match args.arm {
-        Some(arm) => Some((arm, arms::take(arm, args.cache, &ground)?)),
-        None => None,
-    };
     let result = match (&args.start, &args.database) {
-        (Some(_), _) => on_own_server(args, connections, &ground, context),
-        (None, Some(Place::Postgres(dsn))) => PostgresStore::new(dsn, args.durability)
-            .map_err(OltpRunError::from)
-            .and_then(|store| {
-                if args.refill {
-                    store.remove()?;
-                }
-                on(&store, args, connections, &ground, context)
-            }),
-        (None, Some(Place::Sqlite(folder))) => {
-            on_sqlite(folder, args, connections, &ground, context)
+        (Some(_), _) => server::one(args, setup, &ground, context)?,
+        (None, Some(Place::Postgres(dsn))) => {
+            on_server_elsewhere(dsn, args, setup, &ground, context)
+                .map_err(|error| failure(&error))?
         }
-        (None, None) => on_sqlite(
-            Path::new("hugeleaf-oltp"),
-            args,
-            connections,
-            &ground,
-            context,
-        ),
+        (None, Some(Place::Sqlite(_)) | None) => embedded::one(args, setup, &ground, context)?,
     };
+<<<<<<< HEAD
+    answer(&result).give(&args.output, context)?;
+=======
     let mut result = result.map_err(|error| failure(&error))?;
     if let Some((arm, cache)) = cache {
         arms::read_back(&mut result, arm, cache, &ground);
     }
-    answer(&result).give(&args.output, context)?;
+    answer(&result, args).give(&args.output, context)?;
+>>>>>>> 4ed52af (bench oltp: one page with the published charts, and the same in the terminal)
     Ok(Status::Good)
 }
 
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn on_sqlite(
-    folder: &Path,
+fn on_server_elsewhere(
+    dsn: &str,
     args: &Args,
-    connections: usize,
+    setup: Setup,
     ground: &Ground,
     context: &Context,
 ) -> Result<OltpResult, OltpRunError> {
-    let files = i32::try_from(connections).unwrap_or(i32::MAX);
-    let settings = |alone| SqliteSettings {
-        directory: folder.to_owned(),
-        files,
-        cache: Bytes(args.cache.get() / connections as u64),
-        durability: args.durability,
-        alone,
-        warm: args.arm.is_some(),
-    };
-    let store = SqliteStore::open(settings(false))?;
+    let store = PostgresStore::new(dsn, args.durability)?;
     if args.refill {
         store.remove()?;
     }
-    // Of a database that is there the number of files is what it is.
-    let there = match store.files().len() {
-        0 => store.shards(args.warehouses),
-        n => i32::try_from(n).unwrap_or(i32::MAX),
-    };
-    let touched = args.touch.unwrap_or(args.warehouses).min(there);
-    let alone = connections <= usize::try_from(touched.min(there)).unwrap_or(1);
-    let store = SqliteStore::open(settings(alone))?;
-    on(&store, args, connections, ground, context)
+    let mut watcher = Watcher::of(Processes::Elsewhere, &context.root);
+    on(&store, args, setup, ground, &mut watcher, context)
 }
 
-fn on_own_server(
-    args: &Args,
-    connections: usize,
-    ground: &Ground,
-    context: &Context,
-) -> Result<OltpResult, OltpRunError> {
-    let server = PostgresServer::start(&ServerSettings {
-        below: args.below.clone(),
-        shared_buffers: args.cache,
-        huge_pages: false,
-        durability: args.durability,
-        connections,
-        more: Vec::new(),
-    })?;
-    let mut store = PostgresStore::new(&server.dsn(), args.durability)?.in_folder(server.folder());
-    if let Some(pid) = server.pid() {
-        let root = context.root.clone();
-        store = store.with_usage(Box::new(move || tree_usage(&root, pid)));
-    }
-    on(&store, args, connections, ground, context)
-}
-
+/// Fills a database where need be, runs once, and checks.
 fn on(
     store: &dyn Store,
     args: &Args,
-    connections: usize,
+    setup: Setup,
     ground: &Ground,
+    watcher: &mut Watcher<'_>,
     context: &Context,
 ) -> Result<OltpResult, OltpRunError> {
     let settings = OltpSettings {
         origin: origin(store, args),
         may_fill: !args.no_load,
         run: Run {
-            connections,
+            connections: setup.connections,
             ramp_up: args.ramp_up,
             time: args.time,
             pace: match args.think {
                 0.0 => Pace::Full,
                 factor => Pace::People(factor),
             },
-            touched: args.touch,
+            touched: setup.touch,
             seed: args.seed,
         },
         durability: args.durability,
-        cache_bytes: args.cache.get(),
+        cache_bytes: setup.cache.get(),
+        io: setup.io,
+        copied_file_bytes: args.copy_beside.map(Bytes::get),
     };
     let bar = Bar::new();
     measure(
         store,
         &settings,
         &ground.circumstances,
+        watcher,
         &mut |event| show(&bar, &event),
         &context.stop,
     )
+}
+
+/// Fills a database before its first run: what fills it is not to be in a cache that is measured.
+fn fill(store: &dyn Store, args: &Args, context: &Context) -> Result<(), TpccError> {
+    let bar = Bar::new();
+    hugeleaf_workload::tpcc::load(
+        store,
+        &origin(store, args),
+        !args.no_load,
+        &mut |event| show(&bar, &OltpEvent::Filling(event)),
+        &context.stop,
+    )
+    .map(drop)
 }
 
 /// What the database is to hold.
@@ -379,12 +341,12 @@ fn show(bar: &Bar, event: &OltpEvent) {
     }
 }
 
-fn answer(result: &OltpResult) -> Answer {
+fn answer(result: &OltpResult, args: &Args) -> Answer {
     Answer {
         name: "oltp",
         started: result.experiment.started.clone(),
         json: to_json(result),
-        html: None,
+        html: args.output.html.is_some().then(|| oltp_html(result)),
         text: oltp_text(result, Context::look()),
     }
 }
@@ -429,9 +391,8 @@ mod tests {
         for text in ["-1", "x", "nan", "inf"] {
             assert!(parse_think(text).is_err(), "{text}");
         }
-        let locked = "locked".parse::<Pages>().unwrap();
-        assert!(locked.locked && locked.asked == AskedPages::Base);
-        assert!(!"thp:2M".parse::<Pages>().unwrap().locked && "large".parse::<Pages>().is_err());
+        assert_eq!(parse_io("direct"), Ok(Io::Direct));
+        assert!(parse_io("fast").is_err());
         assert!(parse_shrink("101").is_err() && parse_durability("later").is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::{OltpResult, OltpSample};
+use super::{OltpResult, OltpSample, Steps};
 use crate::bench::{BenchEnding, CONFIDENCE, NotHad, Spread, effect_by_round};
 use crate::result::Effect;
 
@@ -44,85 +44,153 @@ pub enum Turn {
     Ran(Box<OltpResult>),
     /// There are no such pages.
     NotHad(NotHad),
+    /// Somebody asked to stop: nothing of it is a result.
+    Stopped,
 }
 
-/// Runs `rounds` of all arms by `turn`, which gets the label and the number of a round. What it
-/// answers with an error ends all. An arm that was not had is not asked again. `None` where nothing
-/// at all was measured.
+/// One run: an arm, at a step where there are steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell<'a> {
+    /// As `--pages` names the arm.
+    pub label: &'a str,
+    /// The value of its step.
+    pub at: Option<u64>,
+    /// The round, from 0.
+    pub round: usize,
+}
+
+/// What takes turns.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid<'a> {
+    /// The arms; others are held against the first.
+    pub labels: &'a [String],
+    /// The steps, where there are any.
+    pub steps: Option<&'a Steps>,
+    /// Runs of each arm at each step.
+    pub rounds: usize,
+    /// What orders are drawn from.
+    pub seed: u64,
+}
+
+impl Grid<'_> {
+    /// Each arm at each step, in the order of a result: step by step.
+    fn cells(&self) -> Vec<(&str, Option<u64>)> {
+        let steps = match self.steps {
+            Some(steps) => steps.values.iter().copied().map(Some).collect(),
+            None => vec![None],
+        };
+        let of = |at| self.labels.iter().map(move |label| (label.as_str(), at));
+        steps.into_iter().flat_map(of).collect()
+    }
+
+    /// How many runs there are if all is had.
+    pub fn runs(&self) -> usize {
+        self.cells().len() * self.rounds
+    }
+}
+
+/// Has all take turns: each round all arms at all steps, in an order drawn anew. What `turn` answers
+/// with an error ends all. An arm that was not had at a step is not asked for there again. `None`
+/// where nothing at all was measured.
 ///
 /// # Errors
 /// Those of `turn`.
 pub fn in_turn<E>(
-    labels: &[String],
-    rounds: usize,
-    seed: u64,
-    turn: &mut dyn FnMut(&str, usize) -> Result<Turn, E>,
+    grid: &Grid<'_>,
+    turn: &mut dyn FnMut(Cell<'_>) -> Result<Turn, E>,
     stop: &AtomicBool,
 ) -> Result<Option<OltpResult>, E> {
     let began = Instant::now();
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut had: Vec<Option<NotHad>> = vec![None; labels.len()];
+    let mut random = fastrand::Rng::with_seed(grid.seed);
+    let cells = grid.cells();
+    let mut had: Vec<Option<NotHad>> = vec![None; cells.len()];
     let mut first: Option<OltpResult> = None;
     let mut runs: Vec<OltpSample> = Vec::new();
     let mut ending = BenchEnding::Done;
-    'rounds: for round in 0..rounds {
-        let mut order: Vec<usize> = (0..labels.len()).collect();
+    'rounds: for round in 0..grid.rounds {
+        let mut order: Vec<usize> = (0..cells.len()).collect();
         random.shuffle(&mut order);
-        for at in order {
-            if had[at].is_some() {
+        for index in order {
+            if had[index].is_some() {
                 continue;
             }
-            if stop.load(Ordering::Relaxed) {
-                ending = BenchEnding::Interrupted;
-                break 'rounds;
-            }
-            match turn(&labels[at], round)? {
-                Turn::NotHad(reason) => had[at] = Some(reason),
+            let (label, at) = cells[index];
+            let ended = match stop.load(Ordering::Relaxed) {
+                true => Turn::Stopped,
+                false => turn(Cell { label, at, round })?,
+            };
+            match ended {
+                Turn::NotHad(reason) => had[index] = Some(reason),
                 Turn::Ran(result) => {
                     runs.extend(result.runs.iter().map(|run| OltpSample {
-                        arm: Some(labels[at].clone()),
+                        arm: Some(label.to_owned()),
                         round,
+                        at,
                         ..run.clone()
                     }));
-                    first.get_or_insert(*result);
+                    keep(&mut first, *result);
+                }
+                Turn::Stopped => {
+                    ending = BenchEnding::Interrupted;
+                    break 'rounds;
                 }
             }
         }
     }
     Ok(first.map(|mut result| {
-        result.arms = summed(labels, &runs, had);
+        result.arms = summed(&cells, &runs, had);
         result.runs = runs;
+        result.steps = grid.steps.cloned();
         result.experiment.ending = ending;
         result.experiment.duration_seconds = began.elapsed().as_secs_f64();
         result
     }))
 }
 
-fn summed(labels: &[String], runs: &[OltpSample], had: Vec<Option<NotHad>>) -> Vec<OltpArm> {
-    let of = |label: &str| -> Vec<&OltpSample> {
+/// The first result, with what later ones have to say that it does not.
+fn keep(first: &mut Option<OltpResult>, next: OltpResult) {
+    let Some(first) = first else {
+        *first = Some(next);
+        return;
+    };
+    for caveat in next.caveats {
+        if !first.caveats.contains(&caveat) {
+            first.caveats.push(caveat);
+        }
+    }
+}
+
+fn summed(
+    cells: &[(&str, Option<u64>)],
+    runs: &[OltpSample],
+    had: Vec<Option<NotHad>>,
+) -> Vec<OltpArm> {
+    let of = |label: &str, at: Option<u64>| -> Vec<&OltpSample> {
         let runs = runs.iter();
-        runs.filter(|run| run.arm.as_deref() == Some(label))
+        runs.filter(|run| run.arm.as_deref() == Some(label) && run.at == at)
             .collect()
     };
-    let base = labels.first().map(|label| of(label)).unwrap_or_default();
-    let arm = |(at, (label, not_had)): (usize, (&String, Option<NotHad>))| {
-        let own = of(label);
+    let first = cells.first().map_or("", |(label, _)| label);
+    let arm = |(&(label, at), not_had): (&(&str, Option<u64>), Option<NotHad>)| {
+        let own = of(label, at);
         let samples: Vec<f64> = own.iter().map(|run| run.notpm).collect();
         let told: Option<Vec<bool>> = own.iter().map(|run| run.verified).collect();
         OltpArm {
-            label: label.clone(),
-            at: None,
+            label: label.to_owned(),
+            at,
             spread: Spread::of(&samples, CONFIDENCE),
             samples,
             rounds: own.iter().map(|run| run.round).collect(),
-            effect: (at > 0).then(|| effect(&base, &own)).flatten(),
+            effect: (label != first)
+                .then(|| effect(&of(first, at), &own))
+                .flatten(),
             verified: told
                 .filter(|told| !told.is_empty())
                 .map(|told| told.into_iter().all(|seen| seen)),
             not_had,
         }
     };
-    labels.iter().zip(had).enumerate().map(arm).collect()
+    cells.iter().zip(had).map(arm).collect()
 }
 
 /// The ratio in pairs of one round.
@@ -132,28 +200,90 @@ fn effect(base: &[&OltpSample], own: &[&OltpSample]) -> Option<Effect> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::bench::oltp::OltpCost;
+    use crate::bench::oltp::{OltpDatabase, OltpUsed, StepsBy};
 
-    fn sample(arm: &str, round: usize, notpm: f64) -> OltpSample {
+    fn sample(arm: &str, at: Option<u64>, round: usize, notpm: f64) -> OltpSample {
         OltpSample {
             arm: Some(arm.to_owned()),
             round,
-            at: None,
-            page_tables_bytes: None,
-            copied_bytes_per_second: None,
-            counted: None,
-            pages: Vec::new(),
+            at,
             verified: Some(arm != "thp:2M" || round != 3),
             notpm,
-            transactions_per_second: 1.0,
-            seconds: 1.0,
-            kinds: Vec::new(),
-            per_transaction: OltpCost::default(),
-            per_second: OltpCost::default(),
             consistent: true,
+            ..OltpSample::default()
         }
+    }
+
+    fn missing() -> NotHad {
+        NotHad {
+            from_bytes: 1,
+            reason: "no such pages".to_owned(),
+            next: "plan".to_owned(),
+        }
+    }
+
+    /// A result with one run of each arm at each step a round; each NOTPM is 1000 × (round + 1).
+    pub(in crate::bench::oltp) fn result(
+        labels: &[&str],
+        steps: &[Option<u64>],
+        rounds: usize,
+    ) -> OltpResult {
+        let mut runs = Vec::new();
+        for round in 0..rounds {
+            for at in steps {
+                runs.extend(labels.iter().map(|label| {
+                    let drift = f64::from(u32::try_from(round).unwrap() + 1);
+                    sample(label, *at, round, 1000.0 * drift)
+                }));
+            }
+        }
+        let cells: Vec<(&str, Option<u64>)> = steps
+            .iter()
+            .flat_map(|at| labels.iter().map(move |label| (*label, *at)))
+            .collect();
+        let arms = summed(&cells, &runs, vec![None; cells.len()]);
+        OltpResult {
+            arms,
+            runs,
+            ..one()
+        }
+    }
+
+    /// What a run of its own answers.
+    fn one() -> OltpResult {
+        let text = serde_json::json!({
+            "schema": 1,
+            "experiment": {"name": "oltp", "unit": "NOTPM", "better": "higher",
+                "started": "2026-01-31T12:00:00Z", "duration_seconds": 1.0, "ending": "done"},
+            "database": OltpDatabase {
+                name: "sqlite:x".to_owned(),
+                version: "SQLite 3".to_owned(),
+                warehouses: 1,
+                databases: 1,
+                items: 1,
+                customers: 1,
+                cache_bytes: 1,
+                durability: "soon".to_owned(),
+            },
+            "runs": [sample("", None, 0, 1000.0)],
+            "caveats": ["as always"],
+            "host": {"cpus": 1, "nodes": 1, "base_page_bytes": 1},
+            "settings": OltpUsed {
+                connections: 1,
+                ramp_up_seconds: 0.0,
+                for_seconds: 1.0,
+                touched_warehouses: 1,
+                think: 0.0,
+                seed: 1,
+                io: crate::bench::oltp::Io::Cached,
+                copied_file_bytes: None,
+                knobs: Vec::new(),
+            },
+            "command": ["hugeleaf"],
+        });
+        serde_json::from_value(text).unwrap()
     }
 
     #[test]
@@ -162,16 +292,11 @@ mod tests {
         let drift = |round: usize| f64::from(u32::try_from(round).unwrap() + 1) * 1000.0;
         let mut runs = Vec::new();
         for round in 0..8 {
-            runs.push(sample("thp:2M", round, drift(round) * 1.2));
-            runs.push(sample("base", round, drift(round)));
+            runs.push(sample("thp:2M", None, round, drift(round) * 1.2));
+            runs.push(sample("base", None, round, drift(round)));
         }
-        let labels = ["base", "thp:2M", "hugetlb:1G"].map(str::to_owned);
-        let missing = NotHad {
-            from_bytes: 1,
-            reason: "no such pages".to_owned(),
-            next: "plan".to_owned(),
-        };
-        let arms = summed(&labels, &runs, vec![None, None, Some(missing.clone())]);
+        let cells = ["base", "thp:2M", "hugetlb:1G"].map(|label| (label, None));
+        let arms = summed(&cells, &runs, vec![None, None, Some(missing())]);
         assert_eq!(arms[0].effect, None);
         assert_eq!(arms[0].verified, Some(true));
         let effect = arms[1].effect.unwrap();
@@ -179,33 +304,93 @@ mod tests {
         assert!((effect.high - effect.low).abs() < 1e-9, "{effect:?}");
         // One run of eight was not on the pages it was asked to be on.
         assert_eq!(arms[1].verified, Some(false));
-        assert_eq!(arms[2].not_had, Some(missing));
+        assert_eq!(arms[2].not_had, Some(missing()));
         assert_eq!((arms[2].spread, arms[2].verified), (None, None));
+    }
+
+    #[test]
+    fn an_arm_is_held_against_the_first_of_its_own_step() {
+        let labels = ["base", "thp:2M"].map(str::to_owned);
+        let steps = Steps {
+            by: StepsBy::Cache,
+            values: vec![10, 20],
+        };
+        let grid = Grid {
+            labels: &labels,
+            steps: Some(&steps),
+            rounds: 6,
+            seed: 1,
+        };
+        assert_eq!(grid.runs(), 24);
+        // The gain is a tenth at the small step and a fifth at the large one.
+        let mut turn = |cell: Cell<'_>| -> Result<Turn, ()> {
+            let mut result = one();
+            let gain = match (cell.label, cell.at) {
+                ("base", Some(10)) => 1.0,
+                ("base", _) => 5.0,
+                (_, Some(10)) => 1.1,
+                _ => 6.0,
+            };
+            result.runs[0].notpm = 1000.0 * gain;
+            result.caveats.push(format!("of {}", cell.label));
+            Ok(Turn::Ran(Box::new(result)))
+        };
+        let result = in_turn(&grid, &mut turn, &AtomicBool::new(false)).unwrap();
+        let result = result.unwrap();
+        assert_eq!(result.steps, Some(steps));
+        assert_eq!(result.runs.len(), 24);
+        let seen: Vec<(&str, Option<u64>, Option<f64>)> = result
+            .arms
+            .iter()
+            .map(|arm| {
+                let ratio = arm.effect.map(|e| (e.ratio * 100.0).round() / 100.0);
+                (arm.label.as_str(), arm.at, ratio)
+            })
+            .collect();
+        let expected = [
+            ("base", Some(10), None),
+            ("thp:2M", Some(10), Some(1.1)),
+            ("base", Some(20), None),
+            ("thp:2M", Some(20), Some(1.2)),
+        ];
+        assert_eq!(seen, expected);
+        // What any run has to say is said, once.
+        let mut caveats = result.caveats.clone();
+        caveats.sort();
+        assert_eq!(caveats, ["as always", "of base", "of thp:2M"]);
     }
 
     #[test]
     fn what_is_not_had_is_asked_once_and_stopping_keeps_what_is_there() {
         let labels = ["base", "hugetlb:2M"].map(str::to_owned);
+        let grid = Grid {
+            labels: &labels,
+            steps: None,
+            rounds: 3,
+            seed: 1,
+        };
         let stop = AtomicBool::new(false);
-        let mut asked = Vec::new();
-        let result: Result<Option<OltpResult>, ()> = in_turn(
-            &labels,
-            3,
-            1,
-            &mut |label, round| {
-                asked.push((label.to_owned(), round));
-                Ok(Turn::NotHad(NotHad {
-                    from_bytes: 1,
-                    reason: String::new(),
-                    next: String::new(),
-                }))
-            },
-            &stop,
-        );
-        assert_eq!(result, Ok(None));
-        assert_eq!(asked.len(), 2, "{asked:?}");
+        let mut asked = 0;
+        let mut nothing = |_: Cell<'_>| -> Result<Turn, ()> {
+            asked += 1;
+            Ok(Turn::NotHad(missing()))
+        };
+        assert_eq!(in_turn(&grid, &mut nothing, &stop), Ok(None));
+        assert_eq!(asked, 2);
+        // Of a run that is stopped nothing is left, of those before it all.
+        let mut left = 3;
+        let mut some = |_: Cell<'_>| -> Result<Turn, ()> {
+            left -= 1;
+            Ok(match left {
+                0 => Turn::Stopped,
+                _ => Turn::Ran(Box::new(one())),
+            })
+        };
+        let result = in_turn(&grid, &mut some, &stop).unwrap().unwrap();
+        assert_eq!(result.experiment.ending, BenchEnding::Interrupted);
+        assert_eq!(result.runs.len(), 2);
         stop.store(true, Ordering::Relaxed);
-        let mut never = |_: &str, _: usize| -> Result<Turn, ()> { Err(()) };
-        assert_eq!(in_turn(&labels, 3, 1, &mut never, &stop), Ok(None));
+        let mut never = |_: Cell<'_>| -> Result<Turn, ()> { Err(()) };
+        assert_eq!(in_turn(&grid, &mut never, &stop), Ok(None));
     }
 }

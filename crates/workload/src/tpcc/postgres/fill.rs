@@ -120,16 +120,19 @@ impl<'s> PostgresLoader<'s> {
             self.client
                 .batch_execute(&format!("VACUUM (ANALYZE, FREEZE) {}", table.name()))?;
         }
-        self.client.batch_execute("CHECKPOINT").or_else(|e| {
-            // For superusers only; the server does it later by itself.
-            match e.code() {
-                Some(code) if *code == ::postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
-                    Ok(())
-                }
-                _ => Err(e),
-            }
-        })
+        checkpoint(&mut self.client)
     }
+}
+
+/// Writes what was changed to the tables' files.
+pub(super) fn checkpoint(client: &mut Client) -> Result<(), Error> {
+    client.batch_execute("CHECKPOINT").or_else(|e| {
+        // For superusers only; the server does it later by itself.
+        match e.code() {
+            Some(code) if *code == ::postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => Ok(()),
+            _ => Err(e),
+        }
+    })
 }
 
 /// Where a COPY can fail.

@@ -1,0 +1,154 @@
+//! What a server's processes hold: page tables, and the pages that their shared memory is on.
+
+use std::fs::File;
+
+use hugeleaf_host::process::maps::parse_maps;
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Held, Host, Looking, Root, read_process};
+use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail};
+use hugeleaf_units::{Bytes, PageKind, Range};
+
+/// A process and its children, of those that are there.
+pub fn tree(root: &Root, pid: u32) -> Vec<u32> {
+    let children = root.read(format!("proc/{pid}/task/{pid}/children"));
+    let children = children.known().map_or("", |text| text);
+    let children = children.split_ascii_whitespace();
+    std::iter::once(pid)
+        .chain(children.filter_map(|word| word.parse().ok()))
+        .collect()
+}
+
+/// Page tables of these processes together; `None` where none of them can be read. One that has
+/// ended meanwhile has none.
+pub fn page_tables(root: &Root, pids: &[u32]) -> Option<Bytes> {
+    let of = |pid: &u32| {
+        let status = root.parse(format!("proc/{pid}/status"), parse_status);
+        status.known()?.page_tables
+    };
+    let all: Vec<Bytes> = pids.iter().filter_map(of).collect();
+    (!all.is_empty()).then(|| all.into_iter().sum())
+}
+
+/// The shared memory of a server by page size: the longest shared mapping of the first of these
+/// processes, which the others have at the same addresses because they were forked by it. What any
+/// of them has in memory counts, once. `None` where it cannot be told.
+pub fn shared_pages(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    pids: &[u32],
+) -> Option<Vec<Held>> {
+    let first = *pids.first()?;
+    let maps = root.parse(format!("proc/{first}/maps"), parse_maps);
+    let shared = maps.known()?.iter().filter(|map| map.shared);
+    let range = shared.max_by_key(|map| map.range.len())?.range;
+    let map_of = |pid: &u32| -> Option<PageMap> {
+        let pagemap = File::open(root.path(format!("proc/{pid}/pagemap"))).ok()?;
+        kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()
+    };
+    let maps: Vec<PageMap> = pids.iter().filter_map(map_of).collect();
+    if maps.is_empty() || maps.iter().any(|map| !map.huge_known) {
+        return None;
+    }
+    let (small, huge) = in_memory(&maps);
+    let mut table = Vec::new();
+    if let Some(size) = pool_page(root, kernel, host, first, range) {
+        Held::add(&mut table, size, PageKind::Hugetlb, small + huge);
+        return Some(table);
+    }
+    Held::add(&mut table, host.base_page, PageKind::Base, small);
+    match host.pmd_page.get() {
+        Some(pmd) => Held::add(&mut table, pmd, PageKind::Thp, huge),
+        None if huge.is_zero() => {}
+        None => return None,
+    }
+    Some(table)
+}
+
+/// The size of the pool's pages that a mapping is on; `None` where it is on none.
+fn pool_page(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    pid: u32,
+    range: Range,
+) -> Option<hugeleaf_units::PageSize> {
+    let process = read_process(root, kernel, host, Pid(pid), Looking::Segments).ok()?;
+    let segment = process.segments.iter().find(|s| s.range == range)?;
+    let mut held = segment.by_page_size.iter();
+    held.find(|held| held.kind == PageKind::Hugetlb)
+        .map(|held| held.size)
+}
+
+/// Bytes that are in memory in any of these maps, mapped by base entries only, and by a large entry
+/// in at least one.
+fn in_memory(maps: &[PageMap]) -> (Bytes, Bytes) {
+    let runs = |huge: bool| {
+        let all = maps.iter().flat_map(|map| &map.runs);
+        let all = all.filter(|run| {
+            run.state.has(PageState::PRESENT)
+                && !run.state.has(PageState::ZERO)
+                && (!huge || run.state.has(PageState::HUGE))
+        });
+        covered(all.map(|run| run.range).collect())
+    };
+    let (all, huge) = (runs(false), runs(true));
+    (all - huge, huge)
+}
+
+/// How much these ranges cover, each byte once.
+fn covered(mut ranges: Vec<Range>) -> Bytes {
+    ranges.sort_by_key(|range| range.start());
+    let (mut sum, mut end) = (0, 0);
+    for range in ranges {
+        let from = range.start().max(end);
+        sum += range.end().saturating_sub(from);
+        end = end.max(range.end());
+    }
+    Bytes(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_sys::PageRun;
+
+    fn run(start: u64, end: u64, states: &[PageState]) -> PageRun {
+        PageRun {
+            range: Range::new(start, end).unwrap(),
+            state: states.iter().copied().reduce(PageState::with).unwrap(),
+        }
+    }
+
+    fn map(runs: Vec<PageRun>) -> PageMap {
+        PageMap {
+            runs,
+            huge_known: true,
+            exclusive_known: false,
+        }
+    }
+
+    #[test]
+    fn what_several_have_counts_once_and_as_the_best_of_them_has_it() {
+        let (present, huge) = (PageState::PRESENT, PageState::HUGE);
+        let first = map(vec![run(0, 10, &[present]), run(20, 30, &[present, huge])]);
+        let second = map(vec![run(5, 15, &[present]), run(20, 25, &[present])]);
+        // One that is not in memory, and one of zeroes that nobody has written.
+        let third = map(vec![
+            run(40, 50, &[PageState::SWAPPED]),
+            run(60, 70, &[present, PageState::ZERO]),
+        ]);
+        let seen = in_memory(&[first, second, third]);
+        assert_eq!(seen, (Bytes(15), Bytes(10)));
+        assert_eq!(in_memory(&[]), (Bytes(0), Bytes(0)));
+    }
+
+    #[test]
+    fn this_process_has_page_tables_and_one_that_is_not_there_has_none() {
+        let root = Root::live();
+        let own = std::process::id();
+        assert!(page_tables(&root, &[own]).unwrap() > Bytes(0));
+        assert_eq!(page_tables(&root, &[u32::MAX]), None);
+        assert!(tree(&root, own).contains(&own));
+    }
+}

@@ -1,0 +1,110 @@
+//! What it costs on each arm to translate an address. Pure.
+
+use super::{OltpResult, Translation, TranslationArm, TranslationSource};
+use crate::bench::chase::ChaseResult;
+use crate::bench::{CONFIDENCE, Spread, effect_by_round};
+
+/// From what the processor counted during the runs, of the largest step where there are several;
+/// `None` where it did not in any of them.
+pub fn by_counters(result: &OltpResult) -> Option<Translation> {
+    let mut labels: Vec<&str> = Vec::new();
+    for arm in &result.arms {
+        if !labels.contains(&arm.label.as_str()) {
+            labels.push(&arm.label);
+        }
+    }
+    let largest = result.runs.iter().filter_map(|run| run.at).max();
+    let arms = labels.into_iter().map(|label| {
+        let own = result.runs.iter();
+        let own = own.filter(|run| run.arm.as_deref() == Some(label) && run.at == largest);
+        let counted: Vec<(usize, [f64; 2])> = own
+            .filter_map(|run| Some((run.round, run.counted?)))
+            .collect();
+        let samples = counted.iter().map(|(round, [cycles, _])| (*round, *cycles));
+        let mut arm = arm(label, samples.collect());
+        arm.tlb_misses = counted.iter().map(|(_, [_, misses])| *misses).collect();
+        arm
+    });
+    let arms = compared(arms.collect());
+    let any = arms.iter().any(|arm| !arm.samples.is_empty());
+    any.then_some(Translation {
+        source: TranslationSource::Counters,
+        why: None,
+        arms,
+    })
+}
+
+/// From reads that depend on one another: each label with the name of the arm of `chase` whose
+/// pages it has.
+pub fn by_chase(labels: &[(String, String)], chase: &ChaseResult, why: String) -> Translation {
+    let arms = labels.iter().map(|(label, pages)| {
+        let own = chase.arms.iter().find(|arm| arm.label == *pages);
+        let point = own.and_then(|arm| arm.points.first());
+        let samples = point.map_or_else(Vec::new, |point| {
+            let rounds = point.rounds.iter().copied();
+            rounds.zip(point.samples.iter().copied()).collect()
+        });
+        arm(label, samples)
+    });
+    Translation {
+        source: TranslationSource::Chase,
+        why: Some(why),
+        arms: compared(arms.collect()),
+    }
+}
+
+fn arm(label: &str, samples: Vec<(usize, f64)>) -> TranslationArm {
+    let (rounds, samples): (Vec<usize>, Vec<f64>) = samples.into_iter().unzip();
+    TranslationArm {
+        label: label.to_owned(),
+        spread: Spread::of(&samples, CONFIDENCE),
+        samples,
+        rounds,
+        effect: None,
+        tlb_misses: Vec::new(),
+    }
+}
+
+/// Each over the first, in the same rounds.
+fn compared(mut arms: Vec<TranslationArm>) -> Vec<TranslationArm> {
+    let Some((first, others)) = arms.split_first_mut() else {
+        return arms;
+    };
+    let of = |arm: &TranslationArm| -> Vec<(usize, f64)> {
+        let samples = arm.samples.iter().copied();
+        arm.rounds.iter().copied().zip(samples).collect()
+    };
+    for arm in others {
+        arm.effect = effect_by_round(of(first).into_iter(), of(arm).into_iter());
+    }
+    arms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arms::tests::result;
+    use super::*;
+
+    #[test]
+    fn counted_cycles_are_of_the_largest_step_and_over_the_first_arm() {
+        let mut of = result(&["base", "thp:2M"], &[Some(8), Some(32)], 7);
+        assert_eq!(by_counters(&of), None);
+        for run in &mut of.runs {
+            let thp = run.arm.as_deref() == Some("thp:2M");
+            let round = f64::from(u32::try_from(run.round).unwrap() + 1);
+            // What the small step counted is far off.
+            let off = if run.at == Some(8) { 10.0 } else { 1.0 };
+            let cycles = if thp { 0.9 } else { 1.0 };
+            run.counted = Some([off * cycles * round, off * 5.0]);
+        }
+        let seen = by_counters(&of).unwrap();
+        assert_eq!(seen.source, TranslationSource::Counters);
+        let [base, thp] = &seen.arms[..] else {
+            panic!("{seen:?}");
+        };
+        assert_eq!((base.effect, base.samples.len()), (None, 7));
+        assert_eq!(thp.tlb_misses, [5.0; 7]);
+        let effect = thp.effect.unwrap();
+        assert!((effect.ratio - 0.9).abs() < 1e-9, "{effect:?}");
+    }
+}
