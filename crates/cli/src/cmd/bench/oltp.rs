@@ -228,15 +228,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
         (None, Some(Place::Sqlite(_)) | None) => embedded::one(args, setup, &ground, context)?,
     };
-<<<<<<< HEAD
-    answer(&result).give(&args.output, context)?;
-=======
-    let mut result = result.map_err(|error| failure(&error))?;
-    if let Some((arm, cache)) = cache {
-        arms::read_back(&mut result, arm, cache, &ground);
-    }
     answer(&result, args).give(&args.output, context)?;
->>>>>>> 4ed52af (bench oltp: one page with the published charts, and the same in the terminal)
     Ok(Status::Good)
 }
 
