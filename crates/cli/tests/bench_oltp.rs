@@ -110,9 +110,19 @@ fn on_files_that_are_filled_once_and_used_again() {
     // The second run finds all there, and says so to a person.
     let again = answer(
         folder.path(),
-        &["--warehouses", "3", "--no-load", "--output", "again.json"],
+        &[
+            "--warehouses",
+            "3",
+            "--no-load",
+            "--output",
+            "again.json",
+            "--html",
+            "again.html",
+        ],
     );
     assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    let page = std::fs::read_to_string(folder.path().join("again.html")).unwrap();
+    assert!(page.contains("Stock-Level") && page.contains("logical reads"));
     let text = stdout(&again);
     for word in [
         "NOTPM",

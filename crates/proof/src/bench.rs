@@ -27,8 +27,7 @@ use crate::stats::Better;
 
 pub use processors::ProcessorTimes;
 pub use room::room;
-pub(in crate::bench) use spread::effect_by_round;
-pub use spread::{Spread, median_interval};
+pub use spread::{Spread, effect_by_round, median_interval};
 
 /// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;

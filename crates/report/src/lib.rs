@@ -14,6 +14,8 @@ pub mod bench_html;
 mod bench_plot;
 pub mod json;
 pub mod mem;
+pub mod oltp_html;
+mod oltp_plot;
 mod page;
 pub mod plan;
 pub mod promote;

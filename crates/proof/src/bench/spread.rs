@@ -58,7 +58,7 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
 }
 
 /// One arm over another, by the rounds that both have; each is a round and what was measured in it.
-pub(in crate::bench) fn effect_by_round(
+pub fn effect_by_round(
     first: impl Iterator<Item = (usize, f64)>,
     own: impl Iterator<Item = (usize, f64)>,
 ) -> Option<Effect> {

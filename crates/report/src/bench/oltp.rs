@@ -1,12 +1,25 @@
 //! `bench oltp` as text.
 
-use hugeleaf_proof::bench::oltp::{OltpArm, OltpCost, OltpKind, OltpResult, OltpSample};
-use hugeleaf_proof::result::Effect;
+use hugeleaf_proof::bench::Spread;
+use hugeleaf_proof::bench::oltp::{
+    OltpArm, OltpCost, OltpKind, OltpResult, OltpSample, StepsBy, Translation, TranslationSource,
+};
 use hugeleaf_units::Bytes;
 
-use super::{NotHadLine, duration, ending, not_had_text, short, spread};
-use crate::prove::{number, ratio};
-use crate::table::{Align, Look, Paint, Table};
+use super::chart::{Series, draw};
+use super::{duration, ending, not_had_text, short, spread, times_base};
+use crate::prove::number;
+use crate::table::{Align, Look, Paint, Table, bar, first_that_fits};
+
+pub(crate) mod rows;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use rows::{
+    Index, PUBLISHED, PUBLISHED_GAIN, STUDY, Seen, Step, first_label, index_text, indices,
+    kind_names, labels, miss_indices, not_had, over_base, page_tables, published, runs_of, seen,
+    step_name, steps, study_rows, translation_indices, whole, with_joined_step, with_step, within,
+};
 
 /// The result on a screen.
 pub fn oltp_text(result: &OltpResult, look: Look) -> String {
@@ -23,11 +36,18 @@ pub fn oltp_text(result: &OltpResult, look: Look) -> String {
         out.push('\n');
         out.push_str(&arms_table(result, look));
         out.push('\n');
-        out.push_str(&study(result, look));
+        for part in [bars, translation, step_tables, study] {
+            out.push_str(&part(result, look));
+        }
+        out.push('\n');
+        out.push_str(&latencies(result, look));
         out.push_str(&not_had_text(&not_had(result), look));
     }
     out.push('\n');
     out.push_str(&look.wrap("how   ", &how(result)));
+    if let Some(note) = doubts(result) {
+        out.push_str(&look.wrap("note  ", &note));
+    }
     for note in &result.caveats {
         out.push_str(&look.wrap("note  ", note));
     }
@@ -39,12 +59,12 @@ pub fn oltp_headline(result: &OltpResult) -> String {
     let Some(run) = result.runs.first() else {
         return "oltp: nothing was measured".to_owned();
     };
-    if !result.arms.is_empty() {
-        let arms = result.arms.iter().filter_map(in_short);
-        let arms: Vec<String> = arms.collect();
+    if let Some(last) = steps(result).pop() {
+        let arms: Vec<String> = last.arms.into_iter().filter_map(in_short).collect();
         return format!(
-            "oltp on {}, NOTPM: {}",
+            "oltp on {}{}, NOTPM: {}",
             result.database.version,
+            with_step(result, last.at),
             arms.join("; ")
         );
     }
@@ -65,7 +85,7 @@ fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
-fn meaning(result: &OltpResult) -> String {
+pub(crate) fn meaning(result: &OltpResult) -> String {
     let conditions = match result.runs.iter().all(|run| run.consistent) {
         true => "the twelve consistency conditions held afterwards",
         false => "the consistency conditions did not hold afterwards",
@@ -85,143 +105,390 @@ fn in_short(arm: &OltpArm) -> Option<String> {
     Some(format!("{} {median}{effect}", arm.label))
 }
 
-fn over_base(effect: &Effect) -> String {
-    format!(
-        "×{} [{}, {}]",
-        ratio(effect.ratio),
-        ratio(effect.low),
-        ratio(effect.high)
-    )
-}
-
-/// What DB2 9 reached by page size, 4K pages = 100 (chart 1 of its study), for an arm with pages of
-/// about that size.
-fn published(label: &str) -> &'static str {
-    let size = label.rsplit(':').next().unwrap_or(label);
-    match size {
-        "base" => "100 (4K)",
-        "64K" => "113 (64K)",
-        "2M" | "16M" | "32M" => "122 (16M)",
-        "1G" | "16G" => "126 (16G)",
-        _ => "-",
-    }
+/// The head of the column of steps, where there are steps.
+fn step_head(result: &OltpResult) -> Option<&'static str> {
+    result.steps.as_ref().map(|steps| match steps.by {
+        StepsBy::Cache => "CACHE",
+        StepsBy::Connections => "CONNECTIONS",
+    })
 }
 
 fn arms_table(result: &OltpResult, look: Look) -> String {
-    let mut table = Table::new(&[
+    let columns = [(true, true), (false, true), (false, false)];
+    let tables = columns.map(|(ends, published)| arms_columns(result, ends, published));
+    first_that_fits(tables, look)
+}
+
+/// With the ends of intervals of what was measured, and with what is published, or without.
+fn arms_columns(result: &OltpResult, ends: bool, with_published: bool) -> Table {
+    let step = step_head(result);
+    let mut heads = vec![
         ("CACHE ON", Align::Left),
         ("NOTPM", Align::Right),
         ("BASE = 100", Align::Right),
         ("OVER BASE", Align::Left),
-        ("PUBLISHED", Align::Right),
-        ("ON THESE PAGES", Align::Left),
-    ]);
-    let base = result.arms.first().and_then(|arm| arm.spread);
-    for arm in &result.arms {
-        let index = base
-            .zip(arm.spread)
-            .map(|(b, a)| 100.0 * a.median / b.median);
-        let seen = match arm.verified {
-            Some(true) => "yes",
-            Some(false) => "not all of it",
-            None => "cannot be told",
-        };
-        table.row([
-            arm.label.clone(),
-            arm.spread
-                .map_or_else(|| "not had".to_owned(), |s| spread(&s)),
-            index.map_or_else(|| "-".to_owned(), |i| format!("{i:.0}")),
-            arm.effect.map_or_else(|| "-".to_owned(), |e| over_base(&e)),
-            published(&arm.label).to_owned(),
-            match arm.spread {
-                Some(_) => seen.to_owned(),
-                None => "-".to_owned(),
-            },
-        ]);
-    }
-    table.render_as(look)
-}
-
-/// The table of the Oracle study: a second, and a transaction, on the average of an arm's runs.
-fn study(result: &OltpResult, look: Look) -> String {
-    let mut table = Table::new(&[
-        ("CACHE ON", Align::Left),
-        ("", Align::Left),
-        ("TRANSACTIONS", Align::Right),
-        ("LOGICAL READS", Align::Right),
-        ("BLOCK CHANGES", Align::Right),
-        ("PHYSICAL READS", Align::Right),
-        ("PHYSICAL WRITES", Align::Right),
-        ("CPU", Align::Right),
-    ]);
-    for arm in result.arms.iter().filter(|arm| arm.spread.is_some()) {
-        let own: Vec<&OltpSample> = result
-            .runs
-            .iter()
-            .filter(|run| run.arm.as_deref() == Some(arm.label.as_str()))
-            .collect();
-        let tps: Vec<f64> = own.iter().map(|run| run.transactions_per_second).collect();
-        let second: Vec<OltpCost> = own.iter().map(|run| run.per_second).collect();
-        let each: Vec<OltpCost> = own.iter().map(|run| run.per_transaction).collect();
-        let label = arm.label.clone();
-        let tps = mean(&tps).map_or_else(|| "-".to_owned(), short);
-        table.row([vec![label, "a second".to_owned(), tps], averages(&second)].concat());
-        let one = vec![String::new(), "each".to_owned(), "1".to_owned()];
-        table.row([one, averages(&each)].concat());
-    }
-    table.render_as(look)
-}
-
-fn averages(costs: &[OltpCost]) -> Vec<String> {
-    type Of = fn(&OltpCost) -> Option<f64>;
-    let columns: [Of; 4] = [
-        |c| c.logical_reads,
-        |c| c.block_changes,
-        |c| c.physical_reads,
-        |c| c.physical_writes,
     ];
-    let column = |of: Of| {
-        let all: Option<Vec<f64>> = costs.iter().map(of).collect();
-        all.and_then(|all| mean(&all))
+    heads.splice(0..0, step.map(|head| (head, Align::Left)));
+    if with_published {
+        heads.push(("PUBLISHED", Align::Right));
+    }
+    heads.push(("ON THESE PAGES", Align::Left));
+    let mut table = Table::new(&heads);
+    let dash = || "-".to_owned();
+    for each in steps(result) {
+        let level = each.at.map(|at| step_name(result, at));
+        for (arm, index) in each.arms.iter().zip(indices(&each)) {
+            let mut row = vec![arm.label.clone(), measured(index.spread, ends)];
+            row.splice(0..0, step.map(|_| level.clone().unwrap_or_else(dash)));
+            row.push(index.value.map_or_else(dash, |v| number(v.round())));
+            row.push(arm.effect.map_or_else(dash, |e| over_base(&e)));
+            if with_published {
+                let found = published(&arm.label);
+                row.push(found.map_or_else(dash, |(size, v)| format!("{v:.0} ({size})")));
+            }
+            row.push(index.spread.map_or_else(dash, |_| index.seen.name().into()));
+            table.row(row);
+        }
+    }
+    table
+}
+
+fn measured(value: Option<Spread>, ends: bool) -> String {
+    match value {
+        None => "not had".to_owned(),
+        Some(s) if ends => spread(&s),
+        Some(s) => short(s.median),
+    }
+}
+
+/// A bar an arm at the last step, from 0, with the published ones below on the same scale.
+fn bars(result: &OltpResult, look: Look) -> String {
+    let Some(last) = steps(result).pop() else {
+        return String::new();
     };
-    let cpu: Vec<f64> = costs
+    let mut rows: Vec<(String, Option<f64>, String)> = Vec::new();
+    for index in indices(&last) {
+        let mark = match index.seen {
+            Seen::Yes => "",
+            _ if index.value.is_none() => "",
+            _ => " ?",
+        };
+        let text = format!("{}{mark}", index_text(&index));
+        rows.push((index.label, index.value, text));
+    }
+    if rows.iter().all(|(_, value, _)| value.is_none()) {
+        return String::new();
+    }
+    for (size, value) in PUBLISHED {
+        rows.push((
+            format!("DB2 9, {size}"),
+            Some(value),
+            format!("{value:.0} (published)"),
+        ));
+    }
+    let top = rows.iter().filter_map(|(_, v, _)| *v).fold(1.0, f64::max);
+    let longest = |words: Vec<&String>| {
+        let lengths = words.into_iter().map(|word| word.chars().count());
+        lengths.max().unwrap_or(0)
+    };
+    let labels = longest(rows.iter().map(|(label, _, _)| label).collect());
+    let notes = longest(rows.iter().map(|(_, _, note)| note).collect());
+    let room = look.width.saturating_sub(labels + notes + 6).clamp(10, 60);
+    let mut out = format!(
+        "NOTPM{}, {} = 100\n",
+        with_step(result, last.at),
+        first_label(result)
+    );
+    for (label, value, text) in rows {
+        let drawn = value.map_or_else(|| " ".repeat(room), |v| bar(v / top, room));
+        out.push_str(&format!("  {label:<labels$}  {drawn}  {text}\n"));
+    }
+    out.push('\n');
+    out
+}
+
+/// What it costs to translate an address on each arm.
+fn translation(result: &OltpResult, look: Look) -> String {
+    let Some(translation) = &result.translation else {
+        return String::new();
+    };
+    let counted = translation.source == TranslationSource::Counters;
+    let mut heads = vec![
+        ("CACHE ON", Align::Left),
+        (
+            if counted {
+                "CYCLES AN INSTRUCTION"
+            } else {
+                "NS A READ"
+            },
+            Align::Right,
+        ),
+        ("BASE = 100", Align::Right),
+        ("OVER BASE", Align::Left),
+    ];
+    if counted {
+        heads.push(("TLB MISSES", Align::Right));
+    }
+    let seen = |label: &str| seen(result, label);
+    let indices = translation_indices(&translation.arms, &seen);
+    let misses = miss_indices(&translation.arms, &seen);
+    let dash = || "-".to_owned();
+    let columns = |ends: bool| {
+        let mut table = Table::new(&heads);
+        for ((arm, index), misses) in translation.arms.iter().zip(&indices).zip(&misses) {
+            let mut row = vec![arm.label.clone(), measured(index.spread, ends)];
+            row.push(index.value.map_or_else(dash, |v| number(v.round())));
+            row.push(arm.effect.map_or_else(dash, |e| over_base(&e)));
+            row.push(measured(misses.spread, ends));
+            table.row(row);
+        }
+        table
+    };
+    let table = first_that_fits([true, false].map(columns), look);
+    let mut out = look.wrap("", &translation_meaning(translation));
+    out.push_str(&table);
+    out.push('\n');
+    out
+}
+
+/// What the numbers of a translation are, and why they are these.
+pub(crate) fn translation_meaning(translation: &Translation) -> String {
+    match translation.source {
+        TranslationSource::Counters => "translation: cycles an instruction, and misses of the TLB \
+             for data in a thousand instructions, counted by the processor while the load ran (less \
+             is better); published for 64K over 4K: cycles ×0.89, misses ×0.87"
+            .to_owned(),
+        TranslationSource::Chase => format!(
+            "translation: nanoseconds of a read that depends on the one before, over memory as long \
+             as the cache (less is better); not by counters: {}",
+            translation.why.as_deref().unwrap_or("no reason was given")
+        ),
+    }
+}
+
+/// What was changed from step to step, and what that did.
+fn step_tables(result: &OltpResult, look: Look) -> String {
+    let Some(by) = result.steps.as_ref().map(|steps| steps.by) else {
+        return String::new();
+    };
+    let mut out = String::new();
+    match by {
+        StepsBy::Cache => {
+            let over = format!("over {}", first_label(result));
+            let title = format!("gain by cache size, {over}; {PUBLISHED_GAIN}");
+            out.push_str(&look.wrap("", &title));
+            out.push_str(&grid(
+                result,
+                &|_, arm, index, ends| gain(arm, index, ends),
+                look,
+            ));
+            let value = |_: &OltpArm, index: &Index| Some(index.value? / 100.0);
+            out.push_str(&chart(result, &value, &over, look));
+        }
+        StepsBy::Connections => {
+            out.push_str("page tables by connections\n");
+            let cell = |result: &OltpResult, arm: &OltpArm, _: &Index, _: bool| {
+                page_tables(result, arm).map(|s| crate::bench_html::bytes(s.median))
+            };
+            out.push_str(&grid(result, &cell, look));
+            let mib = Bytes::from_mib(1).as_f64();
+            let value = |arm: &OltpArm, _: &Index| Some(page_tables(result, arm)?.median / mib);
+            out.push_str(&chart(result, &value, "M of page tables", look));
+            out.push_str("\nNOTPM by connections\n");
+            let cell = |_: &OltpResult, _: &OltpArm, index: &Index, ends| {
+                Some(measured(Some(index.spread?), ends))
+            };
+            out.push_str(&grid(result, &cell, look));
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// Which arms are marked with `?`.
+fn doubts(result: &OltpResult) -> Option<String> {
+    let labels = labels(result).into_iter();
+    let marked = labels.filter(|label| seen(result, label) != Seen::Yes);
+    let marked: Vec<&str> = marked.collect();
+    (!marked.is_empty()).then(|| {
+        format!(
+            "?: not all of the cache was seen to be on the pages of the arm: {}",
+            marked.join(", ")
+        )
+    })
+}
+
+fn gain(arm: &OltpArm, index: &Index, ends: bool) -> Option<String> {
+    match arm.effect {
+        Some(effect) if ends => Some(over_base(&effect)),
+        _ => Some(times_base(index.value? / 100.0)),
+    }
+}
+
+/// What stands in a cell; with the ends of its interval, or without.
+type Cell<'a> = &'a dyn Fn(&OltpResult, &OltpArm, &Index, bool) -> Option<String>;
+
+/// A row a step, a column an arm; `-` is not had, `?` not seen to be on the pages of the arm.
+fn grid(result: &OltpResult, cell: Cell<'_>, look: Look) -> String {
+    let labels = labels(result);
+    let heads = labels.iter().map(|l| (l.to_uppercase(), Align::Right));
+    let step = step_head(result).unwrap_or_default().to_owned();
+    let heads: Vec<(String, Align)> = [(step, Align::Left)].into_iter().chain(heads).collect();
+    let columns = |ends: bool| {
+        let mut table = Table::new(&heads);
+        for each in steps(result) {
+            let indices = indices(&each);
+            let found = |label: &&str| {
+                let at = each.arms.iter().position(|arm| arm.label == **label)?;
+                let text = cell(result, each.arms[at], &indices[at], ends)?;
+                let mark = if indices[at].seen == Seen::Yes {
+                    ""
+                } else {
+                    " ?"
+                };
+                Some(text + mark)
+            };
+            let level = each
+                .at
+                .map_or_else(|| "-".to_owned(), |at| step_name(result, at));
+            let cells = labels
+                .iter()
+                .map(|l| found(l).unwrap_or_else(|| "-".to_owned()));
+            table.row([level].into_iter().chain(cells));
+        }
+        table
+    };
+    first_that_fits([true, false].map(columns), look)
+}
+
+/// The same as a chart of letters, a column a step; nothing below two steps.
+fn chart(
+    result: &OltpResult,
+    value: &dyn Fn(&OltpArm, &Index) -> Option<f64>,
+    what: &str,
+    look: Look,
+) -> String {
+    let (steps, labels) = (steps(result), labels(result));
+    if steps.len() < 2 {
+        return String::new();
+    }
+    let letters = letters(&labels);
+    let of = |label: &str, step: &Step<'_>| {
+        let at = step.arms.iter().position(|arm| arm.label == label)?;
+        value(step.arms[at], &indices(step)[at])
+    };
+    let series = labels.iter().zip(&letters).map(|(label, letter)| Series {
+        letter: *letter,
+        values: steps.iter().map(|step| of(label, step)).collect(),
+    });
+    let columns: Vec<String> = steps
         .iter()
-        .map(|c| c.cpu_seconds + c.server_cpu_seconds.unwrap_or(0.0))
+        .map(|step| step.at.map_or_else(String::new, |at| step_name(result, at)))
         .collect();
-    columns
-        .into_iter()
-        .map(|of| column(of).map_or_else(|| "-".to_owned(), short))
-        .chain([mean(&cpu).map_or_else(|| "-".to_owned(), duration)])
-        .collect()
+    let drawn = draw(&series.collect::<Vec<_>>(), &columns, look.width);
+    let keys = labels.iter().zip(&letters);
+    let keys: Vec<String> = keys.map(|(label, l)| format!("{l} {label}")).collect();
+    format!(
+        "{}{drawn}",
+        look.wrap("", &format!("{what}: {}", keys.join(", ")))
+    )
 }
 
-// Few runs.
-#[allow(clippy::cast_precision_loss)]
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+/// A letter for each arm: the first of its name that no other has.
+fn letters(labels: &[&str]) -> Vec<char> {
+    labels.iter().fold(Vec::new(), |mut taken, label| {
+        let mut own = label.chars().filter(|c| c.is_alphanumeric());
+        let letter = own.find(|c| !taken.contains(c)).unwrap_or('*');
+        taken.push(letter);
+        taken
+    })
 }
 
-fn not_had(result: &OltpResult) -> Vec<NotHadLine> {
-    let arms = result.arms.iter();
-    arms.filter_map(|arm| Some(NotHadLine::of(&arm.label, false, arm.not_had.as_ref()?)))
-        .collect()
+/// The table of the Oracle study: a second, and a transaction.
+fn study(result: &OltpResult, look: Look) -> String {
+    let long = STUDY.map(str::to_uppercase);
+    let brief = ["TPS", "LOGICAL", "CHANGES", "READ", "WRITTEN", "CPU"].map(str::to_owned);
+    let table = |names: [String; 6], shape: &dyn Fn(Vec<String>) -> Vec<String>, first: &[&str]| {
+        let first = first.iter().map(|head| ((*head).to_owned(), Align::Left));
+        let names = names.map(|head| (head, Align::Right));
+        let mut table = Table::new(&first.chain(names).collect::<Vec<_>>());
+        for row in study_rows(result) {
+            table.row(shape(row));
+        }
+        table
+    };
+    let own = |row| without_step(result, row);
+    let step = step_head(result).unwrap_or_default();
+    let wide = table(
+        long,
+        &own,
+        &without_step(result, vec!["CACHE ON", step, ""]),
+    );
+    let narrow = table(brief, &with_joined_step, &["CACHE ON", ""]);
+    let about = "pages asked of the cache (logical reads), pages changed, pages read and written; of \
+                 Oracle as published, with automatic and with manual memory management";
+    look.wrap("", about) + &first_that_fits([wide, narrow], look)
+}
+
+/// The same without its second cell where there are no steps.
+pub(crate) fn without_step<T>(result: &OltpResult, mut row: Vec<T>) -> Vec<T> {
+    if result.steps.is_none() && row.len() > 1 {
+        row.remove(1);
+    }
+    row
+}
+
+/// Within which time nine of ten transactions of a kind ended: what the standard limits.
+fn latencies(result: &OltpResult, look: Look) -> String {
+    let names = kind_names(result);
+    let kinds = names.iter().map(|name| (name.to_uppercase(), Align::Right));
+    let first = ["CACHE ON", step_head(result).unwrap_or_default()];
+    let first = first.map(|head| (head.to_owned(), Align::Left));
+    let heads: Vec<_> = first.into_iter().chain(kinds).collect();
+    let mut table = Table::new(&without_step(result, heads));
+    for arm in result.arms.iter().filter(|arm| arm.spread.is_some()) {
+        let own: Vec<&OltpSample> = runs_of(result, arm).collect();
+        let at = arm.at.map_or_else(String::new, |at| step_name(result, at));
+        let mut row = vec![arm.label.clone(), at];
+        row.extend(
+            names
+                .iter()
+                .map(|name| within(&own, name, |k| k.p90_seconds)),
+        );
+        table.row(without_step(result, row));
+    }
+    format!(
+        "nine of ten transactions end within\n{}",
+        table.render_as(look)
+    )
+}
+
+/// The heads of [`kind_rows`].
+pub(crate) const KINDS: [&str; 9] = [
+    "TRANSACTION",
+    "COMMITTED",
+    "SHARE",
+    "ROLLED BACK",
+    "SENT AGAIN",
+    "P50",
+    "P90",
+    "P99",
+    "MAX",
+];
+
+/// A row a kind of transaction of one run.
+pub(crate) fn kind_rows(run: &OltpSample) -> Vec<Vec<String>> {
+    run.kinds.iter().map(row).collect()
 }
 
 fn kinds(run: &OltpSample, look: Look) -> String {
-    let heads = [
-        ("TRANSACTION", Align::Left),
-        ("COMMITTED", Align::Right),
-        ("SHARE", Align::Right),
-        ("ROLLED BACK", Align::Right),
-        ("SENT AGAIN", Align::Right),
-        ("P50", Align::Right),
-        ("P90", Align::Right),
-        ("P99", Align::Right),
-        ("MAX", Align::Right),
-    ];
+    let heads = KINDS.map(|head| match head {
+        "TRANSACTION" => (head, Align::Left),
+        _ => (head, Align::Right),
+    });
     let mut table = Table::new(&heads);
-    for kind in &run.kinds {
-        table.row(row(kind));
+    for row in kind_rows(run) {
+        table.row(row);
     }
     table.render_as(look)
 }
@@ -246,47 +513,48 @@ fn row(kind: &OltpKind) -> Vec<String> {
     ]
 }
 
-// Counts of a run are far below 2^52.
-#[allow(clippy::cast_precision_loss)]
-fn whole(count: u64) -> String {
-    number(count as f64)
-}
-
-/// The table of the Oracle study: a second, and a transaction.
+/// The table of the Oracle study of one run.
 fn costs(run: &OltpSample, look: Look) -> String {
-    type Of = fn(&OltpCost) -> Option<f64>;
-    let rows: [(&str, Of); 4] = [
-        ("logical reads", |c| c.logical_reads),
-        ("block changes", |c| c.block_changes),
-        ("physical reads", |c| c.physical_reads),
-        ("physical writes", |c| c.physical_writes),
-    ];
     let mut table = Table::new(&[
         ("", Align::Left),
         ("A SECOND", Align::Right),
         ("A TRANSACTION", Align::Right),
     ]);
-    table.row(["transactions", &short(run.transactions_per_second), "1"]);
-    for (name, of) in rows {
-        if let (Some(second), Some(each)) = (of(&run.per_second), of(&run.per_transaction)) {
-            table.row([name.to_owned(), short(second), short(each)]);
-        }
-    }
-    let (second, each) = (&run.per_second, &run.per_transaction);
-    let mut cpu = |name: &str, second: f64, each: f64| {
-        table.row([name.to_owned(), duration(second), duration(each)]);
-    };
-    match second.server_cpu_seconds.zip(each.server_cpu_seconds) {
-        Some((of_server, each_of_server)) => {
-            cpu("CPU of the server", of_server, each_of_server);
-            cpu("CPU of hugeleaf", second.cpu_seconds, each.cpu_seconds);
-        }
-        None => cpu("CPU of hugeleaf", second.cpu_seconds, each.cpu_seconds),
+    for row in cost_rows(run) {
+        table.row(row);
     }
     table.render_as(look)
 }
 
-fn how(result: &OltpResult) -> String {
+/// What was used: a second, and a transaction; what is not counted has no row.
+pub(crate) fn cost_rows(run: &OltpSample) -> Vec<[String; 3]> {
+    type Of = fn(&OltpCost) -> Option<f64>;
+    let counted: [(&str, Of); 4] = [
+        ("logical reads", |c| c.logical_reads),
+        ("block changes", |c| c.block_changes),
+        ("physical reads", |c| c.physical_reads),
+        ("physical writes", |c| c.physical_writes),
+    ];
+    let (second, each) = (&run.per_second, &run.per_transaction);
+    let row = |name: &str, second: String, each: String| [name.to_owned(), second, each];
+    let tps = short(run.transactions_per_second);
+    let mut rows = vec![row("transactions", tps, "1".to_owned())];
+    for (name, of) in counted {
+        if let (Some(second), Some(each)) = (of(second), of(each)) {
+            rows.push(row(name, short(second), short(each)));
+        }
+    }
+    let cpu = |name: &str, second: f64, each: f64| row(name, duration(second), duration(each));
+    if let Some((of_server, each_of_server)) =
+        second.server_cpu_seconds.zip(each.server_cpu_seconds)
+    {
+        rows.push(cpu("CPU of the server", of_server, each_of_server));
+    }
+    rows.push(cpu("CPU of hugeleaf", second.cpu_seconds, each.cpu_seconds));
+    rows
+}
+
+pub(crate) fn how(result: &OltpResult) -> String {
     let (database, settings) = (&result.database, &result.settings);
     let think = match settings.think {
         0.0 => "no keying or think time".to_owned(),
@@ -312,60 +580,118 @@ fn how(result: &OltpResult) -> String {
 mod tests {
     use super::*;
 
-    fn kind(name: &str, committed: u64) -> OltpKind {
-        OltpKind {
-            name: name.to_owned(),
-            committed,
-            rolled_back: 3,
-            conflicts: 0,
-            share: 0.435,
-            mean_seconds: 0.0001,
-            p50_seconds: 0.0001,
-            p90_seconds: 0.0002,
-            p99_seconds: 0.0003,
-            max_seconds: 0.1,
-        }
-    }
-
     #[test]
     fn what_is_not_counted_has_no_row_and_what_did_not_occur_no_time() {
-        let cost = OltpCost {
-            cpu_seconds: 0.5,
-            logical_reads: Some(300.0),
-            ..OltpCost::default()
-        };
-        let never = OltpKind {
-            rolled_back: 0,
-            ..kind("Delivery", 0)
-        };
-        let run = OltpSample {
-            arm: None,
-            round: 0,
-            at: None,
-            page_tables_bytes: None,
-            copied_bytes_per_second: None,
-            counted: None,
-            pages: Vec::new(),
-            verified: None,
-            notpm: 1000.0,
-            transactions_per_second: 40.0,
-            seconds: 10.0,
-            kinds: vec![kind("New-Order", 1000), never],
-            per_transaction: cost,
-            per_second: cost,
-            consistent: true,
-        };
+        let mut run = testing::single().runs.remove(0);
+        (
+            run.per_second.physical_reads,
+            run.per_second.physical_writes,
+        ) = (None, None);
         let look = Look::plain(100);
         let costs = costs(&run, look);
         assert!(costs.contains("logical reads"), "{costs}");
         assert!(!costs.contains("physical"), "{costs}");
         assert!(!costs.contains("server"), "{costs}");
         let kinds = kinds(&run, look);
-        let delivery = kinds.lines().find(|l| l.starts_with("Delivery")).unwrap();
-        assert!(delivery.trim_end().ends_with('-'), "{kinds}");
+        let never = kinds
+            .lines()
+            .find(|l| l.starts_with("Stock-Level"))
+            .unwrap();
+        assert!(never.trim_end().ends_with('-'), "{kinds}");
         assert!(
-            kinds.contains("43.5 %") && kinds.contains("200 µs"),
+            kinds.contains("45.0 %") && kinds.contains("1.80 ms"),
             "{kinds}"
         );
+    }
+
+    #[test]
+    fn the_screen_of_arms_to_the_letter() {
+        let text = oltp_text(&testing::example(), Look::plain(80));
+        let expected = "\
+oltp on SQLite 3.50.4, NOTPM: base 31,216; locked 31,356, ×1.00 [0.99, 1.02];
+thp:2M 34,667, ×1.11 [1.09, 1.13]; hugetlb:2M 36,192, ×1.16 [1.14, 1.18]
+NOTPM: New-Order transactions committed a minute (higher is better), beside all
+others in the standard's mix; the twelve consistency conditions held afterwards
+
+CACHE ON      NOTPM  BASE = 100  OVER BASE           PUBLISHED  ON THESE PAGES
+base         31,216         100  -                    100 (4K)  yes
+locked       31,356         100  ×1.00 [0.99, 1.02]          -  yes
+thp:2M       34,667         111  ×1.11 [1.09, 1.13]  122 (16M)  not all of it
+hugetlb:2M   36,192         116  ×1.16 [1.14, 1.18]  122 (16M)  yes
+hugetlb:1G  not had           -  -                   126 (16G)  -
+
+NOTPM, base = 100
+  base        ██████████████████████████████████████··········  100 [99, 101]
+";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("pages of the arm: thp:2M\n"), "{text}");
+        let narrow = |line: &str| line.chars().count() <= 80;
+        assert!(text.lines().all(narrow), "{text}");
+    }
+
+    #[test]
+    fn steps_have_their_tables_and_nothing_is_left_out_on_a_narrow_screen() {
+        for width in [80, 120] {
+            for result in [testing::by_cache(), testing::by_connections()] {
+                let text = oltp_text(&result, Look::plain(width));
+                let fits = |line: &str| line.chars().count() <= width;
+                assert!(text.lines().all(fits), "{text}");
+            }
+        }
+        let text = oltp_text(&testing::by_cache(), Look::plain(120));
+        for part in [
+            "gain by cache size, over base; published",
+            "1G     ×1.00  ×1.00 [",
+            "over base: b base, l locked, t thp:2M, h hugetlb:2M\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = oltp_text(&testing::by_connections(), Look::plain(120));
+        for part in [
+            "page tables by connections",
+            "NOTPM by connections",
+            "256M",
+            "32M ?",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_had_is_said_once_or_with_its_step() {
+        let mut result = testing::by_cache();
+        let what = |result: &OltpResult| -> Vec<String> {
+            not_had(result).into_iter().map(|line| line.what).collect()
+        };
+        assert_eq!(what(&result), ["hugetlb:1G"]);
+        let had = result.arms.iter().position(|arm| arm.not_had.is_some());
+        result.arms[had.unwrap()].not_had = None;
+        assert_eq!(
+            what(&result),
+            [
+                "hugetlb:1G with a cache of 2G",
+                "hugetlb:1G with a cache of 4G"
+            ]
+        );
+    }
+
+    #[test]
+    fn translation_is_of_counters_or_says_why_not() {
+        let text = oltp_text(&testing::example(), Look::plain(100));
+        assert!(
+            text.contains("NS A READ") && !text.contains("TLB MISSES"),
+            "{text}"
+        );
+        let counted = oltp_text(&testing::counted(), Look::plain(100));
+        assert!(
+            counted.contains("TLB MISSES") && !counted.contains("not by"),
+            "{counted}"
+        );
+    }
+
+    #[test]
+    fn letters_of_arms_differ() {
+        let labels = ["base", "thp:2M", "thp:1M", "t", "b-b"];
+        assert_eq!(letters(&labels), ['b', 't', 'h', '*', '*']);
     }
 }

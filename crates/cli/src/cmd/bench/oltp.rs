@@ -17,6 +17,7 @@ use hugeleaf_proof::bench::oltp::{
 };
 use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::oltp_text;
+use hugeleaf_report::oltp_html::oltp_html;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
     Durability, LoadEvent, Origin, Pace, PostgresStore, Run, Scale, Store, TpccError,
@@ -212,16 +213,10 @@ fn parse_think(text: &str) -> Result<f64, String> {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let ground = Ground::new("oltp", &args.output, context)?;
-    if args.output.html.is_some() {
-        return Err(Failure::usage(
-            "bench oltp: --html: this workload has no page yet",
-            "hugeleaf bench oltp --json",
-        ));
-    }
     let setup = Setup::of(args, &ground)?;
     if !args.pages.is_empty() {
         let result = arms::run(args, setup, &ground, context)?;
-        answer(&result).give(&args.output, context)?;
+        answer(&result, args).give(&args.output, context)?;
         let named = result.arms.iter().map(|arm| &arm.not_had);
         return Ok(status(true, result.experiment.ending, named));
     }
@@ -233,7 +228,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
         (None, Some(Place::Sqlite(_)) | None) => embedded::one(args, setup, &ground, context)?,
     };
-    answer(&result).give(&args.output, context)?;
+    answer(&result, args).give(&args.output, context)?;
     Ok(Status::Good)
 }
 
@@ -338,12 +333,12 @@ fn show(bar: &Bar, event: &OltpEvent) {
     }
 }
 
-fn answer(result: &OltpResult) -> Answer {
+fn answer(result: &OltpResult, args: &Args) -> Answer {
     Answer {
         name: "oltp",
         started: result.experiment.started.clone(),
         json: to_json(result),
-        html: None,
+        html: args.output.html.is_some().then(|| oltp_html(result)),
         text: oltp_text(result, Context::look()),
     }
 }
