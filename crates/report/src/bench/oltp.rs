@@ -658,6 +658,24 @@ NOTPM, base = 100
     }
 
     #[test]
+    fn what_was_not_had_is_said_once_or_with_its_step() {
+        let mut result = testing::by_cache();
+        let what = |result: &OltpResult| -> Vec<String> {
+            not_had(result).into_iter().map(|line| line.what).collect()
+        };
+        assert_eq!(what(&result), ["hugetlb:1G"]);
+        let had = result.arms.iter().position(|arm| arm.not_had.is_some());
+        result.arms[had.unwrap()].not_had = None;
+        assert_eq!(
+            what(&result),
+            [
+                "hugetlb:1G with a cache of 2G",
+                "hugetlb:1G with a cache of 4G"
+            ]
+        );
+    }
+
+    #[test]
     fn translation_is_of_counters_or_says_why_not() {
         let text = oltp_text(&testing::example(), Look::plain(100));
         assert!(

@@ -3,7 +3,7 @@
 use hugeleaf_proof::bench::oltp::{
     OltpArm, OltpCost, OltpKind, OltpResult, OltpSample, StepsBy, TranslationArm,
 };
-use hugeleaf_proof::bench::{CONFIDENCE, NotHad, Spread, effect_by_round};
+use hugeleaf_proof::bench::{CONFIDENCE, Spread, effect_by_round};
 use hugeleaf_proof::result::Effect;
 use hugeleaf_units::Bytes;
 
@@ -434,18 +434,22 @@ pub(crate) fn page_tables(result: &OltpResult, arm: &OltpArm) -> Option<Spread> 
     Spread::of(&own, CONFIDENCE)
 }
 
-/// Arms that were not had, each once where the reason is the same in all steps.
+/// Arms that were not had: a line an arm where that is so for one reason at all steps, else one a step.
 pub(crate) fn not_had(result: &OltpResult) -> Vec<NotHadLine> {
-    let mut seen: Vec<(&str, &NotHad)> = Vec::new();
+    let mut done: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
     for arm in &result.arms {
         let Some(why) = &arm.not_had else { continue };
-        if seen.contains(&(arm.label.as_str(), why)) {
+        if done.contains(&arm.label.as_str()) {
             continue;
         }
-        seen.push((&arm.label, why));
         let mut line = NotHadLine::of(&arm.label, false, why);
-        line.what += &with_step(result, arm.at);
+        let mut own = result.arms.iter().filter(|a| a.label == arm.label);
+        if own.all(|a| a.not_had.as_ref() == Some(why)) {
+            done.push(&arm.label);
+        } else {
+            line.what += &with_step(result, arm.at);
+        }
         lines.push(line);
     }
     lines
