@@ -178,6 +178,55 @@ fn arms_of_one_file_are_pairs() {
     refused(&run(&["compare", &one]), 2, &["<B>"]);
 }
 
+/// A `prove` of six pairs.
+fn prove(base: &[f64; 6], large: &[f64; 6]) -> Value {
+    let arm = |label: &str, samples: &[f64; 6]| json!({"label": label, "samples": samples, "at_seconds": [], "coverage": []});
+    let pairs: Vec<Value> = base
+        .iter()
+        .zip(large)
+        .map(|(base, large)| {
+            let ratio = large / base;
+            json!({
+                "base": base, "large": large, "ratio": ratio, "first": "base", "at_seconds": 1.0,
+            })
+        })
+        .collect();
+    json!({
+        "schema": 1,
+        "experiment": {
+            "name": "get", "unit": "operations/s", "better": "higher", "target": "redis (7)",
+            "design": "random-pairs", "started": "2026-01-02T03:04:05Z", "duration_seconds": 60.0,
+            "ending": "pairs", "began_on": "base", "moved_bytes": 1 << 30,
+        },
+        "arms": [arm("base", base), arm("large", large)], "pairs": pairs, "verdict": "faster",
+        "beside": [], "page_sizes": {"before": [], "base": [], "large": [], "after": []},
+        "rejected": [], "caveats": [], "host": {"cpus": 2, "nodes": 1, "base_page_bytes": 1},
+        "settings": {
+            "interval_seconds": 2.0, "settle_seconds": 0.5, "until": 0.03, "for_seconds": 60.0,
+            "equal": 0.02, "seed": 1, "knobs": [], "version": "0.1.0",
+        },
+        "command": ["hugeleaf", "prove"],
+    })
+}
+
+/// Of two hosts the gains are left to compare: one is twice as fast, the gain is the same.
+#[test]
+fn two_experiments_of_prove_and_their_gains() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = write(folder.path(), "a.json", &prove(&BASE, &LARGE));
+    let twice = |samples: &[f64; 6]| samples.map(|sample| 2.0 * sample);
+    let b = write(
+        folder.path(),
+        "b.json",
+        &prove(&twice(&BASE), &twice(&LARGE)),
+    );
+    let text = good(&run(&["compare", &a, &b]));
+    line(&text, &["base", "get", "faster", "+100 %"]);
+    line(&text, &["large", "get over base", "1.20", "equal"]);
+    let text = good(&run(&["compare", &a, "--arms", "base,large"]));
+    line(&text, &["get", "faster", "+20"]);
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused_in_two_lines() {
     let folder = tempfile::tempdir().unwrap();

@@ -17,13 +17,15 @@ const OLTP: [(&str, &str); 5] = [
 ];
 
 /// Quantities beside the main one that have a column, and its head.
-const BESIDE: [(&str, &str); 8] = [
+const BESIDE: [(&str, &str); 10] = [
     ("CPU of the process a GiB", "CPU a GiB"),
     ("lock and unlock, mean", "lock and unlock"),
     ("CPU of one", "CPU of one"),
     ("CPU a transaction", "CPU a transaction"),
     ("New-Order p99", "New-Order p99"),
+    ("logical reads a transaction", "logical reads each"),
     ("physical reads a transaction", "physical reads each"),
+    ("physical writes a transaction", "physical writes each"),
     ("page tables", "page tables"),
     ("dependent read", "dependent read"),
 ];

@@ -1,6 +1,6 @@
 //! The table that the page begins with: what was published or wanted, and what was measured here.
 
-use hugeleaf_proof::compare::ComparedRow;
+use hugeleaf_proof::compare::{ComparedRow, Side};
 
 use crate::runs::{Run, Runs, Table, interval, over, ratio};
 
@@ -49,6 +49,15 @@ fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
     match (&row.effect, row.ratio) {
         (Some(e), _) => Some([e.low, e.ratio, e.high]),
         (None, ratio) => ratio.map(|r| [r, r, r]),
+    }
+}
+
+/// `, 10 pairs`; nothing of what was counted.
+fn pairs_of(row: &ComparedRow) -> String {
+    let samples = |side: &Option<Side>| side.as_ref().map_or(0, |side| side.samples.len());
+    match samples(&row.a).min(samples(&row.b)) {
+        0 | 1 => String::new(),
+        pairs => format!(", {pairs} pairs"),
     }
 }
 
@@ -153,6 +162,7 @@ fn oltp(runs: &Runs) -> Vec<Line> {
         ),
         &[("promoted", "hugetlb:2M")],
     ));
+    lines.push(by_cache(runs));
     lines.push(arms_line(
         runs,
         "chase",
@@ -164,6 +174,32 @@ fn oltp(runs: &Runs) -> Vec<Line> {
         &[("thp:2M", "base"), ("hugetlb:2M", "base")],
     ));
     lines
+}
+
+/// What the gain does with the size of the cache: the best arm at the smallest and the largest.
+fn by_cache(runs: &Runs) -> Line {
+    let found = runs.named("oltp-cache").find_map(|run| {
+        let (arm, here) = best(run)?;
+        let first = run.measured.as_ref()?.arms().first()?.clone();
+        let rows = over(run, &arm, &first);
+        let at = |row: &ComparedRow| Some((row.at.first()?.value.to_string(), ratio(row)));
+        let mains = rows
+            .iter()
+            .filter(|row| row.quantity.is_main && row.ratio.is_some());
+        let mains: Vec<(String, String)> = mains.filter_map(at).collect();
+        let ((small, of_small), (large, of_large)) = (mains.first()?, mains.last()?);
+        let text = format!("{arm} over {first}: {of_small} at {small}, {of_large} at {large}");
+        Some((run, text, here))
+    });
+    Line {
+        what: "64K over 4K with 18 GB of buffer pool, against 473 GB; here by size of the cache"
+            .to_owned(),
+        published: "+5 %, +13 %",
+        wanted: Wanted::Nothing,
+        here: found.as_ref().map(|(_, _, here)| *here),
+        text: found.as_ref().map(|(_, text, _)| text.clone()),
+        file: found.map_or_else(|| "`oltp-cache*.json`".to_owned(), |(run, ..)| run.link()),
+    }
 }
 
 fn moving(runs: &Runs) -> Vec<Line> {
@@ -195,7 +231,11 @@ fn moving(runs: &Runs) -> Vec<Line> {
             published: "×2.72",
             wanted: Wanted::AtLeast(2.72),
             here: ends(&row),
-            text: Some(format!("hugetlb:2M over {small}: {}", ratio(&row))),
+            text: Some(format!(
+                "hugetlb:2M over {small}: {}{}",
+                ratio(&row),
+                pairs_of(&row)
+            )),
             file: run.link(),
         });
     }
@@ -214,9 +254,10 @@ fn moving(runs: &Runs) -> Vec<Line> {
             published,
             wanted,
             here: found.as_ref().and_then(|(_, row)| ends(row)),
-            text: found
-                .as_ref()
-                .map(|(_, row)| format!("hugetlb:2M over scattered: {}", ratio(row))),
+            text: found.as_ref().map(|(_, row)| {
+                let pairs = pairs_of(row);
+                format!("hugetlb:2M over scattered: {}{pairs}", ratio(row))
+            }),
             file: found.map_or_else(|| "`pin*.json`".to_owned(), |(run, _)| run.link()),
         });
     }
