@@ -223,7 +223,11 @@ pub fn drive(
         match (reason, watched) {
             (Some(TpccError::Stopped) | None, Err(error)) => Err(error),
             (Some(reason), _) => Err(reason),
-            (None, Ok(interval)) => summed(tallies, interval),
+            (None, Ok(interval)) => {
+                // Once all connections are closed: some servers count what each did when it ends.
+                let counters = (store.counters()? - interval.before)?;
+                summed(tallies, &interval, counters)
+            }
         }
     })
 }
@@ -257,7 +261,8 @@ fn posts(origin: &Origin, run: &Run) -> Vec<Post> {
 struct Interval {
     seconds: f64,
     usage: Usage,
-    counters: Counters,
+    /// What the database had counted when it began.
+    before: Counters,
 }
 
 /// Lets all begin together.
@@ -294,18 +299,17 @@ fn watch(
     };
     rest_until(from);
     onlooker.begins();
-    let (usage, counters) = (process_usage(), store.counters()?);
+    let (usage, before) = (process_usage(), store.counters()?);
     rest_until(to);
     let usage = process_usage().since(usage);
     if drive.is_over() {
         return Err(TpccError::Stopped);
     }
-    let counters = (store.counters()? - counters)?;
     onlooker.ends();
     Ok(Interval {
         seconds: (to - from).as_secs_f64(),
         usage,
-        counters,
+        before,
     })
 }
 
@@ -459,7 +463,11 @@ impl Tally {
     }
 }
 
-fn summed(tallies: Vec<Tally>, interval: Interval) -> Result<Outcome, TpccError> {
+fn summed(
+    tallies: Vec<Tally>,
+    interval: &Interval,
+    counters: Counters,
+) -> Result<Outcome, TpccError> {
     let mut all = Tally::new();
     for tally in &tallies {
         all.counters = all.counters + tally.counters;
@@ -481,7 +489,7 @@ fn summed(tallies: Vec<Tally>, interval: Interval) -> Result<Outcome, TpccError>
     Ok(Outcome {
         seconds: interval.seconds,
         kinds,
-        counters: all.counters + interval.counters,
+        counters: all.counters + counters,
         counted: all.counted,
         usage: interval.usage,
     })

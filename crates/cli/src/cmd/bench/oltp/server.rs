@@ -152,7 +152,9 @@ impl<'a> Server<'a> {
         self.warmed = Some(warm.how());
         if pages == Pages::Promoted {
             // As a server's own connections have: what nobody has in its page tables is left alone.
-            self.promote()?;
+            if let Some(none) = self.promote()? {
+                return Ok(Turn::NotHad(none));
+            }
         }
         drop(warm);
         let copier = Copier::start(args.copy_beside, self.server.folder())?;
@@ -206,13 +208,14 @@ impl<'a> Server<'a> {
         }))
     }
 
-    /// Moves the running server to large pages, as a person would.
-    fn promote(&mut self) -> Result<(), Failure> {
+    /// Moves the running server to large pages, as a person would. Answers why, where none of it
+    /// could be moved.
+    fn promote(&mut self) -> Result<Option<NotHad>, Failure> {
         let lost = |e: std::io::Error| {
             Failure::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
         };
         let Some(pid) = self.server.pid() else {
-            return Ok(());
+            return Ok(None);
         };
         let began = std::time::Instant::now();
         let output = Command::new(program()?)
@@ -221,10 +224,13 @@ impl<'a> Server<'a> {
             .stdin(Stdio::null())
             .output()
             .map_err(lost)?;
-        self.promoted.push(began.elapsed().as_secs_f64());
         // Less than all of it is seen when the pages are read back.
         if matches!(output.status.code(), Some(0 | 1)) {
-            return Ok(());
+            let none = moved_none(&output.stdout);
+            if none.is_none() {
+                self.promoted.push(began.elapsed().as_secs_f64());
+            }
+            return Ok(none);
         }
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let line = |start: &str| {
@@ -254,6 +260,30 @@ impl<'a> Server<'a> {
         }
         result
     }
+}
+
+/// Why `promote` has moved nothing; `None` where it has.
+fn moved_none(answer: &[u8]) -> Option<NotHad> {
+    let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
+    let processes = answer["processes"].as_array()?;
+    let bytes = |field: &str| {
+        processes
+            .iter()
+            .filter_map(|p| p[field].as_u64())
+            .sum::<u64>()
+    };
+    (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| NotHad {
+        from_bytes: 0,
+        reason:
+            "nothing of the running server could be moved: its shared memory lies at an address \
+                 that does not agree with its offset, or the kernel does not collapse it"
+                .to_owned(),
+        // Where the knob is never the kernel aligns no shared memory, and base pages stay base
+        // pages with advise, because the server asks for none.
+        next: "before the server starts: echo advise > \
+               /sys/kernel/mm/transparent_hugepage/shmem_enabled"
+            .to_owned(),
+    })
 }
 
 fn program() -> Result<PathBuf, Failure> {
@@ -359,6 +389,15 @@ mod tests {
 
     use hugeleaf_host::{Root, read_host};
     use hugeleaf_sys::RealKernel;
+
+    #[test]
+    fn a_promotion_that_moves_nothing_is_not_had() {
+        let none = br#"{"processes": [{"done_bytes": 0, "already_bytes": 0}]}"#;
+        assert!(moved_none(none).unwrap().next.contains("shmem_enabled"));
+        let some = br#"{"processes": [{"done_bytes": 0}, {"done_bytes": 2, "already_bytes": 0}]}"#;
+        assert_eq!(moved_none(some), None);
+        assert_eq!(moved_none(b"no JSON"), None);
+    }
 
     #[test]
     fn nearly_all_is_all() {
