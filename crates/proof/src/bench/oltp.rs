@@ -152,7 +152,8 @@ pub struct Translation {
     /// Why not by counters, where it was not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// One an arm, in the order of the arms.
+    /// In the order of the arms; of several on the same pages (base pages, and such that are locked) the
+    /// first, where they were not counted while they ran.
     pub arms: Vec<TranslationArm>,
 }
 

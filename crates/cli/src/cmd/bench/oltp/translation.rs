@@ -33,16 +33,17 @@ pub(super) fn add(
         return;
     }
     let why = why_not(result);
-    let all = args.pages.iter();
-    let arms: Vec<(String, PageArm)> = all
-        .filter_map(|p| Some((p.label(&ground.host), p.arm(&ground.host)?)))
-        .collect();
-    let mut distinct: Vec<PageArm> = Vec::new();
-    for (_, arm) in &arms {
-        if !distinct.contains(arm) {
-            distinct.push(*arm);
+    // Locked base pages are base pages to whoever reads them: the samples of one are not shown as
+    // those of the other.
+    let mut arms: Vec<(String, PageArm)> = Vec::new();
+    for pages in &args.pages {
+        if let Some(arm) = pages.arm(&ground.host)
+            && arms.iter().all(|(_, known)| *known != arm)
+        {
+            arms.push((pages.label(&ground.host), arm));
         }
     }
+    let distinct: Vec<PageArm> = arms.iter().map(|(_, arm)| *arm).collect();
     let length = fitting(setup.cache, &distinct, ground.most);
     let settings = ChaseSettings {
         time: SAMPLE * ROUNDS * u32::try_from(distinct.len()).unwrap_or(1),
