@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-rates`, `run-pool`,
-//! `trace`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. The last three also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! `trace`, `oltp-profile`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. The last five also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../tests/support/mod.rs"]
@@ -19,6 +19,7 @@ mod support;
 mod clients;
 mod holders;
 mod latency;
+mod oltp;
 mod record;
 mod region;
 mod run;
@@ -40,7 +41,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "latency",
     "shared",
     "servers",
@@ -49,6 +50,7 @@ const NAMES: [&str; 8] = [
     "run-rates",
     "run-pool",
     "trace",
+    "oltp-profile",
 ];
 
 /// What a benchmark was asked for.
@@ -119,6 +121,7 @@ fn main() -> Result<(), Failed> {
             "run-rates" => run::rates(&asked)?,
             "run-pool" => run::pool(&asked)?,
             "trace" => trace::run(&asked)?,
+            "oltp-profile" => oltp::run(&asked)?,
             _ => servers::run(mode, out)?,
         }
     }

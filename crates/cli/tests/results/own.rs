@@ -137,6 +137,14 @@ fn pool(runs: &Runs) -> String {
     )
 }
 
+fn not_measured(name: &str) -> [String; 3] {
+    [
+        format!("`{name}`"),
+        "not measured yet".to_owned(),
+        "-".to_owned(),
+    ]
+}
+
 /// Moving running memory, and the library.
 pub fn promotion(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "ratio", "raw samples"]);
@@ -159,11 +167,7 @@ pub fn promotion(runs: &Runs) -> String {
     }
     for name in ["promote-mariadb", "promote-redis"] {
         let Some(run) = runs.find(name) else {
-            table.row(&[
-                format!("`{name}`"),
-                "not measured yet".to_owned(),
-                "-".to_owned(),
-            ]);
+            table.row(&not_measured(name));
             continue;
         };
         for (key, what) in [
@@ -184,11 +188,7 @@ pub fn promotion(runs: &Runs) -> String {
     }
     for name in ["region-populate", "region-read", "region-elastic"] {
         let Some(run) = runs.find(name) else {
-            table.row(&[
-                format!("`{name}`"),
-                "not measured yet".to_owned(),
-                "-".to_owned(),
-            ]);
+            table.row(&not_measured(name));
             continue;
         };
         let keys = run.value["summary"].as_object();

@@ -22,7 +22,7 @@ pub use command::Command;
 pub use http::Http;
 pub use info::{ParseInfoError, info_field, last_number};
 pub use mysql::Mysql;
-pub use perf::{Cpi, TlbMisses, WalkCycles, walk_event};
+pub use perf::{Counted, walk_event};
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use spec::{MetricSpec, SpecError, redact};
@@ -254,8 +254,8 @@ pub fn open(spec: &MetricSpec, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricEr
             selector,
             gauge,
         } => Box::new(Http::open(url, selector, *gauge)?),
-        MetricSpec::Cpi => Box::new(Cpi::open(pids)?),
-        MetricSpec::WalkCycles { event } => Box::new(WalkCycles::open(pids, *event)?),
+        MetricSpec::Cpi => Box::new(Counted::cpi(pids)?),
+        MetricSpec::WalkCycles { event } => Box::new(Counted::walk_cycles(pids, *event)?),
     })
 }
 

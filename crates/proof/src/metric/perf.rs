@@ -129,82 +129,44 @@ fn threads_of(pid: Pid) -> Vec<Pid> {
         .unwrap_or_default()
 }
 
-/// `cpi`: user-mode cycles per instruction of the target's threads.
+/// What the processor counts of the target's threads in user mode, over something else that it counts.
 #[derive(Debug)]
-pub struct Cpi(Threads);
+pub struct Counted {
+    threads: Threads,
+    unit: &'static str,
+}
 
-impl Cpi {
-    /// Starts counting.
+impl Counted {
+    /// `cpi`: cycles per instruction.
     ///
     /// # Errors
     /// [`MetricError::NoCounter`].
-    pub fn open(pids: &[Pid]) -> Result<Cpi, MetricError> {
+    pub fn cpi(pids: &[Pid]) -> Result<Counted, MetricError> {
         let kinds = [CounterKind::Cycles, CounterKind::Instructions];
-        Ok(Cpi(Threads::open("cpi", pids, kinds)?))
+        Ok(Counted {
+            threads: Threads::open("cpi", pids, kinds)?,
+            unit: "cycles/instruction",
+        })
     }
-}
 
-impl Metric for Cpi {
-    fn name(&self) -> String {
-        "cpi".into()
-    }
-    fn unit(&self) -> String {
-        "cycles/instruction".into()
-    }
-    fn better(&self) -> Better {
-        Better::Lower
-    }
-    fn kind(&self) -> Kind {
-        Kind::Ratio
-    }
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        self.0.ratio()
-    }
-}
-
-/// Misses of the TLB for data, of loads, over instructions; in user mode. Nobody names it in a flag.
-#[derive(Debug)]
-pub struct TlbMisses(Threads);
-
-impl TlbMisses {
-    /// Starts counting.
+    /// Misses of the TLB for data, of loads, per instruction. Nobody names it in a flag.
     ///
     /// # Errors
     /// [`MetricError::NoCounter`].
-    pub fn open(pids: &[Pid]) -> Result<TlbMisses, MetricError> {
+    pub fn tlb_misses(pids: &[Pid]) -> Result<Counted, MetricError> {
         let kinds = [CounterKind::DataTlbLoadMisses, CounterKind::Instructions];
-        Ok(TlbMisses(Threads::open("tlb-misses", pids, kinds)?))
+        Ok(Counted {
+            threads: Threads::open("tlb-misses", pids, kinds)?,
+            unit: "misses/instruction",
+        })
     }
-}
 
-impl Metric for TlbMisses {
-    fn name(&self) -> String {
-        "tlb-misses".into()
-    }
-    fn unit(&self) -> String {
-        "misses/instruction".into()
-    }
-    fn better(&self) -> Better {
-        Better::Lower
-    }
-    fn kind(&self) -> Kind {
-        Kind::Ratio
-    }
-    fn read(&mut self) -> Result<Reading, MetricError> {
-        self.0.ratio()
-    }
-}
-
-/// `walk-cycles`: the share of user-mode cycles in which the processor walks page tables for data.
-#[derive(Debug)]
-pub struct WalkCycles(Threads);
-
-impl WalkCycles {
-    /// Starts counting `event`, or the one known for this processor.
+    /// `walk-cycles`: the share of cycles in which the processor walks page tables for data, by
+    /// `event`, or by the one known for this processor.
     ///
     /// # Errors
     /// [`MetricError::NoCounter`].
-    pub fn open(pids: &[Pid], event: Option<u64>) -> Result<WalkCycles, MetricError> {
+    pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Counted, MetricError> {
         const PERF_TYPE_RAW: u32 = 4;
         let cpuinfo = hugeleaf_host::Root::live().read("proc/cpuinfo");
         let event = event.or_else(|| walk_event(cpuinfo.known().map_or("", String::as_str)));
@@ -218,16 +180,19 @@ impl WalkCycles {
             });
         };
         let kinds = [CounterKind::Raw(PERF_TYPE_RAW, event), CounterKind::Cycles];
-        Ok(WalkCycles(Threads::open("walk-cycles", pids, kinds)?))
+        Ok(Counted {
+            threads: Threads::open("walk-cycles", pids, kinds)?,
+            unit: "share of cycles",
+        })
     }
 }
 
-impl Metric for WalkCycles {
+impl Metric for Counted {
     fn name(&self) -> String {
-        "walk-cycles".into()
+        self.threads.name.to_owned()
     }
     fn unit(&self) -> String {
-        "share of cycles".into()
+        self.unit.to_owned()
     }
     fn better(&self) -> Better {
         Better::Lower
@@ -236,7 +201,7 @@ impl Metric for WalkCycles {
         Kind::Ratio
     }
     fn read(&mut self) -> Result<Reading, MetricError> {
-        self.0.ratio()
+        self.threads.ratio()
     }
 }
 
@@ -284,7 +249,7 @@ mod tests {
 
     #[test]
     fn counts_or_says_that_it_cannot() {
-        match Cpi::open(&[hugeleaf_sys::own_pid()]) {
+        match Counted::cpi(&[hugeleaf_sys::own_pid()]) {
             Ok(mut cpi) => {
                 let before = cpi.read().unwrap();
                 let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
@@ -307,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_target_without_threads_is_refused() {
-        let e = Cpi::open(&[Pid(u32::MAX)]).unwrap_err();
+        let e = Counted::cpi(&[Pid(u32::MAX)]).unwrap_err();
         assert!(matches!(e, MetricError::NoCounter { .. }));
     }
 }

@@ -524,7 +524,7 @@ pub(super) fn describe(side: &Shown<'_>) -> String {
 }
 
 fn moved(trace: &Trace) -> Option<Work> {
-    work::work(trace).filter(|w| w.moved_bytes() > 0)
+    work::work(trace).filter(Work::moves_data)
 }
 
 pub(super) fn number(value: Option<f64>) -> String {

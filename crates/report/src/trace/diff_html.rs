@@ -160,15 +160,7 @@ mod tests {
     use hugeleaf_trace::Trace;
 
     fn page_of(a: &Trace, b: &Trace) -> String {
-        let shown = |trace| Shown {
-            trace,
-            findings: &[],
-            file: "x",
-        };
-        let compared = Compared {
-            before: shown(a),
-            after: shown(b),
-        };
+        let compared = testing::beside(a, b);
         diff_html(&compared, &["hugeleaf".to_owned(), "trace".to_owned()])
     }
 

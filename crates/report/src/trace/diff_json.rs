@@ -43,21 +43,13 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Shown, testing};
+    use super::super::testing;
     use super::*;
 
     #[test]
     fn both_sides_and_what_changed() {
         let (a, b) = (testing::pinning(), testing::cured());
-        let shown = |trace| Shown {
-            trace,
-            findings: &[],
-            file: "x",
-        };
-        let compared = Compared {
-            before: shown(&a),
-            after: shown(&b),
-        };
+        let compared = testing::beside(&a, &b);
         let value: Value = serde_json::from_str(&diff_json(&compared)).unwrap();
         assert_eq!(value["schema"], 1);
         assert_eq!(value["not_comparable"], json!([]));

@@ -61,14 +61,17 @@ impl Compared<'_> {
         let mut sizes: Vec<u64> = a.iter().chain(&b).map(|s| s.page_bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let rows = sizes.into_iter().map(|size| {
-            let pair = self.a_second(|t| {
+        let of = |size: u64| {
+            self.a_second(|t| {
                 let all = faults_by_size(t).into_iter();
                 all.filter(|s| s.page_bytes == size).map(|s| s.count).sum()
-            });
-            row(format!("  of {}", Bytes(size)), pair, &number)
-        });
-        rows.collect()
+            })
+        };
+        // The kernel counts many sizes, and a program meets one or two.
+        let met = sizes.into_iter().map(|size| (size, of(size)));
+        met.filter(|(_, pair)| is_any(*pair))
+            .map(|(size, pair)| row(format!("  of {}", Bytes(size)), pair, &number))
+            .collect()
     }
 
     /// Missing where a trace has no length.
@@ -94,22 +97,14 @@ fn row(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Shown;
+    use super::super::testing::beside;
     use super::*;
     use crate::table::Look;
     use hugeleaf_trace::model::SizeCount;
 
     fn text(a: &Trace, b: &Trace) -> String {
-        let shown = |trace| Shown {
-            trace,
-            findings: &[],
-            file: "x",
-        };
-        let compared = Compared {
-            before: shown(a),
-            after: shown(b),
-        };
-        compared.rates().text(Look::plain(100), "--all")
+        let part = beside(a, b).rates();
+        part.text(Look::plain(100), "--all")
     }
 
     /// Words of the row that begins so.

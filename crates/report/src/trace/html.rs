@@ -47,7 +47,7 @@ pub fn html(shown: &Shown<'_>) -> String {
         (profile(trace))
         (locks(trace))
         (page_sizes(trace))
-        @if let Some(work) = work::work(trace).filter(|w| w.moved_bytes() > 0) {
+        @if let Some(work) = work::work(trace).filter(work::Work::moves_data) {
             h2 { "Data moved" }
             p { (work_line(trace, &work)) }
         }

@@ -40,7 +40,7 @@ pub fn screen(shown: &Shown<'_>, look: Look) -> String {
         text += "\n";
         text += &pages.text(look, "");
     }
-    if let Some(work) = work::work(trace).filter(|w| w.moved_bytes() > 0) {
+    if let Some(work) = work::work(trace).filter(work::Work::moves_data) {
         text += "\n";
         text += &look.wrap("", &work_line(trace, &work));
     }

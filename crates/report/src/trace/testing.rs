@@ -266,3 +266,16 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
         ..MemoryState::default()
     }
 }
+
+/// Two traces beside each other, without findings.
+pub fn beside<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
+    let shown = |trace| super::Shown {
+        trace,
+        findings: &[],
+        file: "x",
+    };
+    super::Compared {
+        before: shown(before),
+        after: shown(after),
+    }
+}

@@ -41,6 +41,14 @@ impl Work {
     pub const fn moved_bytes(&self) -> u64 {
         self.read_bytes.saturating_add(self.write_bytes)
     }
+
+    /// Whether moving data is what it does: a server that reads a file now and then has a rate and a
+    /// price of a gigabyte too, which say nothing.
+    pub fn moves_data(&self) -> bool {
+        /// A second.
+        const LITTLE: u32 = 1 << 20; // not a page size
+        self.bytes_a_second >= f64::from(LITTLE)
+    }
 }
 
 /// Calls that pin, by what they are.

@@ -10,7 +10,7 @@ use hugeleaf_workload::tpcc::Onlooker;
 
 use super::OltpSample;
 use super::server::{page_tables, shared_pages, tree};
-use crate::metric::{Cpi, Metric, MetricError, Reading, TlbMisses};
+use crate::metric::{Counted, Metric, MetricError, Reading};
 use crate::subject::SizeHeld;
 
 /// Which processes are the database.
@@ -54,8 +54,8 @@ struct Seen {
 
 /// Counters that run, with what they said at first.
 struct Counting {
-    cpi: Cpi,
-    misses: TlbMisses,
+    cpi: Counted,
+    misses: Counted,
     before: [[f64; 2]; 2],
 }
 
@@ -148,7 +148,7 @@ impl Onlooker for Watcher<'_> {
 
 impl Counting {
     fn start(pids: &[Pid]) -> Result<Counting, MetricError> {
-        let (mut cpi, mut misses) = (Cpi::open(pids)?, TlbMisses::open(pids)?);
+        let (mut cpi, mut misses) = (Counted::cpi(pids)?, Counted::tlb_misses(pids)?);
         let before = [counts(&mut cpi)?, counts(&mut misses)?];
         Ok(Counting {
             cpi,
