@@ -112,16 +112,18 @@ fn shares_of(trace: &Trace) -> [f64; 4] {
 }
 
 fn place_of(row: &SymbolRow) -> usize {
-    let own = Path::new(HUGELEAF)
-        .file_name()
-        .and_then(|name| name.to_str());
+    let module = file_of(&row.module);
     match row {
         row if row.kernel => 1,
         row if row.name.contains(CACHE) => 0,
-        row if Some(row.module.as_str()) == own && is_from_c(&row.name) => 0,
-        row if row.module.starts_with("libc") => 2,
+        row if module == file_of(HUGELEAF) && is_from_c(&row.name) => 0,
+        _ if module.starts_with("libc") => 2,
         _ => 3,
     }
+}
+
+fn file_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Names from Rust have a path; what has no name stands in brackets.
