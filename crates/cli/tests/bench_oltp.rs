@@ -571,7 +571,6 @@ fn what_cannot_be_is_told_in_two_lines() {
         &["--database", "oracle:x"],
         &["--start", "postgres", "--database", "sqlite:x"],
         &["--durability", "maybe"],
-        &["--html", "page.html"],
         &["--think", "-1"],
     ] {
         assert_eq!(say(wrong).status.code(), Some(2), "{wrong:?}");
