@@ -54,10 +54,25 @@ pub fn text(runs: &Runs) -> String {
     out
 }
 
+/// Where a profile found the time: shares, each with its name.
+fn shares(run: &Run) -> String {
+    let Some(summary) = run.value["summary"].as_object() else {
+        return format!("{}: it does not read as a result.\n\n", run.link());
+    };
+    let mut out = format!("{}, medians of its rounds:\n\n", run.link());
+    for (name, value) in summary {
+        if let Some(share) = value.as_f64() {
+            out.push_str(&format!("- {name}: {:.1} %\n", share * 100.0));
+        }
+    }
+    out.push('\n');
+    out
+}
+
 /// All arms of a result over its first, with what it was measured on.
 pub fn of_run(run: &Run) -> String {
     let Some(measured) = &run.measured else {
-        return format!("{}: it does not read as a result.\n\n", run.link());
+        return shares(run);
     };
     let arms = measured.arms();
     let Some((first, others)) = arms.split_first() else {
