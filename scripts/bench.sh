@@ -4,10 +4,9 @@
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #
-# Names: promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace
-# oltp oltp-profile; none means all.
+# Names: those in `all` below; none means all.
 # --smoke takes small sizes, one round and unoptimised programs, and keeps nothing: it shows that everything still runs.
-# RUN_OPTIONS='--rounds N --only PART,… --more' goes to the last four: fewer rounds or parts, added to what is there.
+# RUN_OPTIONS='--rounds N --only PART,… --more' goes to run-*, trace and oltp-profile: fewer rounds or parts, added to what is there.
 # At most 16 GiB are in use at a time. Leave the machine alone meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +16,8 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-names=${*:-promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace oltp oltp-profile}
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace oltp oltp-profile'
+names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
     out=$(mktemp -d)
@@ -178,7 +178,7 @@ for name in $names; do
         ;;
     *)
         echo "hugeleaf: bench.sh: no benchmark is called $name" >&2
-        echo "  next: scripts/bench.sh promote latency shared servers region chase pagetables mover pin simulate run-coverage run-rates run-pool trace oltp oltp-profile" >&2
+        echo "  next: scripts/bench.sh $all" >&2
         exit 2
         ;;
     esac

@@ -245,10 +245,7 @@ impl Subject for LiveSubject<'_> {
     }
 
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
-        let table = self.table()?;
-        Ok((table.iter())
-            .map(|h| SizeHeld::new(h.size, h.kind, h.bytes))
-            .collect())
+        Ok(SizeHeld::all(&self.table()?))
     }
 
     fn beside(&mut self) -> Beside {

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::ChangeError;
-use hugeleaf_host::ProcessError;
+use hugeleaf_host::{Held, ProcessError};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,12 @@ impl SizeHeld {
             kind: kind.to_string(),
             bytes: bytes.get(),
         }
+    }
+
+    /// A whole table.
+    pub fn all(held: &[Held]) -> Vec<SizeHeld> {
+        let each = |h: &Held| SizeHeld::new(h.size, h.kind, h.bytes);
+        held.iter().map(each).collect()
     }
 }
 

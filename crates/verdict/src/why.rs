@@ -29,6 +29,7 @@ use std::collections::HashMap;
 use hugeleaf_host::{Host, Process, Role, Segment};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+pub use hugetlb::to_be_had;
 pub use obstacle::{Obstacle, Way};
 pub(crate) use words::restart;
 

@@ -2,7 +2,7 @@
 //! paging.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::Interval;
+use hugeleaf_trace::model::{Interval, SizeCount};
 use hugeleaf_trace::tables::intervals::{faults_by_size, sum};
 use hugeleaf_units::Bytes;
 
@@ -32,7 +32,7 @@ impl Compared<'_> {
             ("new processes and threads", |i| i.forks, false),
         ];
         for (name, of, always) in counts {
-            let pair = self.a_second(|t| sum(t, of));
+            let pair = self.sums_a_second(of);
             if always || is_any(pair) {
                 table.rows.push(row(name.to_owned(), pair, &number));
             }
@@ -47,7 +47,7 @@ impl Compared<'_> {
             ("swapped out", |i| i.swap_out_bytes),
         ];
         for (name, of) in moved {
-            let pair = self.a_second(|t| sum(t, of));
+            let pair = self.sums_a_second(of);
             if is_any(pair) {
                 let rate = |v: Option<f64>| v.map_or("-".to_owned(), megabytes);
                 table.rows.push(row(name.to_owned(), pair, &rate));
@@ -62,10 +62,11 @@ impl Compared<'_> {
         sizes.sort_unstable();
         sizes.dedup();
         let of = |size: u64| {
-            self.a_second(|t| {
-                let all = faults_by_size(t).into_iter();
-                all.filter(|s| s.page_bytes == size).map(|s| s.count).sum()
-            })
+            let count = |all: &[SizeCount]| {
+                let found = all.iter().find(|s| s.page_bytes == size);
+                found.map_or(0, |s| s.count)
+            };
+            self.a_second([count(&a), count(&b)])
         };
         // The kernel counts many sizes, and a program meets one or two.
         let met = sizes.into_iter().map(|size| (size, of(size)));
@@ -74,12 +75,20 @@ impl Compared<'_> {
             .collect()
     }
 
-    /// Missing where a trace has no length.
-    fn a_second(&self, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
-        [self.before.trace, self.after.trace].map(|t| {
-            let seconds: f64 = t.intervals.iter().map(|i| i.seconds).sum();
-            (seconds > 0.0).then(|| float(of(t)) / seconds)
-        })
+    fn sums_a_second(&self, of: Of) -> [Option<f64>; 2] {
+        self.a_second([self.before.trace, self.after.trace].map(|t| sum(t, of)))
+    }
+
+    /// Counts of both over their lengths; missing where a trace has none.
+    fn a_second(&self, [before, after]: [u64; 2]) -> [Option<f64>; 2] {
+        let rate = |trace: &Trace, count: u64| {
+            let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
+            (seconds > 0.0).then(|| float(count) / seconds)
+        };
+        [
+            rate(self.before.trace, before),
+            rate(self.after.trace, after),
+        ]
     }
 }
 
@@ -100,7 +109,6 @@ mod tests {
     use super::super::testing::beside;
     use super::*;
     use crate::table::Look;
-    use hugeleaf_trace::model::SizeCount;
 
     fn text(a: &Trace, b: &Trace) -> String {
         let part = beside(a, b).rates();

@@ -1,6 +1,7 @@
 //! See `hugeleaf bench oltp --help`.
 
 mod arms;
+mod child;
 mod copier;
 mod embedded;
 mod pages;

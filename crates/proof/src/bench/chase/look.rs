@@ -86,10 +86,7 @@ fn judge(table: &[Held], arm: PageArm, length: Bytes, memory: &ChaseMemory) -> S
         )
     });
     Seen {
-        pages: table
-            .iter()
-            .map(|h| SizeHeld::new(h.size, h.kind, h.bytes))
-            .collect(),
+        pages: SizeHeld::all(table),
         verified,
         note,
     }

@@ -49,8 +49,7 @@ pub(in crate::bench) fn look(
             let missing = all.saturating_sub(right);
             let note =
                 (!missing.is_zero()).then(|| format!("{missing} of {all} were not on {arm}"));
-            let pages = held.iter().map(|h| SizeHeld::new(h.size, h.kind, h.bytes));
-            (pages.collect(), note)
+            (SizeHeld::all(&held), note)
         }
         Err(reason) => (Vec::new(), Some(reason)),
     };

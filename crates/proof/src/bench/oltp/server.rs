@@ -8,14 +8,17 @@ use hugeleaf_host::{Held, Host, Looking, Root, read_process};
 use hugeleaf_sys::{Kernel, PageMap, PageState, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
+/// The children of a process's first thread; `None` where they cannot be read.
+pub fn children(root: &Root, pid: u32) -> Option<Vec<u32>> {
+    let text = root.read(format!("proc/{pid}/task/{pid}/children"));
+    let words = text.known()?.split_ascii_whitespace();
+    Some(words.filter_map(|word| word.parse().ok()).collect())
+}
+
 /// A process and its children, of those that are there.
 pub fn tree(root: &Root, pid: u32) -> Vec<u32> {
-    let children = root.read(format!("proc/{pid}/task/{pid}/children"));
-    let children = children.known().map_or("", |text| text);
-    let children = children.split_ascii_whitespace();
-    std::iter::once(pid)
-        .chain(children.filter_map(|word| word.parse().ok()))
-        .collect()
+    let children = children(root, pid).unwrap_or_default();
+    std::iter::once(pid).chain(children).collect()
 }
 
 /// Page tables of these processes together; `None` where none of them can be read. One that has

@@ -3,14 +3,14 @@
 use hugeleaf_host::Root;
 use hugeleaf_sys::ticks_per_second;
 
+use super::server::children;
+
 /// Microseconds that a process, its children that live and those that it has buried have used, in
 /// user mode and in the kernel; `None` where it cannot be read. Grandchildren count once they are
 /// buried: a database's server has none.
 pub fn tree_usage(root: &Root, pid: u32) -> Option<(u64, u64)> {
     let mut sum = of_one(root, pid, true)?;
-    let children = root.read(format!("proc/{pid}/task/{pid}/children"));
-    let children = children.known()?.split_ascii_whitespace();
-    for child in children.filter_map(|word| word.parse().ok()) {
+    for child in children(root, pid)? {
         // One that has just ended is in the parent's account.
         if let Some((user, system)) = of_one(root, child, false) {
             sum = (sum.0 + user, sum.1 + system);

@@ -98,8 +98,7 @@ impl<'a> Watcher<'a> {
         sample.counted = self.seen.counted;
         sample.copied_bytes_per_second = self.seen.copied_per_second;
         if let Some(pages) = &self.seen.pages {
-            let held = pages.iter().map(|h| SizeHeld::new(h.size, h.kind, h.bytes));
-            sample.pages = held.collect();
+            sample.pages = SizeHeld::all(pages);
         }
         self.seen.why_not_counted.clone()
     }

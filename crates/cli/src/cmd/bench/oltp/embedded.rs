@@ -11,6 +11,7 @@ use hugeleaf_proof::bench::{NotHad, is_not_had};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{SqliteCache, SqliteSettings, SqliteStore, Store, TpccError};
 
+use super::child::{program, refusal};
 use super::copier::Copier;
 use super::{Args, Ground, Pages, Place, Setup, failure};
 use crate::context::{Context, Failure};
@@ -111,8 +112,7 @@ fn read_back(result: &mut OltpResult, arm: Pages, cache: SqliteCache, ground: &G
     let (Some(asked), Ok(Some(held))) = (arm.arm(&ground.host), cache.pages()) else {
         return;
     };
-    let pages = held.iter().map(|h| SizeHeld::new(h.size, h.kind, h.bytes));
-    let pages: Vec<SizeHeld> = pages.collect();
+    let pages = SizeHeld::all(&held);
     let on = |h: &&hugeleaf_host::Held| h.size == asked.size && h.kind == asked.kind;
     let seen: u64 = held.iter().filter(on).map(|h| h.bytes.get()).sum();
     for run in &mut result.runs {
@@ -170,7 +170,7 @@ impl<'a> Embedded<'a> {
         let lost = |e: std::io::Error| {
             Failure::missing(format!("bench oltp: a run of its own: {e}"), "run it again")
         };
-        let program = std::env::current_exe().map_err(lost)?;
+        let program = program()?;
         let mut command = Command::new(&program);
         if cell.label == "run" {
             // Itself it is started by run, and told that it is.
@@ -219,15 +219,8 @@ fn read(output: &Output, context: &Context) -> Result<Turn, Failure> {
             Failure::missing(format!("bench oltp: the answer of a run: {e}"), "report it")
         });
     }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = |start: &str| {
-        let mut lines = text.lines();
-        lines
-            .find_map(|l| l.strip_prefix(start))
-            .unwrap_or("")
-            .to_owned()
-    };
-    let (what, next) = (line("hugeleaf: "), line("  next: "));
+    let (what, next) = refusal(output);
+    let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(NOT_HAD) {
         return Ok(Turn::NotHad(NotHad {
             from_bytes: 0,

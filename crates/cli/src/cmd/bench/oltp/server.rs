@@ -2,7 +2,6 @@
 //! data and other pages.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use hugeleaf_host::{Held, Host};
@@ -10,9 +9,11 @@ use hugeleaf_proof::bench::oltp::{
     Cell, Io, OltpResult, OltpRunError, Processes, Turn, Watcher, tree_usage,
 };
 use hugeleaf_proof::bench::{NotHad, Spread};
-use hugeleaf_units::{Bytes, PageKind, PageSize};
+use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_verdict::why::to_be_had;
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 
+use super::child::{program, refusal};
 use super::copier::Copier;
 use super::{Args, Ground, Pages, Setup, failure};
 use crate::context::{Context, Failure};
@@ -193,7 +194,10 @@ impl<'a> Server<'a> {
         let needs =
             needs.unwrap_or(settings.shared_buffers + Bytes(settings.shared_buffers.get() / 16));
         let pages = needs.get().div_ceil(arm.size.bytes().get());
-        let free = free_pages(&self.context.host()?, arm.size);
+        let host = self.context.host()?;
+        let mut pools = host.pools.iter();
+        let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
+        let free = pool.map_or(0, |pool| to_be_had(pool).get());
         Ok((free < pages).then(|| NotHad {
             from_bytes: needs.get(),
             reason: format!(
@@ -232,14 +236,10 @@ impl<'a> Server<'a> {
             }
             return Ok(none);
         }
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let line = |start: &str| {
-            let line = text.lines().find_map(|l| l.strip_prefix(start));
-            line.map(str::to_owned)
-        };
+        let (what, next) = refusal(&output);
         Err(Failure::missing(
-            line("hugeleaf: ").unwrap_or_else(|| format!("promote: {}", output.status)),
-            line("  next: ").unwrap_or_else(|| "hugeleaf status".to_owned()),
+            what.unwrap_or_else(|| format!("promote: {}", output.status)),
+            next.unwrap_or_else(|| "hugeleaf status".to_owned()),
         ))
     }
 
@@ -283,15 +283,6 @@ fn moved_none(answer: &[u8]) -> Option<NotHad> {
         next: "before the server starts: echo advise > \
                /sys/kernel/mm/transparent_hugepage/shmem_enabled"
             .to_owned(),
-    })
-}
-
-fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| {
-        Failure::missing(
-            format!("bench oltp: this very program: {e}"),
-            "run it again",
-        )
     })
 }
 
@@ -366,29 +357,13 @@ fn is_on(held: &[Held], pages: Pages, host: &Host) -> bool {
     !all.is_zero() && nearly_all
 }
 
-/// Pages of a pool that nobody has and nobody was promised.
-fn free_pages(host: &Host, size: PageSize) -> u64 {
-    let mut pools = host.pools.iter();
-    let pool = pools.find(|pool| pool.size == size && pool.node.is_none());
-    pool.and_then(|pool| {
-        let free = pool.free.get()?.get();
-        let reserved = pool.reserved.get().map_or(0, |reserved| reserved.get());
-        let total = pool.total.get()?.get();
-        let surplus = pool.surplus.get().map_or(0, |surplus| surplus.get());
-        let overcommit = pool.overcommit.get().map_or(0, |most| most.get());
-        let more = overcommit.saturating_sub(surplus);
-        debug_assert!(free <= total + surplus);
-        Some(free.saturating_sub(reserved) + more)
-    })
-    .unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     use hugeleaf_host::{Root, read_host};
     use hugeleaf_sys::RealKernel;
+    use hugeleaf_units::PageSize;
 
     #[test]
     fn a_promotion_that_moves_nothing_is_not_had() {
