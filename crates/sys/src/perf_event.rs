@@ -40,8 +40,9 @@ pub enum PerfRate {
     Counted,
     /// So many times a second.
     Frequency(u64),
-    /// Every so many times.
-    Every(u64),
+    /// Each time. Every so many times is not to be had beside the period in a sample: the kernel then
+    /// writes each down, whatever period was asked for.
+    Each,
 }
 
 /// Which frames a sample carries.
@@ -240,7 +241,7 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
             attr.set_freq(1);
             attr.__bindgen_anon_1.sample_freq = a_second;
         }
-        PerfRate::Every(events) => attr.__bindgen_anon_1.sample_period = events,
+        PerfRate::Each => attr.__bindgen_anon_1.sample_period = 1,
     }
     attr.sample_type = SAMPLE_TYPE;
     match setup.stack {
@@ -260,8 +261,6 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
         attr.set_comm(1);
         attr.set_comm_exec(1);
         attr.set_task(1);
-        attr.set_mmap(1);
-        attr.set_mmap2(1);
     }
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);

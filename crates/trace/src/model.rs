@@ -483,7 +483,8 @@ impl LockKind {
     }
 }
 
-/// How often and how long something was waited for. Exact: every event counts.
+/// How often and how long something was waited for. Exact, but for callers where not every wait's
+/// stack was taken ([`Lock::callers_estimated`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockTotals {
@@ -537,6 +538,9 @@ pub struct Lock {
     pub failed: u64,
     /// By who took it, longest first.
     pub by_caller: Vec<LockCaller>,
+    /// The stacks of some waits stand for those of all: `by_caller` says how the totals, which are
+    /// exact, are shared out, and its longest waits are of those that were looked at.
+    pub callers_estimated: bool,
     /// By thread, longest first.
     pub by_thread: Vec<LockThread>,
     /// The newest events of the busiest locks, oldest first.
@@ -588,7 +592,7 @@ pub struct LockEvent {
     pub what: LockAction,
     /// For the end of a wait: how long it was.
     pub waited_nanos: u64,
-    /// Place in [`Trace::symbols`] of the function that takes it, for the start of a wait.
+    /// Place in [`Trace::symbols`] of the function that takes it, where the stack was taken.
     pub function: Option<u32>,
 }
 

@@ -224,6 +224,8 @@ fn check_sums(lock: &Lock) {
     assert_eq!(threads, lock.totals.contentions);
     let time: u64 = lock.by_thread.iter().map(|t| t.totals.waited_nanos).sum();
     assert_eq!(time, lock.totals.waited_nanos);
+    let time: u64 = lock.by_caller.iter().map(|c| c.totals.waited_nanos).sum();
+    assert_eq!(time, lock.totals.waited_nanos);
     assert!(lock.totals.longest_nanos <= lock.totals.waited_nanos);
 }
 

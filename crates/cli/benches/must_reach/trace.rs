@@ -1,29 +1,29 @@
 //! `hugeleaf trace`: what it costs a server and a load that fights for a lock, whether it says the
 //! same as `perf` on the same run, and how large its file is.
 //!
-//! Cost: rounds of two arms in random order, each a fresh run of the load, with and without a trace
-//! over it from its first second to its last; ratios within rounds. Agreement: `perf record`,
+//! Cost: one run of the load, of which stretches with and without a trace over them take turns in
+//! random order; ratios within rounds. That a trace begins and ends, which a server feels for a
+//! moment, lies outside of them. Agreement: `perf record`,
 //! `perf lock record` and `hugeleaf trace` at once over one load.
 
 mod agreement;
+mod loads;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use hugeleaf_trace::Trace;
 use rustix::process::Signal;
 
+use self::loads::{Fight, Load, Pgbench};
 use crate::record::{Record, median, paired, version};
-use crate::support::find_program;
 use crate::support::postgresql::{init, programs};
 use crate::support::server::{Account, Server, as_account, folder_for};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 
-/// Threads that fight for the lock of one address space.
-const THREADS: &str = "4";
-
-/// Each thread maps, touches and unmaps, and so takes one lock twice a turn.
-const FIGHT: &str = include_str!("trace/fight.c");
+/// Before each stretch: a trace reads memory first, and what it leaves behind is named at its end.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// Runs all parts.
 pub fn run(asked: &Asked) -> Result<(), Failed> {
@@ -35,15 +35,15 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     let workshop = tempfile::Builder::new()
         .prefix("hugeleaf-trace-")
         .tempdir()?;
-    let Some(fight) = compile(workshop.path())? else {
+    let Some(fight) = loads::compile(workshop.path())? else {
         println!("not run: trace: no C compiler");
         return Ok(());
     };
-    let seconds = match asked.mode {
-        Mode::Full => 8,
+    let stretch = match asked.mode {
+        Mode::Full => 4,
         Mode::Smoke => 1,
     };
-    let rounds = asked.rounds(8);
+    let rounds = asked.rounds(24);
     let folder = workshop.path();
     // A file a part: a part can be taken anew by itself.
     let part = |name, work: &mut dyn FnMut(&mut Record) -> Result<(), Failed>| {
@@ -55,12 +55,24 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         record.write(&asked.out).map(|_| ())
     };
     part("locks", &mut |record| {
-        let mut load = || operations(Command::new(&fight).args([THREADS, &seconds.to_string()]));
+        let fight = Fight::start(&fight)?;
         let unit = "operations/s";
-        cost("locks", unit, rounds, seconds, folder, record, &mut load)
+        let cost = Cost {
+            rounds,
+            stretch,
+            folder,
+        };
+        cost.measure("locks", unit, record, fight)
     })?;
     part("pgbench", &mut |record| {
-        pgbench(rounds, seconds, folder, record)
+        pgbench(
+            &Cost {
+                rounds,
+                stretch,
+                folder,
+            },
+            record,
+        )
     })?;
     part("agreement", &mut |record| {
         agreement::run(asked.mode, &fight, folder, record)
@@ -68,22 +80,6 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     part("size", &mut |record| {
         size(asked.mode, &fight, folder, record)
     })
-}
-
-fn compile(folder: &Path) -> Result<Option<std::path::PathBuf>, Failed> {
-    let Some(compiler) = find_program(&["cc", "gcc"]) else {
-        return Ok(None);
-    };
-    let (source, program) = (folder.join("fight.c"), folder.join("fight"));
-    std::fs::write(&source, FIGHT)?;
-    let mut command = Command::new(compiler);
-    command
-        .args(["-O2", "-pthread", "-o"])
-        .args([&program, &source]);
-    match command.status()?.success() {
-        true => Ok(Some(program)),
-        false => Err("the load was not compiled".into()),
-    }
 }
 
 /// A trace over the next `seconds`, from now on.
@@ -105,68 +101,80 @@ fn end(mut child: Child, what: &str) -> Result<(), Failed> {
     }
 }
 
-/// The one number that a load prints.
-fn operations(command: &mut Command) -> Result<f64, Failed> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let number = text.trim().parse();
-    number.map_err(|_| format!("{command:?} printed {text:?}").into())
+/// How the cost of a trace is measured.
+struct Cost<'a> {
+    rounds: usize,
+    /// Seconds of a stretch.
+    stretch: u64,
+    folder: &'a Path,
 }
 
-/// What a trace costs a load.
-#[allow(clippy::too_many_arguments)] // what to run, how often, and where to
-fn cost(
-    name: &str,
-    unit: &str,
-    rounds: usize,
-    seconds: u64,
-    folder: &Path,
-    record: &mut Record,
-    load: &mut dyn FnMut() -> Result<f64, Failed>,
-) -> Result<(), Failed> {
-    let mut arms = [Vec::new(), Vec::new()];
-    let (mut events, mut lost) = (Vec::new(), 0);
-    // One that does not count: it warms memory that the guest has never touched.
-    load()?;
-    for _ in 0..rounds {
-        let mut order = [false, true];
-        fastrand::shuffle(&mut order);
-        for traced in order {
-            let file = folder.join(format!("{name}.trace"));
-            // It begins before the load and ends after it, so that all of the load is under it.
-            let trace = match traced {
-                true => {
-                    let child = start_trace(seconds + 2, &file)?;
-                    std::thread::sleep(Duration::from_secs(1));
-                    Some(child)
-                }
-                false => None,
-            };
-            arms[usize::from(traced)].push(load()?);
-            if let Some(child) = trace {
-                end(child, "hugeleaf trace")?;
-                let trace = hugeleaf_trace::read_trace(&file)?;
-                events.push(trace.sources.iter().map(|s| s.events).sum::<u64>());
-                lost += trace.sources.iter().map(|s| s.lost).sum::<u64>();
+impl Cost<'_> {
+    /// What a trace costs a load.
+    fn measure(
+        &self,
+        name: &str,
+        unit: &str,
+        record: &mut Record,
+        mut load: impl Load,
+    ) -> Result<(), Failed> {
+        let mut arms = [Vec::new(), Vec::new()];
+        let (mut events, mut lost) = (Vec::new(), 0);
+        // One that does not count: it warms memory that the guest has never touched.
+        load.rate(self.stretch)?;
+        for _ in 0..self.rounds {
+            let mut order = [false, true];
+            fastrand::shuffle(&mut order);
+            for traced in order {
+                let rate = match traced {
+                    false => self.rate(&mut load)?,
+                    true => {
+                        let (rate, trace) = self.traced(name, &mut load)?;
+                        events.push(trace.sources.iter().map(|s| s.events).sum::<u64>());
+                        lost += trace.sources.iter().map(|s| s.lost).sum::<u64>();
+                        rate
+                    }
+                };
+                arms[usize::from(traced)].push(rate);
             }
         }
+        let ratios = arms[1].iter().zip(&arms[0]).map(|(on, off)| on / off);
+        record.figure(
+            format!("{name}, traced over not: low, median, high"),
+            paired(ratios.collect()).to_vec(),
+        );
+        record.figure(format!("{name}, seconds of a stretch"), self.stretch);
+        record.figure(format!("{name}, events of a trace, by round"), events);
+        record.figure(format!("{name}, events lost, all rounds"), lost);
+        for (label, samples) in ["not traced", "traced"].iter().zip(&arms) {
+            record.figure(format!("{name}, {label}, {unit}, median"), median(samples));
+            record.arm(format!("{name}, {label}"), unit, samples);
+        }
+        Ok(())
     }
-    let ratios = arms[1].iter().zip(&arms[0]).map(|(on, off)| on / off);
-    record.figure(
-        format!("{name}, traced over not: low, median, high"),
-        paired(ratios.collect()).to_vec(),
-    );
-    record.figure(format!("{name}, events of a trace, by round"), events);
-    record.figure(format!("{name}, events lost, all rounds"), lost);
-    for (label, samples) in ["not traced", "traced"].iter().zip(&arms) {
-        record.figure(format!("{name}, {label}, {unit}, median"), median(samples));
-        record.arm(format!("{name}, {label}"), unit, samples);
+
+    /// A stretch, after a while in which what was before has come to rest, or a trace has begun.
+    fn rate(&self, load: &mut impl Load) -> Result<f64, Failed> {
+        std::thread::sleep(SETTLE);
+        load.rate(self.stretch)
     }
-    Ok(())
+
+    fn traced(&self, name: &str, load: &mut impl Load) -> Result<(f64, Trace), Failed> {
+        let file = self.folder.join(format!("{name}.trace"));
+        // Up to a second passes before a load that reports each second begins to count.
+        let mut trace = start_trace(SETTLE.as_secs() + self.stretch + 2, &file)?;
+        let rate = self.rate(load);
+        let over = trace.try_wait()?.is_some();
+        end(trace, "hugeleaf trace")?;
+        match over {
+            true => Err("a trace ended before the stretch that it was to watch".into()),
+            false => Ok((rate?, hugeleaf_trace::read_trace(&file)?)),
+        }
+    }
 }
 
 /// The cost to PostgreSQL under pgbench.
-fn pgbench(rounds: usize, seconds: u64, folder: &Path, record: &mut Record) -> Result<(), Failed> {
+fn pgbench(cost: &Cost<'_>, record: &mut Record) -> Result<(), Failed> {
     let Some(bin) = programs().filter(|bin| bin.join("pgbench").exists()) else {
         println!("not run: trace: pgbench is not installed");
         return Ok(());
@@ -206,31 +214,10 @@ fn pgbench(rounds: usize, seconds: u64, folder: &Path, record: &mut Record) -> R
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
     for (name, kind) in [("pgbench read-only", "-S"), ("pgbench tpcb", "-r")] {
-        let time = seconds.to_string();
-        let mut load = || tps(&mut client(&[kind, "-c", "4", "-j", "1", "-T", &time]));
-        cost(
-            name,
-            "transactions/s",
-            rounds,
-            seconds,
-            folder,
-            record,
-            &mut load,
-        )?;
+        let load = Pgbench::start(&mut client(&[kind, "-c", "4", "-j", "1"]))?;
+        cost.measure(name, "transactions/s", record, load)?;
     }
     Ok(())
-}
-
-/// The rate that pgbench prints.
-fn tps(command: &mut Command) -> Result<f64, Failed> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let rate = text.lines().find_map(|l| l.strip_prefix("tps = "));
-    let word = rate.and_then(|rest| rest.split_ascii_whitespace().next());
-    match word.and_then(|word| word.parse().ok()) {
-        Some(rate) => Ok(rate),
-        None => Err(format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)).into()),
-    }
 }
 
 /// The file of half a minute of a host whose CPUs are all busy, and the time to draw it.
@@ -239,13 +226,10 @@ fn size(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Result<
         Mode::Full => 30,
         Mode::Smoke => 1,
     };
-    let mut load = Command::new(fight)
-        .args([THREADS, &(seconds + 2).to_string()])
-        .stdout(Stdio::null())
-        .spawn()?;
+    let load = Fight::start(fight)?;
     let (file, page) = (folder.join("size.trace"), folder.join("size.html"));
     end(start_trace(seconds, &file)?, "hugeleaf trace")?;
-    load.wait()?;
+    drop(load);
     record.figure("file of 30 s, bytes", std::fs::metadata(&file)?.len());
     let begun = std::time::Instant::now();
     let shown = Command::new(HUGELEAF)

@@ -302,7 +302,8 @@ fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
         });
     object
         .put("threads", threads.collect::<Vec<_>>())
-        .put("callers", callers.collect::<Vec<_>>());
+        .put("callers", callers.collect::<Vec<_>>())
+        .put("callers_estimated", lock.callers_estimated);
     if with_events {
         object
             .put("events", events(trace, lock))

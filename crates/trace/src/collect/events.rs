@@ -14,9 +14,13 @@ use crate::model::{Source, SourceState};
 /// Frames of a sample. Deeper ones cost more than they tell.
 const FRAMES: u16 = 64;
 
-/// Frames of a lock's wait: those of the lock, who takes it, and a few above. A lock-heavy load
-/// makes a hundred thousand of them a second.
+/// Frames of a lock's wait: those of the lock, who takes it, and a few above.
 const LOCK_FRAMES: u16 = 8;
+
+/// Waits for locks whose stack is taken, a second and CPU. All are counted and timed; a load that
+/// fights for a lock makes a hundred thousand a second, and their stacks were most of what a trace
+/// cost it (docs/internals/kernel-notes.md).
+const LOCK_STACKS_A_SECOND: u64 = 997;
 
 /// Page faults that are looked at a second and CPU.
 const FAULTS_A_SECOND: u64 = 97;
@@ -30,6 +34,8 @@ pub enum Role {
     Fault,
     /// A wait for a lock begins.
     LockBegin(Tracepoint),
+    /// The stack of some of them.
+    LockStack(Tracepoint),
     /// It ends.
     LockEnd(Tracepoint),
     /// Something of the memory management; its place in [`MEMORY`].
@@ -244,7 +250,7 @@ impl Opened {
             stack,
             raw: false,
         };
-        let records = setup(PerfKind::Records, PerfRate::Every(1), PerfStack::No);
+        let records = setup(PerfKind::Records, PerfRate::Each, PerfStack::No);
         let records = PerfEvent::open(&records, cpu)?;
         let ring = map(&records, room, wanted.base)?;
         let stack = PerfStack::Both(FRAMES);
@@ -309,21 +315,28 @@ impl Opened {
         begin: &Tracepoint,
         end: &Tracepoint,
     ) -> Result<(), SysError> {
-        let setup = |point: &Tracepoint, stack| PerfSetup {
-            kind: PerfKind::Tracepoint(point.id),
-            rate: PerfRate::Every(1),
-            stack,
-            raw: true,
+        let open = |point: &Tracepoint, rate, stack| {
+            let setup = PerfSetup {
+                kind: PerfKind::Tracepoint(point.id),
+                rate,
+                stack,
+                raw: true,
+            };
+            PerfEvent::open(&setup, cpu)
         };
-        let begins = PerfEvent::open(&setup(begin, PerfStack::Kernel(LOCK_FRAMES)), cpu)?;
-        let ends = PerfEvent::open(&setup(end, PerfStack::No), cpu)?;
+        let begins = open(begin, PerfRate::Each, PerfStack::No)?;
+        let ends = open(end, PerfRate::Each, PerfStack::No)?;
+        let some = PerfRate::Frequency(LOCK_STACKS_A_SECOND);
+        let stacks = open(begin, some, PerfStack::Kernel(LOCK_FRAMES))?;
         let ring = map(&begins, wanted.buffer, wanted.base)?;
         ends.write_into(&begins)?;
+        stacks.write_into(&begins)?;
         let shape = |stack| Shape { stack, raw: true };
-        self.know(&begins, Role::LockBegin(begin.clone()), LOCKS, shape(true))?;
+        self.know(&begins, Role::LockBegin(begin.clone()), LOCKS, shape(false))?;
         self.know(&ends, Role::LockEnd(end.clone()), LOCKS, shape(false))?;
+        self.know(&stacks, Role::LockStack(begin.clone()), LOCKS, shape(true))?;
         self.rings.push((ring, LOCKS));
-        self.events.extend([begins, ends]);
+        self.events.extend([begins, ends, stacks]);
         Ok(())
     }
 
@@ -349,7 +362,7 @@ impl Opened {
         };
         let setup = PerfSetup {
             kind: PerfKind::Tracepoint(point.id),
-            rate: PerfRate::Every(1),
+            rate: PerfRate::Each,
             stack,
             raw: true,
         };

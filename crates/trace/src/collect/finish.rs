@@ -275,13 +275,16 @@ fn lock(
 ) -> Lock {
     let function = |stack: u32| taker(queue, named, stack);
     let mut by_caller: Vec<LockCaller> = waits
-        .by_caller
-        .iter()
-        .map(|((stack, kind), totals)| LockCaller {
-            stack: *stack,
-            function: function(*stack),
-            kind: *kind,
-            totals: *totals,
+        .by_caller()
+        .into_iter()
+        .map(|((stack, kind), totals)| {
+            let stack = stack.unwrap_or(queue.no_stack);
+            LockCaller {
+                stack,
+                function: function(stack),
+                kind,
+                totals,
+            }
         })
         .collect();
     by_caller.sort_by_key(|c| (longest_first(&c.totals), c.stack, c.kind));
@@ -309,7 +312,7 @@ fn lock(
             cpu: event.cpu,
             what: event.what,
             waited_nanos: event.waited,
-            function: function(event.stack),
+            function: event.stack.and_then(function),
         })
         .collect();
     Lock {
@@ -320,6 +323,7 @@ fn lock(
         totals: waits.totals,
         failed: waits.failed,
         by_caller,
+        callers_estimated: waits.not_looked_at > 0,
         by_thread,
         events_left_out: waits.events_seen.saturating_sub(events.len() as u64),
         events,

@@ -1,5 +1,6 @@
-//! Lock contention while collecting: exact totals per lock, per caller and per thread, and the
-//! newest events of each lock. Events are in order of time. Names come at the end.
+//! Lock contention while collecting: exact totals per lock and per thread, those per caller from the
+//! waits whose stack was taken, and the newest events of each lock. Events are in order of time. Names
+//! come at the end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,8 +19,12 @@ pub struct Waits {
     pub totals: LockTotals,
     /// Ended without the lock.
     pub failed: u64,
-    /// By (stack, kind).
-    pub by_caller: HashMap<(u32, LockKind), LockTotals>,
+    /// By kind.
+    by_kind: HashMap<LockKind, LockTotals>,
+    /// By (stack, kind): waits whose stack was taken, each times the waits that it stands for.
+    looked_at: HashMap<(u32, LockKind), LockTotals>,
+    /// Waits whose stack was not taken.
+    pub not_looked_at: u64,
     /// By (process, thread).
     pub by_thread: HashMap<(u32, u32), LockTotals>,
     /// The newest events.
@@ -43,15 +48,22 @@ pub struct Event {
     pub what: LockAction,
     /// Of the end of a wait: how long it was.
     pub waited: u64,
-    /// The stack of the start of a wait.
-    pub stack: u32,
+    /// The stack of the start of a wait, where it was taken.
+    pub stack: Option<u32>,
+}
+
+/// A stack that was taken, and how many waits it stands for.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    stack: u32,
+    stands_for: u64,
 }
 
 /// A wait that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     since: u64,
-    stack: u32,
+    taken: Option<Taken>,
     kind: LockKind,
 }
 
@@ -61,6 +73,8 @@ pub struct Locks {
     all: HashMap<u64, Waits>,
     /// By (thread, address); the idle threads of all CPUs have one id and are told apart by CPU.
     waiting: HashMap<(u32, u32, u64), Waiting>,
+    /// Stacks whose wait is not known yet: the two events of a wait come in either order.
+    taken: HashMap<(u32, u32, u64), Taken>,
     with_events: usize,
 }
 
@@ -110,16 +124,37 @@ pub fn kind_of(flags: u32) -> LockKind {
 
 impl Locks {
     /// A thread found a lock taken.
-    pub fn begin(&mut self, who: Who, address: u64, flags: u32, stack: u32) {
+    pub fn begin(&mut self, who: Who, address: u64, flags: u32) {
         let kind = kind_of(flags);
+        let key = who.key(address);
         // A mutex that spun in vain says so once more before it sleeps: the wait began before.
-        if self.waiting.contains_key(&who.key(address)) {
+        if self.waiting.contains_key(&key) {
             return;
         }
+        let taken = self.taken.remove(&key);
         let since = who.nanos;
-        self.waiting
-            .insert(who.key(address), Waiting { since, stack, kind });
+        self.waiting.insert(key, Waiting { since, taken, kind });
+        let stack = taken.map(|t| t.stack);
         self.note(who, address, LockAction::Waits, 0, stack);
+    }
+
+    /// The stack of a wait that begins, for as many waits as it stands for.
+    pub fn look(&mut self, who: Who, address: u64, stack: u32, stands_for: u64) {
+        let stands_for = stands_for.max(1);
+        let taken = Taken { stack, stands_for };
+        let Some(waiting) = self.waiting.get_mut(&who.key(address)) else {
+            self.taken.insert(who.key(address), taken);
+            return;
+        };
+        if waiting.taken.is_some() {
+            return;
+        }
+        waiting.taken = Some(taken);
+        let events = self.all.get_mut(&address).map(|waits| &mut waits.events);
+        let last = events.and_then(VecDeque::back_mut);
+        if let Some(event) = last.filter(|e| e.tid == who.tid && e.what == LockAction::Waits) {
+            event.stack = Some(stack);
+        }
     }
 
     /// A wait ended.
@@ -131,8 +166,18 @@ impl Locks {
         let waited = who.nanos.saturating_sub(begun.since);
         let waits = self.all.entry(address).or_default();
         waits.totals.add(waited);
-        let caller = waits.by_caller.entry((begun.stack, begun.kind));
-        caller.or_default().add(waited);
+        waits.by_kind.entry(begun.kind).or_default().add(waited);
+        match begun.taken {
+            Some(taken) => {
+                let caller = waits.looked_at.entry((taken.stack, begun.kind));
+                caller.or_default().join(&LockTotals {
+                    contentions: taken.stands_for,
+                    waited_nanos: waited.saturating_mul(taken.stands_for),
+                    longest_nanos: waited,
+                });
+            }
+            None => waits.not_looked_at += 1,
+        }
         let thread = waits.by_thread.entry((who.process, who.tid));
         thread.or_default().add(waited);
         let what = match result {
@@ -142,15 +187,17 @@ impl Locks {
                 LockAction::GaveUp
             }
         };
-        self.note(who, address, what, waited, begun.stack);
+        let stack = begun.taken.map(|t| t.stack);
+        self.note(who, address, what, waited, stack);
     }
 
     /// Events were lost: what seems to wait may have gone on long ago.
     pub fn forget_waiting(&mut self) {
         self.waiting.clear();
+        self.taken.clear();
     }
 
-    fn note(&mut self, who: Who, address: u64, what: LockAction, waited: u64, stack: u32) {
+    fn note(&mut self, who: Who, address: u64, what: LockAction, waited: u64, stack: Option<u32>) {
         let waits = self.all.entry(address).or_default();
         waits.events_seen += 1;
         if waits.events.is_empty() {
@@ -185,6 +232,47 @@ impl Locks {
     }
 }
 
+impl Waits {
+    /// Waits by (stack, kind): exact where every stack was taken. Otherwise those of a kind are
+    /// shared out among its stacks as far as these were seen, and add up to what was counted; a kind
+    /// of which no stack was taken has `None` for one.
+    pub fn by_caller(&self) -> Vec<((Option<u32>, LockKind), LockTotals)> {
+        let mut rows = Vec::new();
+        for (kind, all) in &self.by_kind {
+            let of_kind = || self.looked_at.iter().filter(|((_, k), _)| k == kind);
+            let mut seen = LockTotals::default();
+            of_kind().for_each(|(_, totals)| seen.join(totals));
+            if seen.contentions == 0 {
+                rows.push(((None, *kind), *all));
+            }
+            // Each takes what is left of the sum so far: no rounding is lost on the way.
+            let (mut so_far, mut given) = (LockTotals::default(), LockTotals::default());
+            for ((stack, _), totals) in of_kind() {
+                so_far.join(totals);
+                let up_to = LockTotals {
+                    contentions: part(all.contentions, so_far.contentions, seen.contentions),
+                    waited_nanos: part(all.waited_nanos, so_far.waited_nanos, seen.waited_nanos),
+                    longest_nanos: 0,
+                };
+                let share = LockTotals {
+                    contentions: up_to.contentions - given.contentions,
+                    waited_nanos: up_to.waited_nanos - given.waited_nanos,
+                    longest_nanos: totals.longest_nanos,
+                };
+                given = up_to;
+                rows.push(((Some(*stack), *kind), share));
+            }
+        }
+        rows
+    }
+}
+
+/// `above / below` of a number, rounded down; 0 of nothing.
+fn part(number: u64, above: u64, below: u64) -> u64 {
+    let share = u128::from(number) * u128::from(above) / u128::from(below.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,15 +286,27 @@ mod tests {
         }
     }
 
+    /// A wait begins, and its stack is taken.
+    fn begin(locks: &mut Locks, who: Who, address: u64, flags: u32, stack: u32) {
+        locks.begin(who, address, flags);
+        locks.look(who, address, stack, 1);
+    }
+
+    fn caller(waits: &Waits, stack: Option<u32>, kind: LockKind) -> LockTotals {
+        let rows = waits.by_caller();
+        let row = rows.iter().find(|(key, _)| *key == (stack, kind));
+        row.unwrap().1
+    }
+
     #[test]
     fn waits_are_added_up() {
         let mut locks = Locks::default();
-        locks.begin(who(100, 1), 0xa, 1, 7);
-        locks.begin(who(110, 2), 0xa, 1, 8);
+        begin(&mut locks, who(100, 1), 0xa, 1, 7);
+        begin(&mut locks, who(110, 2), 0xa, 1, 8);
         locks.end(who(150, 1), 0xa, 0);
         locks.end(who(310, 2), 0xa, -4);
         locks.end(who(400, 3), 0xa, 0); // begun before the start
-        locks.begin(who(500, 1), 0xb, 32, 9); // never ends
+        begin(&mut locks, who(500, 1), 0xb, 32, 9); // never ends
         let all = locks.finish();
         assert_eq!(all.len(), 1);
         let (address, waits) = &all[0];
@@ -214,7 +314,7 @@ mod tests {
         assert_eq!(waits.totals.contentions, 2);
         assert_eq!(waits.totals.waited_nanos, 250);
         assert_eq!(waits.totals.longest_nanos, 200);
-        assert_eq!(waits.by_caller[&(8, LockKind::Spin)].waited_nanos, 200);
+        assert_eq!(caller(waits, Some(8), LockKind::Spin).waited_nanos, 200);
         assert_eq!(waits.by_thread[&(0, 1)].waited_nanos, 50);
         let actions: Vec<_> = waits.events.iter().map(|e| (e.tid, e.what)).collect();
         assert_eq!(
@@ -232,20 +332,61 @@ mod tests {
     #[test]
     fn a_mutex_that_spun_in_vain() {
         let mut locks = Locks::default();
-        locks.begin(who(100, 1), 0xa, 32 | 1, 7);
-        locks.begin(who(200, 1), 0xa, 32, 7);
+        begin(&mut locks, who(100, 1), 0xa, 32 | 1, 7);
+        begin(&mut locks, who(200, 1), 0xa, 32, 8);
         locks.end(who(300, 1), 0xa, 0);
         let all = locks.finish();
         assert_eq!(all[0].1.totals.waited_nanos, 200);
         assert_eq!(all[0].1.totals.contentions, 1);
-        assert!(all[0].1.by_caller.contains_key(&(7, LockKind::Mutex)));
+        assert_eq!(
+            caller(&all[0].1, Some(7), LockKind::Mutex).waited_nanos,
+            200
+        );
+    }
+
+    /// A stack that stands for three of four: callers share what was counted, no more and no less.
+    #[test]
+    fn stacks_of_some_waits_stand_for_all() {
+        let mut locks = Locks::default();
+        for (n, looked_at) in [(0, Some((7, 3))), (1, None), (2, None), (3, Some((8, 1)))] {
+            let at = who(n * 100, 1);
+            // Either of the two events may come first.
+            match looked_at {
+                Some((stack, stands_for)) if n == 0 => {
+                    locks.look(at, 0xa, stack, stands_for);
+                    locks.begin(at, 0xa, 1);
+                }
+                Some((stack, stands_for)) => {
+                    locks.begin(at, 0xa, 1);
+                    locks.look(at, 0xa, stack, stands_for);
+                }
+                None => locks.begin(at, 0xa, 1),
+            }
+            locks.end(who(n * 100 + 10, 1), 0xa, 0);
+        }
+        locks.begin(who(900, 1), 0xa, 4);
+        locks.end(who(905, 1), 0xa, 0);
+        let all = locks.finish();
+        let waits = &all[0].1;
+        assert_eq!((waits.totals.contentions, waits.not_looked_at), (5, 3));
+        let of = |stack, kind| {
+            let totals = caller(waits, stack, kind);
+            (totals.contentions, totals.waited_nanos)
+        };
+        assert_eq!(of(Some(7), LockKind::Spin), (3, 30));
+        assert_eq!(of(Some(8), LockKind::Spin), (1, 10));
+        // A kind of which nothing was seen stays without a caller.
+        assert_eq!(of(None, LockKind::RwSemWrite), (1, 5));
+        let begins = waits.events.iter().filter(|e| e.what == LockAction::Waits);
+        let stacks: Vec<_> = begins.map(|e| e.stack).collect();
+        assert_eq!(stacks, [Some(7), None, None, Some(8), None]);
     }
 
     #[test]
     fn events_are_bounded_and_totals_are_not() {
         let mut locks = Locks::default();
         for n in 0..10_000 {
-            locks.begin(who(n * 10, 1), 0xa, 1, 7);
+            begin(&mut locks, who(n * 10, 1), 0xa, 1, 7);
             locks.end(who(n * 10 + 5, 1), 0xa, 0);
         }
         let all = locks.finish();

@@ -1,9 +1,12 @@
 //! Processes while collecting: who there is, who descends from whom, what code each has mapped.
-//! What was there at the start comes from `/proc`, the rest from records; records are in order of
-//! time.
+//! Who was there at the start comes from `/proc`, the rest from records; records are in order of
+//! time. What code there is comes from `/proc` alone: records of it would make every mmap(2) of the
+//! host dearer, most where threads fight for an address space (docs/internals/kernel-notes.md). So
+//! a program that ends before anybody looks, within a tenth of a second, has functions without names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::time::Duration;
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::maps::parse_maps;
@@ -21,8 +24,17 @@ struct Code {
     path: Rc<str>,
 }
 
-/// Start address to code. Children share their parent's until either changes its own.
-type Map = Rc<BTreeMap<u64, Code>>;
+/// Code of a process, as it was at a time. Children share their parent's.
+#[derive(Debug, Clone)]
+struct Map {
+    /// Start address to code.
+    code: Rc<BTreeMap<u64, Code>>,
+    /// When it was read.
+    at_nanos: u64,
+}
+
+/// A process that runs outside all code that is known of it is read anew, this often at most.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// All processes that were seen.
 #[derive(Debug)]
@@ -149,7 +161,7 @@ impl People {
             started_seconds: Some(self.seconds(nanos)),
             ..Process::default()
         };
-        let map = self.map_of(parent);
+        let map = self.map_of(parent, nanos);
         self.add(process);
         self.maps.insert(pid, map);
     }
@@ -162,7 +174,7 @@ impl People {
             return;
         }
         if exec {
-            self.maps.insert(pid, Map::default());
+            self.maps.remove(&pid);
             let mut now = Process {
                 pid,
                 ..Process::default()
@@ -196,54 +208,57 @@ impl People {
         self.maps.remove(&pid);
     }
 
-    /// Code was mapped.
-    pub fn map(&mut self, pid: u32, start: u64, length: u64, offset: u64, inode: u64, path: &str) {
-        if !self.maps.contains_key(&pid) {
-            // It will be read whole when it is needed, and holds this then.
-            return;
+    /// The code of a process as it is known, read now if it never was.
+    fn map_of(&mut self, pid: u32, nanos: u64) -> Map {
+        match self.maps.get(&pid) {
+            Some(map) => map.clone(),
+            None => self.read_map(pid, nanos),
         }
-        let code = Code {
-            end: start.saturating_add(length),
-            offset,
-            inode,
-            path: path.into(),
-        };
-        let map = self.maps.entry(pid).or_default();
-        insert(Rc::make_mut(map), start, code);
     }
 
-    fn map_of(&mut self, pid: u32) -> Map {
-        if let Some(map) = self.maps.get(&pid) {
-            return Rc::clone(map);
-        }
-        let mut map = BTreeMap::new();
+    /// Reads the code of a process; what is gone keeps what was known.
+    fn read_map(&mut self, pid: u32, at_nanos: u64) -> Map {
+        let mut code = BTreeMap::new();
         let lines = self.root.parse(format!("proc/{pid}/maps"), parse_maps);
         for line in lines.known().into_iter().flatten() {
             // Code only: data would be three times as much.
             if line.permissions[2] {
-                let code = Code {
+                let found = Code {
                     end: line.range.end(),
                     offset: line.offset,
                     inode: line.object.2,
                     path: line.name.trim_end_matches(" (deleted)").into(),
                 };
-                map.insert(line.range.start(), code);
+                code.insert(line.range.start(), found);
             }
         }
-        let map = Map::new(map);
-        self.maps.insert(pid, Rc::clone(&map));
+        let code = match (code.is_empty(), self.maps.get(&pid)) {
+            (true, Some(known)) => Rc::clone(&known.code),
+            _ => Rc::new(code),
+        };
+        let map = Map { code, at_nanos };
+        self.maps.insert(pid, map.clone());
         map
     }
 
     /// The stack of a sample, each frame by the file that it lies in.
-    pub fn stack(&mut self, pid: u32, raw: &[u64], stacks: &mut Stacks) -> u32 {
+    pub fn stack(&mut self, pid: u32, nanos: u64, raw: &[u64], stacks: &mut Stacks) -> u32 {
         self.find(pid);
-        let map = self.map_of(pid);
+        let mut map = self.map_of(pid, nanos);
+        // Only the innermost address is sure to be code: without frame pointers others may be data.
+        let running = contexts(raw).find(|(_, kernel)| !kernel);
+        let again = nanos >= map.at_nanos.saturating_add(nanos_of(AGAIN));
+        if let Some((address, _)) = running
+            && again
+            && code_at(&map.code, address).is_none()
+        {
+            map = self.read_map(pid, nanos);
+        }
         let mut frames = Vec::with_capacity(raw.len());
         for (address, kernel) in contexts(raw) {
             let frame = match kernel {
                 true => Frame::Kernel(address),
-                false => user_frame(&map, address, pid, stacks),
+                false => user_frame(&map.code, address, pid, stacks),
             };
             frames.push(stacks.frame(frame));
         }
@@ -298,31 +313,8 @@ impl People {
     }
 }
 
-/// A new mapping takes the place of what it covers. What sticks out at either end stays.
-fn insert(map: &mut BTreeMap<u64, Code>, start: u64, code: Code) {
-    let before = map
-        .range(..start)
-        .next_back()
-        .map(|(at, c)| (*at, c.clone()));
-    if let Some((at, old)) = before
-        && old.end > start
-    {
-        if old.end > code.end {
-            let mut rest = old.clone();
-            rest.offset = rest.offset.wrapping_add(code.end - at);
-            map.insert(code.end, rest);
-        }
-        map.insert(at, Code { end: start, ..old });
-    }
-    let covered: Vec<u64> = map.range(start..code.end).map(|(at, _)| *at).collect();
-    for at in covered {
-        let old = map.remove(&at);
-        if let Some(mut rest) = old.filter(|old| old.end > code.end) {
-            rest.offset = rest.offset.wrapping_add(code.end - at);
-            map.insert(code.end, rest);
-        }
-    }
-    map.insert(start, code);
+fn nanos_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether a mapping's name is a file's (or the kernel's own code in every program).
@@ -330,12 +322,15 @@ fn is_file(path: &str) -> bool {
     path == "[vdso]" || (path.starts_with('/') && !path.starts_with("//anon"))
 }
 
-fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut Stacks) -> Frame {
-    let found = map
-        .range(..=address)
+/// The code that an address lies in, with its start.
+fn code_at(map: &BTreeMap<u64, Code>, address: u64) -> Option<(&u64, &Code)> {
+    map.range(..=address)
         .next_back()
-        .filter(|(_, code)| address < code.end);
-    match found {
+        .filter(|(_, code)| address < code.end)
+}
+
+fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut Stacks) -> Frame {
+    match code_at(map, address) {
         Some((start, code)) if is_file(&code.path) => {
             let module = stacks.module(&code.path, code.inode, pid);
             Frame::File(module, code.offset.wrapping_add(address - start))
@@ -388,29 +383,53 @@ mod tests {
         assert_ne!(people.find(11), first);
     }
 
-    #[test]
-    fn code_is_found_by_file() {
-        let mut people = people();
-        let mut stacks = Stacks::default();
-        people.fork(0, 11, 11, 10);
-        people.map(11, 0x1000, 0x1000, 0x500, 7, "/bin/a");
-        people.fork(0, 12, 12, 11);
-        people.map(12, 0x1800, 0x100, 0, 8, "/bin/b");
+    /// Where an address of a process lies, at a time.
+    fn frame(people: &mut People, pid: u32, millis: u64, address: u64) -> String {
         let user = 0u64.wrapping_sub(512);
-        let mut frame = |people: &mut People, pid, address| {
-            let stack = people.stack(pid, &[user, address], &mut stacks) as usize;
-            let frame = stacks.frames()[stacks.stacks()[stack][0] as usize];
-            match frame {
-                Frame::File(module, offset) => {
-                    (stacks.modules()[module as usize].path.clone(), offset)
-                }
-                other => (format!("{other:?}"), 0),
+        let mut stacks = Stacks::default();
+        let nanos = millis * 1_000_000;
+        let stack = people.stack(pid, nanos, &[user, address], &mut stacks) as usize;
+        match stacks.frames()[stacks.stacks()[stack][0] as usize] {
+            Frame::File(module, offset) => {
+                format!("{} {offset:#x}", stacks.modules()[module as usize].path)
             }
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn code_is_found_by_file_and_looked_for_again() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |pid: u32, lines: &[&str]| {
+            let folder = root.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            std::fs::write(folder.join("maps"), text).unwrap();
         };
-        assert_eq!(frame(&mut people, 11, 0x1810), ("/bin/a".into(), 0xd10));
-        assert_eq!(frame(&mut people, 12, 0x1810), ("/bin/b".into(), 0x10));
-        assert_eq!(frame(&mut people, 12, 0x1900), ("/bin/a".into(), 0xe00));
-        assert_eq!(frame(&mut people, 12, 0x1010), ("/bin/a".into(), 0x510));
-        assert!(frame(&mut people, 12, 0x3000).0.starts_with("Process"));
+        let a = "1000-2000 r-xp 00000500 08:01 7 /bin/a";
+        let data = "2000-3000 rw-p 00000000 08:01 7 /bin/a";
+        let library = "5000-6000 r-xp 00001000 08:01 8 /lib/b.so";
+        write(11, &[a, data]);
+        let mut people = People::new(&Root::at(root.path()), false, 0);
+        people.fork(0, 11, 11, 10);
+        // What is forked from a process that is not known has code of its own to be read.
+        people.name(11, 11, "a", true);
+        assert_eq!(frame(&mut people, 11, 1, 0x1810), "/bin/a 0xd10");
+        people.fork(2_000_000, 12, 12, 11);
+        assert_eq!(frame(&mut people, 12, 2, 0x1810), "/bin/a 0xd10");
+        // Data is no code.
+        assert!(frame(&mut people, 11, 3, 0x2800).starts_with("Process"));
+        // A library that came later: found as soon as something runs in it, but not at once again.
+        write(11, &[a, data, library]);
+        assert!(frame(&mut people, 11, 4, 0x5010).starts_with("Process"));
+        assert_eq!(frame(&mut people, 11, 50, 0x5010), "/lib/b.so 0x1010");
+        // What is gone keeps what was known of it.
+        std::fs::remove_dir_all(root.path().join("proc/11")).unwrap();
+        assert!(frame(&mut people, 11, 100, 0x9000).starts_with("Process"));
+        assert_eq!(frame(&mut people, 11, 101, 0x5010), "/lib/b.so 0x1010");
+        // Another program has other code.
+        write(11, &["1000-2000 r-xp 00000000 08:01 9 /bin/c"]);
+        people.name(11, 11, "c", true);
+        assert_eq!(frame(&mut people, 11, 200, 0x1810), "/bin/c 0x810");
     }
 }

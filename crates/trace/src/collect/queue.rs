@@ -28,7 +28,6 @@ enum What {
         pid: u32,
         tid: u32,
     },
-    Map(Box<Mapped>),
     Sample {
         head: Box<SampleHead>,
         stack: Box<[u64]>,
@@ -38,7 +37,12 @@ enum What {
         who: (u32, u32, u32),
         address: u64,
         flags: u32,
+    },
+    LockStack {
+        who: (u32, u32, u32),
+        address: u64,
         stack: u32,
+        stands_for: u64,
     },
     LockEnd {
         who: (u32, u32, u32),
@@ -57,16 +61,6 @@ enum What {
         bytes: Option<u64>,
         failed: Option<bool>,
     },
-}
-
-#[derive(Debug)]
-struct Mapped {
-    pid: u32,
-    start: u64,
-    length: u64,
-    offset: u64,
-    inode: u64,
-    path: String,
 }
 
 /// Calls of a thread, counted.
@@ -90,6 +84,8 @@ pub struct Queue {
     waiting: Vec<(u64, What)>,
     /// Frames and stacks.
     pub stacks: Stacks,
+    /// The stack without frames: of what nobody looked at.
+    pub no_stack: u32,
     /// Processes.
     pub people: People,
     /// Locks.
@@ -113,9 +109,11 @@ pub struct Queue {
 impl Queue {
     /// Nothing yet.
     pub fn new(people: People, sources: Vec<Source>) -> Queue {
+        let mut stacks = Stacks::default();
         Queue {
             waiting: Vec::new(),
-            stacks: Stacks::default(),
+            no_stack: stacks.stack(&[]),
+            stacks,
             people,
             locks: Locks::default(),
             samples: HashMap::new(),
@@ -160,7 +158,10 @@ impl Queue {
                 let Some((role, source)) = roles.get(&head.id) else {
                     return;
                 };
-                self.sources[*source].events += 1;
+                // A wait is one event, with its stack or without.
+                if !matches!(role, Role::LockStack(_)) {
+                    self.sources[*source].events += 1;
+                }
                 match self.sampled(role, head, stack, raw) {
                     Some(what) => (head.nanos, what),
                     None => return,
@@ -191,25 +192,6 @@ impl Queue {
                 parent,
             } => (nanos, What::Fork { pid, tid, parent }),
             Record::Exit { nanos, pid, tid } => (nanos, What::Exit { pid, tid }),
-            Record::Map {
-                nanos,
-                pid,
-                start,
-                length,
-                offset,
-                inode,
-                path,
-            } => {
-                let mapped = Mapped {
-                    pid,
-                    start,
-                    length,
-                    offset,
-                    inode,
-                    path,
-                };
-                (nanos, What::Map(Box::new(mapped)))
-            }
             Record::Lost { .. } | Record::Other => return,
         };
         self.waiting.push((nanos, what));
@@ -233,7 +215,12 @@ impl Queue {
                 who,
                 address: point.field("lock_addr", raw)?,
                 flags: u32::try_from(point.field("flags", raw)?).ok()?,
+            },
+            Role::LockStack(point) => What::LockStack {
+                who,
+                address: point.field("lock_addr", raw)?,
                 stack: self.stacks.kernel_stack(&stack),
+                stands_for: head.period,
             },
             Role::LockEnd(point) => What::LockEnd {
                 who,
@@ -295,19 +282,23 @@ impl Queue {
             } => self.people.name(pid, tid, &name, exec),
             What::Fork { pid, tid, parent } => self.people.fork(nanos, pid, tid, parent),
             What::Exit { pid, tid } => self.people.exit(nanos, pid, tid),
-            What::Map(m) => {
-                self.people
-                    .map(m.pid, m.start, m.length, m.offset, m.inode, &m.path);
-            }
             What::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
             What::LockBegin {
                 who,
                 address,
                 flags,
-                stack,
             } => {
                 let who = self.who(nanos, who);
-                self.locks.begin(who, address, flags, stack);
+                self.locks.begin(who, address, flags);
+            }
+            What::LockStack {
+                who,
+                address,
+                stack,
+                stands_for,
+            } => {
+                let who = self.who(nanos, who);
+                self.locks.look(who, address, stack, stands_for);
             }
             What::LockEnd {
                 who,
@@ -359,7 +350,9 @@ impl Queue {
             _ => Mode::Other,
         };
         let place = self.people.find(head.pid);
-        let stack = self.people.stack(head.pid, stack, &mut self.stacks);
+        let stack = self
+            .people
+            .stack(head.pid, head.nanos, stack, &mut self.stacks);
         let key = (place, head.tid, stack, mode);
         match fault {
             // A sample of faults stands for those since the one before it.

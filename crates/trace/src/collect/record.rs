@@ -76,23 +76,6 @@ pub enum Record<'a> {
         /// The thread.
         tid: u32,
     },
-    /// Code was mapped.
-    Map {
-        /// When.
-        nanos: u64,
-        /// The process.
-        pid: u32,
-        /// Where.
-        start: u64,
-        /// How long.
-        length: u64,
-        /// From where in the file.
-        offset: u64,
-        /// The file's inode; 0 of none.
-        inode: u64,
-        /// Path, or the kernel's word for it.
-        path: String,
-    },
     /// Events were dropped.
     Lost {
         /// The event's number.
@@ -133,7 +116,6 @@ pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Optio
     const EXIT: u32 = 4;
     const FORK: u32 = 7;
     const SAMPLE: u32 = 9;
-    const MMAP2: u32 = 10;
     const COMM_EXEC: u16 = 1 << 13;
     let mut front = Front(bytes);
     let kind = front.u32()?;
@@ -170,7 +152,6 @@ pub fn parse<'a>(bytes: &'a [u8], shape: impl Fn(u64) -> Option<Shape>) -> Optio
                 _ => Record::Exit { nanos, pid, tid },
             })
         }
-        MMAP2 => parse_map(front, trailer_time(bytes)?),
         _ => Some(Record::Other),
     }
 }
@@ -216,24 +197,6 @@ fn parse_sample<'a>(
         },
         stack,
         raw,
-    })
-}
-
-fn parse_map(mut front: Front<'_>, nanos: u64) -> Option<Record<'_>> {
-    let (pid, _tid) = (front.u32()?, front.u32()?);
-    let (start, length, offset) = (front.u64()?, front.u64()?, front.u64()?);
-    // Device; then the inode, or a build id where that was asked for, which it is not.
-    front.take(8)?;
-    let inode = front.u64()?;
-    front.take(16)?; // generation, rights, flags
-    Some(Record::Map {
-        nanos,
-        pid,
-        start,
-        length,
-        offset,
-        inode,
-        path: text(front.0),
     })
 }
 
@@ -307,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn names_forks_and_maps() {
+    fn names_and_forks() {
         let mut body = words(&[two(3, 4)]);
         body.extend(b"postgres\0\0\0\0\0\0\0\0");
         body.extend(words(&[two(3, 4), 77, 0, 1]));
@@ -327,11 +290,6 @@ mod tests {
                 parent: 3
             })
         ));
-        let mut map = words(&[two(5, 5), 0x1000, 0x2000, 0x3000, 0, 42, 0, 0]);
-        map.extend(b"/bin/x\0\0");
-        map.extend(words(&[two(5, 5), 88, 0, 1]));
-        assert!(matches!(parse(&record(10, 0, &map), shape),
-            Some(Record::Map { nanos: 88, pid: 5, start: 0x1000, length: 0x2000, offset: 0x3000, inode: 42, ref path }) if path == "/bin/x"));
     }
 
     proptest! {

@@ -39,8 +39,10 @@ const CALLS: [(&str, bool, bool); 5] = [
     ("munlockall", false, false),
 ];
 
-/// One flush of so many is looked at: a prime, so that no rhythm hides from it.
-const FLUSHES: u64 = 61;
+/// Flushes that are looked at a second and CPU; each stands for those since the one before. Not one of
+/// so many: with a fixed period the kernel writes down every event of a tracepoint whose samples
+/// tell their period.
+const FLUSHES_A_SECOND: u64 = 997;
 
 /// Room of a CPU's ring.
 const ROOM: Bytes = Bytes::from_kib(512);
@@ -220,8 +222,8 @@ impl Windows {
 
     fn open_on(&self, cpu: u32, on: &mut On) -> Result<(), SysError> {
         let first = on.events.len();
-        let mut add = |point: &Tracepoint, every, filter: Option<&str>, role| {
-            let event = open(point, every, cpu)?;
+        let mut add = |point: &Tracepoint, rate, filter: Option<&str>, role| {
+            let event = open(point, rate, cpu)?;
             if let Some(filter) = filter {
                 event.filter(filter)?;
             }
@@ -234,13 +236,15 @@ impl Windows {
             Ok::<(), SysError>(())
         };
         for (at, call) in self.calls.iter().enumerate() {
-            add(&call.enter, 1, None, Role::Enter(at))?;
+            add(&call.enter, PerfRate::Each, None, Role::Enter(at))?;
             if let Some(exit) = &call.exit {
-                add(exit, 1, Some("ret < 0"), Role::Failed(at))?;
+                let failed = Some("ret < 0");
+                add(exit, PerfRate::Each, failed, Role::Failed(at))?;
             }
         }
         if let Some(flush) = &self.flush {
-            add(flush, FLUSHES, None, Role::Flush)?;
+            let some = PerfRate::Frequency(FLUSHES_A_SECOND);
+            add(flush, some, None, Role::Flush)?;
         }
         Ok(())
     }
@@ -257,18 +261,20 @@ impl Windows {
                 raw: true,
             })
         };
-        let (mut found, mut lost) = (Vec::new(), 0);
+        let mut found = Vec::new();
         for ring in &mut on.rings {
             ring.drain(|bytes| match parse(bytes, shape) {
                 Some(Record::Sample { head, raw, .. }) => {
                     let role = roles.get(&head.id).copied();
                     found.extend(role.map(|role| (role, head, raw.to_vec())));
                 }
-                Some(Record::Lost { count, .. }) => lost += count,
+                Some(Record::Lost { id, count }) => {
+                    let flush = roles.get(&id) == Some(&Role::Flush);
+                    self.sources[usize::from(flush)].lost += count;
+                }
                 _ => {}
             });
         }
-        self.sources[0].lost += lost;
         for (role, head, raw) in found {
             self.take(role, head, &raw, people);
         }
@@ -371,10 +377,10 @@ fn scale(count: u64, share: f64) -> u64 {
     (count as f64 / share).round() as u64
 }
 
-fn open(point: &Tracepoint, every: u64, cpu: u32) -> Result<PerfEvent, SysError> {
+fn open(point: &Tracepoint, rate: PerfRate, cpu: u32) -> Result<PerfEvent, SysError> {
     let setup = PerfSetup {
         kind: PerfKind::Tracepoint(point.id),
-        rate: PerfRate::Every(every),
+        rate,
         stack: PerfStack::No,
         raw: true,
     };

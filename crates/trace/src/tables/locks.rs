@@ -185,7 +185,8 @@ pub fn by_caller(trace: &Trace, only: Option<&Lock>, depth: usize) -> Vec<Caller
     rows
 }
 
-fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
+/// The one lock, or all.
+pub fn chosen<'a>(trace: &'a Trace, only: Option<&'a Lock>) -> Vec<&'a Lock> {
     match only {
         Some(lock) => vec![lock],
         None => trace.locks.iter().collect(),

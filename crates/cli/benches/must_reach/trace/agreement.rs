@@ -9,6 +9,7 @@ use std::time::Duration;
 use hugeleaf_trace::Trace;
 use serde_json::json;
 
+use super::loads::Fight;
 use crate::record::Record;
 use crate::support::find_program;
 use crate::{Failed, Mode};
@@ -35,10 +36,7 @@ pub fn run(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Resu
         folder.join("agreement.trace"),
     );
     let time = seconds.to_string();
-    let mut load = Command::new(fight)
-        .args(["4", &(seconds + 6).to_string()])
-        .stdout(Stdio::null())
-        .spawn()?;
+    let load = Fight::start(fight)?;
     std::thread::sleep(Duration::from_secs(1));
     let trace = super::start_trace(seconds, &file)?;
     // It reads memory first; perf begins at once.
@@ -60,7 +58,7 @@ pub fn run(mode: Mode, fight: &Path, folder: &Path, record: &mut Record) -> Resu
     super::end(first, "perf record")?;
     super::end(second, "perf lock record")?;
     super::end(trace, "hugeleaf trace")?;
-    load.wait()?;
+    drop(load);
     let trace = hugeleaf_trace::read_trace(&file)?;
     compare(
         "profile",

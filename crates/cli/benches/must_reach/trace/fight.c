@@ -1,5 +1,5 @@
 /* Threads that map, touch and unmap memory of one process: they fight for its one lock.
-   usage: fight THREADS SECONDS; prints turns a second. */
+   usage: fight THREADS; answers each line with its clock in seconds and its turns so far. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static double now(void)
 
 int main(int count, char **words)
 {
-    if (count != 3)
+    if (count != 2)
         return 2;
     length = 64 * (size_t)sysconf(_SC_PAGESIZE);
     for (int n = atoi(words[1]); n > 0; n--) {
@@ -42,10 +42,11 @@ int main(int count, char **words)
         if (pthread_create(&thread, NULL, fight, NULL))
             return 1;
     }
-    double start = now();
-    unsigned long before = turns;
-    while (now() - start < atof(words[2]))
-        usleep(10000);
-    printf("%.1f\n", (turns - before) / (now() - start));
+    for (int c; (c = getchar()) != EOF;) {
+        if (c != '\n')
+            continue;
+        printf("%.9f %lu\n", now(), turns);
+        fflush(stdout);
+    }
     return 0;
 }

@@ -142,6 +142,9 @@ pub struct Args {
     /// One run of --pages; nothing for a person to type
     #[arg(long, hide = true, conflicts_with_all = ["start", "pages", "refill"])]
     arm: Option<Pages>,
+    /// Count what such a run misses in the TLB; nothing for a person to type either
+    #[arg(long, hide = true, requires = "arm")]
+    count: bool,
     /// Seed of the rows and of what is asked for, to repeat a run
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,

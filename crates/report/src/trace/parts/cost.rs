@@ -215,7 +215,9 @@ pub(in super::super) fn lock_callers(trace: &Trace, only: Option<&Lock>, most: u
         ("KIND", Left),
         ("FUNCTION, AND WHO CALLED IT", Left),
     ];
-    Part::new("Lock contention by caller", &heads)
+    let mut chosen = locks::chosen(trace, only).into_iter();
+    let estimated = chosen.any(|lock| lock.callers_estimated);
+    let part = Part::new("Lock contention by caller", &heads)
         .or_empty("no thread waited for a lock")
         .fill(locks::by_caller(trace, only, WAY), most, |row| {
             let way = match row.path.is_empty() {
@@ -230,7 +232,14 @@ pub(in super::super) fn lock_callers(trace: &Trace, only: Option<&Lock>, most: u
                 row.kind.name().to_owned(),
                 way,
             ]
-        })
+        });
+    match estimated {
+        true => part.note(
+            "The callers of some waits were looked at and stand for those of all; all waits were \
+             counted and timed.",
+        ),
+        false => part,
+    }
 }
 
 pub(super) fn pins(trace: &Trace, most: usize) -> Part {

@@ -74,7 +74,7 @@ pub(super) fn one(
     let store = store.map_err(fail)?;
     let copier = Copier::start(args.copy_beside, &folder(args))?;
     let mut watcher = Watcher::of(Processes::Own, &context.root);
-    if args.arm.is_some() && !args.no_translation {
+    if args.count {
         watcher = watcher.counting();
     }
     let copied = || copier.as_ref()?.copied(&context.root);
@@ -207,6 +207,9 @@ impl<'a> Embedded<'a> {
         }
         if setup.io == Io::Direct {
             command.args(["--io", "direct"]);
+        }
+        if !args.no_translation {
+            command.arg("--count");
         }
         command
     }
