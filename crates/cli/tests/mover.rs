@@ -236,7 +236,7 @@ fn what_cannot_be_is_refused_before_the_load() {
     );
     refuse(&["--readers", "0", "--writers", "0"], 2, &["nobody reads"]);
     refuse(&["--block", "5K"], 2, &["no multiple of a base page"]);
-    refuse(&["--block", "32M"], 2, &["slots"]);
+    refuse(&["--block", "32M", "--space", "64M"], 2, &["slots"]);
     refuse(&["--space", "64K"], 2, &["--space"]);
     refuse(&["--size", "900T"], 3, &["no room for 7 files", "--size"]);
     refuse(&["--mode", "fast"], 2, &["'fast' is no mode"]);

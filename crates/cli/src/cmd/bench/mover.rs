@@ -66,9 +66,9 @@ pub struct Args {
     /// Length of each device
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     size: Bytes,
-    /// Length of the data space that buffers are slots of
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
-    space: Bytes,
+    /// Length of the data space that buffers are slots of [default: 64M, more where all threads take more]
+    #[arg(long, value_name = "SIZE")]
+    space: Option<Bytes>,
     /// Transfers under way a thread, in modes that go through a ring
     #[arg(long, value_name = "N", default_value = "4", value_parser = parse_depth)]
     depth: usize,
@@ -157,14 +157,13 @@ fn check(args: &Args) -> Result<(), Failure> {
             "hugeleaf bench mover --rate 30M",
         ));
     }
-    let least = args.threads_at_once() as u64 * args.slots_a_thread();
-    let slots = args.space.get() / args.block.get().max(1);
-    if slots < least {
-        let least = Bytes(args.block.get().saturating_mul(least));
+    let (space, least) = (args.space(), args.least_space());
+    if space < least {
+        let slots = space.get() / args.block.get().max(1);
         return Err(Failure::usage(
             format!(
-                "bench mover: a data space of {} has {slots} slots of {}: too few for all threads",
-                args.space, args.block
+                "bench mover: a data space of {space} has {slots} slots of {}: too few for all threads",
+                args.block
             ),
             format!("hugeleaf bench mover --space {least}"),
         ));
@@ -179,6 +178,16 @@ impl Args {
             None => self.writers,
         };
         self.readers + writers
+    }
+
+    fn space(&self) -> Bytes {
+        let usual = Bytes::from_mib(64);
+        self.space.unwrap_or(usual.max(self.least_space()))
+    }
+
+    fn least_space(&self) -> Bytes {
+        let slots = self.threads_at_once() as u64 * self.slots_a_thread();
+        Bytes(self.block.get().saturating_mul(slots))
     }
 
     /// So that nobody has to wait for a slot while nobody else has too many.
@@ -238,7 +247,7 @@ fn settings(args: &Args, ground: &Ground) -> Result<MoverSettings, Failure> {
         writers: args.writers,
         each: args.size,
         block: args.block,
-        space: args.space,
+        space: args.space(),
         depth: args.depth,
         rounds: args.rounds,
         sample: (args.time / samples).max(SHORTEST),
@@ -313,6 +322,29 @@ mod tests {
         assert_eq!(place("memory".as_ref()), Place::Memory);
         assert_eq!(place(".".as_ref()), Place::Folder(".".into()));
         assert_eq!(place("none".as_ref()), Place::There("none".into()));
+    }
+
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Unless it is given, the data space is as long as all threads together take.
+    #[test]
+    fn the_data_space_holds_all_threads() {
+        let of = |words: &[&str]| {
+            let words = [&["mover"], words].concat();
+            <Typed as clap::Parser>::try_parse_from(words).unwrap().args
+        };
+        assert_eq!(of(&[]).space(), Bytes::from_mib(64));
+        let many = ["--rate", "30M", "--mode", "uring"];
+        let args = of(&many);
+        // 2 readers and 64 writers, each with four transfers under way and one to come.
+        assert_eq!(args.space().get(), 66 * 5 * args.block.get());
+        assert!(check(&args).is_ok());
+        let given = [&many[..], &["--space", "64M"]].concat();
+        assert!(check(&of(&given)).is_err());
     }
 
     #[test]
