@@ -147,11 +147,11 @@ for name in $names; do
                 --pages base,locked,64K,thp:2M,hugetlb:2M --rounds 10
             with_pool 2160 bench_oltp postgres --start postgres --warehouses 30 --connections 2 --cache 4G --io cached \
                 --for 10s --ramp-up 2s --pages base,hugetlb:2M,run,promoted --rounds 10 --no-translation
-            bench_oltp cache "${files[@]}" --by-cache 256M,1G,4G --for 6s --ramp-up 2s --pages base,thp:2M --rounds 6 \
+            bench_oltp cache "${files[@]}" --by-cache 256M,1G,4G --for 4s --ramp-up 1s --pages base,thp:2M --rounds 10 \
                 --no-translation
             bench_oltp connections --start postgres --warehouses 8 --by-connections 2,8,32 --cache 1G --for 3s --ramp-up 1s \
                 --pages base,promoted --rounds 2 --no-translation
-            bench_oltp noncached "${files[@]}" --io buffered --for 6s --ramp-up 2s --pages base,locked,thp:2M --rounds 6 \
+            bench_oltp noncached "${files[@]}" --io buffered --for 6s --ramp-up 2s --pages base,locked,thp:2M --rounds 10 \
                 --no-translation
             bench_oltp noncached-copy "${files[@]}" --io buffered --copy-beside 1G --for 6s --ramp-up 2s \
                 --pages base,locked,thp:2M --rounds 6 --no-translation

@@ -307,6 +307,15 @@ pub fn trace(runs: &Runs) -> String {
             run.link()
         ));
     }
+    if let Some(run) = runs.find("trace-size") {
+        let figure = |key: &str| run.figure(key).unwrap_or(f64::NAN);
+        out.push_str(&format!(
+            "Half a minute of a host that is busy: {:.1} MB, drawn as a page in {:.2} s; wanted are 20 MB and 2 s ({}).\n\n",
+            figure("file of 30 s, bytes") / 1e6,
+            figure("page of 30 s, seconds"),
+            run.link()
+        ));
+    }
     let mut table = Table::new(&[
         "throughput while traced",
         "over not traced",
@@ -332,12 +341,6 @@ pub fn trace(runs: &Runs) -> String {
             "threads that fight for locks",
             "0.9",
         ),
-        (
-            "trace-locks-2",
-            "locks, traced over not: low, median, high",
-            "the same again",
-            "0.9",
-        ),
     ] {
         let run = runs.find(file);
         let cell = run.and_then(|run| run.three(None, key));
@@ -348,22 +351,24 @@ pub fn trace(runs: &Runs) -> String {
             run.map_or_else(|| format!("`{file}.json`"), Run::link),
         ]);
     }
+    let names = [
+        "trace-agreement",
+        "trace-pgbench",
+        "trace-locks",
+        "trace-size",
+    ];
+    let shown: Vec<String> = names
+        .iter()
+        .filter_map(|name| runs.find(name).map(Run::link))
+        .collect();
     let others: Vec<String> = runs
         .named("trace-")
-        .filter(|run| {
-            ![
-                "trace-agreement",
-                "trace-pgbench",
-                "trace-locks",
-                "trace-locks-2",
-            ]
-            .contains(&run.name.trim_end_matches(".json"))
-        })
         .map(Run::link)
+        .filter(|link| !shown.contains(link))
         .collect();
     out.push_str(&table.text());
     if !others.is_empty() {
         out.push_str(&format!("Also kept: {}.\n\n", others.join(", ")));
     }
-    out + "Brackets are the smallest and the largest of few rounds. Where they are wider than what is wanted, nothing is shown.\n\n"
+    out + "Brackets are 95 % intervals of the median of rounds; of fewer than six rounds they are the smallest and the largest.\n\n"
 }
