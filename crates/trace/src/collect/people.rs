@@ -335,6 +335,7 @@ fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut St
             let module = stacks.module(&code.path, code.inode, pid);
             Frame::File(module, code.offset.wrapping_add(address - start))
         }
+        None if map.is_empty() => Frame::Ended,
         _ => Frame::Process(pid, address),
     }
 }
@@ -427,6 +428,7 @@ mod tests {
         std::fs::remove_dir_all(root.path().join("proc/11")).unwrap();
         assert!(frame(&mut people, 11, 100, 0x9000).starts_with("Process"));
         assert_eq!(frame(&mut people, 11, 101, 0x5010), "/lib/b.so 0x1010");
+        assert_eq!(frame(&mut people, 99, 101, 0x5010), "Ended");
         // Another program has other code.
         write(11, &["1000-2000 r-xp 00000000 08:01 9 /bin/c"]);
         people.name(11, 11, "c", true);

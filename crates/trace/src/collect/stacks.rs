@@ -13,6 +13,8 @@ pub enum Frame {
     File(u32, u64),
     /// In no file that is known, at an address of a process (its id).
     Process(u32, u64),
+    /// In a process that ended before its code was looked at.
+    Ended,
 }
 
 /// A file with code.

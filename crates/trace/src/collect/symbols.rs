@@ -23,6 +23,10 @@ pub struct Named {
     pub notes: Vec<String>,
 }
 
+/// Said once: there is one such frame.
+const ENDED: &str = "Some programs ended within a moment, before their code was looked at: \
+                     functions of their own have no names.";
+
 /// Finds the functions of all frames.
 pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     let symbolizer = Symbolizer::builder()
@@ -42,6 +46,15 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
             Frame::Process(pid, address) => {
                 let map = jit.entry(*pid).or_insert_with(|| JitMap::of(root, *pid));
                 names[at] = Some(map.symbol(*address));
+            }
+            Frame::Ended => {
+                names[at] = Some(Symbol {
+                    name: "[ended before it was looked at]".to_owned(),
+                    module: "[not known]".to_owned(),
+                    kernel: false,
+                    unnamed: true,
+                });
+                notes.push(ENDED.to_owned());
             }
             Frame::Kernel(_) => {}
         }
