@@ -25,7 +25,7 @@ pub enum PerfKind {
     Cycles,
     /// Page faults.
     PageFaults,
-    /// Nothing: it carries records of processes and mappings.
+    /// Nothing: it carries records of processes.
     Records,
     /// A tracepoint, by the number in its `id` file.
     Tracepoint(u64),

@@ -43,8 +43,12 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
         Mode::Full => 4,
         Mode::Smoke => 1,
     };
-    let rounds = asked.rounds(24);
     let folder = workshop.path();
+    let cost = Cost {
+        rounds: asked.rounds(24),
+        stretch,
+        folder,
+    };
     // A file a part: a part can be taken anew by itself.
     let part = |name, work: &mut dyn FnMut(&mut Record) -> Result<(), Failed>| {
         if !asked.wants(name) {
@@ -57,23 +61,9 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
     part("locks", &mut |record| {
         let fight = Fight::start(&fight)?;
         let unit = "operations/s";
-        let cost = Cost {
-            rounds,
-            stretch,
-            folder,
-        };
         cost.measure("locks", unit, record, fight)
     })?;
-    part("pgbench", &mut |record| {
-        pgbench(
-            &Cost {
-                rounds,
-                stretch,
-                folder,
-            },
-            record,
-        )
-    })?;
+    part("pgbench", &mut |record| pgbench(&cost, record))?;
     part("agreement", &mut |record| {
         agreement::run(asked.mode, &fight, folder, record)
     })?;

@@ -315,19 +315,10 @@ impl Opened {
         begin: &Tracepoint,
         end: &Tracepoint,
     ) -> Result<(), SysError> {
-        let open = |point: &Tracepoint, rate, stack| {
-            let setup = PerfSetup {
-                kind: PerfKind::Tracepoint(point.id),
-                rate,
-                stack,
-                raw: true,
-            };
-            PerfEvent::open(&setup, cpu)
-        };
-        let begins = open(begin, PerfRate::Each, PerfStack::No)?;
-        let ends = open(end, PerfRate::Each, PerfStack::No)?;
+        let begins = begin.open(PerfRate::Each, PerfStack::No, cpu)?;
+        let ends = end.open(PerfRate::Each, PerfStack::No, cpu)?;
         let some = PerfRate::Frequency(LOCK_STACKS_A_SECOND);
-        let stacks = open(begin, some, PerfStack::Kernel(LOCK_FRAMES))?;
+        let stacks = begin.open(some, PerfStack::Kernel(LOCK_FRAMES), cpu)?;
         let ring = map(&begins, wanted.buffer, wanted.base)?;
         ends.write_into(&begins)?;
         stacks.write_into(&begins)?;
@@ -360,18 +351,12 @@ impl Opened {
             }
             return;
         };
-        let setup = PerfSetup {
-            kind: PerfKind::Tracepoint(point.id),
-            rate: PerfRate::Each,
-            stack,
-            raw: true,
-        };
         let shape = Shape {
             stack: stack != PerfStack::No,
             raw: true,
         };
         for cpu in cpus {
-            let opened = PerfEvent::open(&setup, *cpu).and_then(|event| {
+            let opened = point.open(PerfRate::Each, stack, *cpu).and_then(|event| {
                 let records = self.events.iter().find(|e| e.cpu() == *cpu);
                 records.map_or(Ok(()), |records| event.write_into(records))?;
                 self.know(&event, role(point.clone()), source, shape)?;

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::time::Duration;
 
 use hugeleaf_host::Root;
 use hugeleaf_host::process::maps::parse_maps;
@@ -34,7 +33,7 @@ struct Map {
 }
 
 /// A process that runs outside all code that is known of it is read anew, this often at most.
-const AGAIN: Duration = Duration::from_millis(20);
+const AGAIN_NANOS: u64 = 20_000_000;
 
 /// All processes that were seen.
 #[derive(Debug)]
@@ -247,7 +246,7 @@ impl People {
         let mut map = self.map_of(pid, nanos);
         // Only the innermost address is sure to be code: without frame pointers others may be data.
         let running = contexts(raw).find(|(_, kernel)| !kernel);
-        let again = nanos >= map.at_nanos.saturating_add(nanos_of(AGAIN));
+        let again = nanos >= map.at_nanos.saturating_add(AGAIN_NANOS);
         if let Some((address, _)) = running
             && again
             && code_at(&map.code, address).is_none()
@@ -311,10 +310,6 @@ impl People {
         }
         self.all
     }
-}
-
-fn nanos_of(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether a mapping's name is a file's (or the kernel's own code in every program).

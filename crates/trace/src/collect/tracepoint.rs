@@ -1,7 +1,7 @@
 //! Tracepoints: their numbers and where their fields lie, as tracefs says. The parser is pure.
 
 use hugeleaf_host::{Fact, Root};
-use hugeleaf_sys::Detached;
+use hugeleaf_sys::{Detached, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SysError};
 
 /// Where tracepoints are looked up.
 #[derive(Debug)]
@@ -42,6 +42,20 @@ struct Field {
 }
 
 impl Tracepoint {
+    /// Opens it on a CPU, switched off; a sample carries its fields.
+    ///
+    /// # Errors
+    /// Those of perf_event_open(2).
+    pub fn open(&self, rate: PerfRate, stack: PerfStack, cpu: u32) -> Result<PerfEvent, SysError> {
+        let setup = PerfSetup {
+            kind: PerfKind::Tracepoint(self.id),
+            rate,
+            stack,
+            raw: true,
+        };
+        PerfEvent::open(&setup, cpu)
+    }
+
     /// The value of a field of up to eight bytes; `None` where the kernel has no such field.
     pub fn field(&self, name: &str, raw: &[u8]) -> Option<u64> {
         let field = self.fields.iter().find(|f| f.name == name)?;

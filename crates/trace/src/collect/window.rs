@@ -10,9 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use hugeleaf_sys::{
-    PerfEvent, PerfKind, PerfRate, PerfRing, PerfSetup, PerfStack, SysError, monotonic_nanos,
-};
+use hugeleaf_sys::{PerfEvent, PerfRate, PerfRing, PerfStack, SysError, monotonic_nanos};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;
@@ -223,7 +221,7 @@ impl Windows {
     fn open_on(&self, cpu: u32, on: &mut On) -> Result<(), SysError> {
         let first = on.events.len();
         let mut add = |point: &Tracepoint, rate, filter: Option<&str>, role| {
-            let event = open(point, rate, cpu)?;
+            let event = point.open(rate, PerfStack::No, cpu)?;
             if let Some(filter) = filter {
                 event.filter(filter)?;
             }
@@ -375,16 +373,6 @@ fn scale(count: u64, share: f64) -> u64 {
         return count;
     }
     (count as f64 / share).round() as u64
-}
-
-fn open(point: &Tracepoint, rate: PerfRate, cpu: u32) -> Result<PerfEvent, SysError> {
-    let setup = PerfSetup {
-        kind: PerfKind::Tracepoint(point.id),
-        rate,
-        stack: PerfStack::No,
-        raw: true,
-    };
-    PerfEvent::open(&setup, cpu)
 }
 
 #[cfg(test)]
