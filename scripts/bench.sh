@@ -46,23 +46,52 @@ must_reach() {
         "${smoke[@]}" --out "$PWD_OUT" "$@"
 }
 
-# Runs a command with so many pages in the pool of the default size, where that may be set, under
-# the lock that tests and benchmarks share; then puts the pool back.
-with_pool() { # PAGES COMMAND…
-    local pages=$1 pool=/proc/sys/vm/nr_hugepages before status=0
-    shift
-    if [ ! -w "$pool" ]; then
+# Runs a command with a setting of the kernel, where there is one and it may be set; then puts it
+# back. Of a choice, as `always [madvise] never`, the word in brackets is what it was.
+with_setting() { # FILE VALUE COMMAND…
+    local file=$1 value=$2 before status=0
+    shift 2
+    if [ ! -w "$file" ]; then
         "$@"
         return
     fi
-    exec 9>/run/lock/hugeleaf.lock
+    before=$(sed -E 's/.*\[(.*)\].*/\1/' "$file")
+    echo "$value" >"$file"
+    "$@" || status=$?
+    echo "$before" >"$file"
+    return "$status"
+}
+
+# Runs a command under the lock that tests and benchmarks share.
+with_lock() { # COMMAND…
+    local lock=/run/lock/hugeleaf.lock status=0
+    # One that may not write it may not change a setting either.
+    if [ -e "$lock" ] && [ ! -w "$lock" ]; then
+        "$@"
+        return
+    fi
+    exec 9>"$lock"
     flock 9
-    before=$(cat "$pool")
-    echo "$pages" >"$pool"
     "$@" 9>&- || status=$?
-    echo "$before" >"$pool"
     exec 9>&-
     return "$status"
+}
+
+# Runs a command with so many pages in the pool of the default size.
+with_pool() { # PAGES COMMAND…
+    local pages=$1
+    shift
+    with_lock with_setting /proc/sys/vm/nr_hugepages "$pages" "$@"
+}
+
+# The same, and pages of the other sizes: 64K transparent, and so many of 1G in their pool.
+with_ladder() { # PAGES PAGES-OF-1G COMMAND…
+    local pages=$1 large=$2
+    shift 2
+    # Those of 1G first: they want memory that is still whole.
+    with_lock with_setting /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages "$large" \
+        with_setting /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled madvise \
+        with_setting /proc/sys/vm/nr_hugepages "$pages" "$@"
 }
 
 # The driver runs in the folder of its package.
@@ -106,18 +135,29 @@ for name in $names; do
     mover)
         # All ways on a disk and on memory; then the way that locks, with 8 threads.
         pages=scattered,split,thp:2M,hugetlb:2M
+        bench_mover() { # NAME FLAGS…
+            local name=$1
+            shift
+            "$target/hugeleaf" bench mover "$@" --output "$out/$name.json" ||
+                echo "  not all arms of $name were had: see $out/$name.json"
+        }
         if [ ${#smoke[@]} -gt 0 ]; then
             "$target/hugeleaf" bench mover --device "$out" --size 1M --space 4M --pages scattered --for 1s --rounds 2 \
                 --output "$out/mover-read.json"
         else
-            with_pool 512 "$target/hugeleaf" bench mover --device "$out" --readers 1 --writers 0 --size 256M \
-                --pages $pages --for 60s --rounds 15 --output "$out/mover-read.json"
-            with_pool 512 "$target/hugeleaf" bench mover --device "$out" --pages $pages --for 60s --rounds 15 \
-                --output "$out/mover.json"
-            with_pool 512 "$target/hugeleaf" bench mover --device memory --readers 8 --writers 0 --mode lock,direct \
-                --pages $pages --for 60s --rounds 9 --output "$out/mover-lock.json"
-            with_pool 512 "$target/hugeleaf" bench mover --device memory --mode direct,uring,uring-registered \
-                --pages $pages --for 60s --rounds 9 --rate 30M --output "$out/mover-streams.json"
+            with_pool 512 bench_mover mover-read --device "$out" --readers 1 --writers 0 --size 256M \
+                --pages $pages --for 60s --rounds 15
+            with_ladder 512 1 bench_mover mover-read-1m --device "$out" --readers 1 --writers 0 --size 256M --block 1M \
+                --pages scattered,split,64K,thp:2M,hugetlb:2M,hugetlb:1G --for 45s --rounds 12
+            with_pool 512 bench_mover mover-read-uring --device "$out" --readers 4 --writers 0 --size 256M \
+                --mode uring-registered,uring --pages $pages --for 60s --rounds 9
+            with_pool 512 bench_mover mover --device "$out" --pages $pages --for 60s --rounds 15
+            with_ladder 512 1 bench_mover mover-sizes --device "$out" \
+                --pages scattered,64K,thp:2M,hugetlb:2M,hugetlb:1G --for 45s --rounds 12
+            with_pool 512 bench_mover mover-lock --device memory --readers 8 --writers 0 --mode lock,direct \
+                --pages $pages --for 60s --rounds 9
+            with_pool 512 bench_mover mover-streams --device memory --mode direct,uring,uring-registered \
+                --pages $pages --for 60s --rounds 9 --rate 30M
         fi
         ;;
     pin)
@@ -130,7 +170,6 @@ for name in $names; do
         ;;
     oltp)
         # The charts of the published studies. All data in the cache, and no waiting for a disk: it is about memory.
-        # PostgreSQL is promoted only where shmem_enabled is `advise` before it starts.
         bench_oltp() { # NAME FLAGS…
             local name=$1
             shift
@@ -143,14 +182,16 @@ for name in $names; do
         else
             data=/var/tmp/hugeleaf-bench-oltp
             files=(--database "sqlite:$data" --warehouses 46 --connections 2)
-            with_pool 2500 bench_oltp sqlite "${files[@]}" --cache 4608M --io cached --for 6s --ramp-up 2s \
-                --pages base,locked,64K,thp:2M,hugetlb:2M --rounds 10
-            with_pool 2160 bench_oltp postgres --start postgres --warehouses 30 --connections 2 --cache 4G --io cached \
+            # PostgreSQL is promoted only where that stands before it starts.
+            with_shared_huge=(with_setting /sys/kernel/mm/transparent_hugepage/shmem_enabled advise)
+            with_ladder 2500 5 bench_oltp sqlite "${files[@]}" --cache 4608M --io cached --for 6s --ramp-up 2s \
+                --pages base,locked,64K,thp:2M,hugetlb:2M,hugetlb:1G --rounds 10
+            with_pool 2160 "${with_shared_huge[@]}" bench_oltp postgres --start postgres --warehouses 30 --connections 2 --cache 4G --io cached \
                 --for 10s --ramp-up 2s --pages base,hugetlb:2M,run,promoted --rounds 10 --no-translation
             bench_oltp cache "${files[@]}" --by-cache 256M,1G,4G --for 4s --ramp-up 1s --pages base,thp:2M --rounds 10 \
                 --no-translation
-            bench_oltp connections --start postgres --warehouses 8 --by-connections 2,8,32 --cache 1G --for 3s --ramp-up 1s \
-                --pages base,promoted --rounds 2 --no-translation
+            with_lock "${with_shared_huge[@]}" bench_oltp connections --start postgres --warehouses 8 --by-connections 2,8,32 --cache 1G --for 3s --ramp-up 1s \
+                --pages base,promoted --rounds 6 --no-translation
             bench_oltp noncached "${files[@]}" --io buffered --for 6s --ramp-up 2s --pages base,locked,thp:2M --rounds 10 \
                 --no-translation
             bench_oltp noncached-copy "${files[@]}" --io buffered --copy-beside 1G --for 6s --ramp-up 2s \

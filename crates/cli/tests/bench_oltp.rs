@@ -420,6 +420,39 @@ fn interrupted_between_arms_it_leaves_no_server() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+#[test]
+fn interrupted_it_ends_the_run_that_is_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = ["bench", "oltp", "--shrink", "100", "--for", "10m"];
+    let mut command = hugeleaf(&[&long[..], &["--pages", "base,locked"]].concat());
+    command.current_dir(folder.path());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = Running(command.spawn().unwrap());
+    let id = child.0.id();
+    let began = Instant::now();
+    let run = loop {
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        if let Some(run) = children.split_whitespace().next() {
+            break run.to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no run began");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // To us alone, as from another terminal: the run has ten minutes to go and is not told.
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(1));
+    assert!(!Path::new("/proc").join(run).exists());
+}
+
 /// The process id of the server whose folder lies below this one.
 fn server_below(folder: &Path) -> Option<String> {
     let entry = std::fs::read_dir(folder).ok()?.next()?.ok()?;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ fn origin(warehouses: i32, shards: i32, shrink: i32) -> Origin {
     }
 }
 
-fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
-    let settings = SqliteSettings {
+fn files_in(directory: &Path, files: i32, alone: bool) -> SqliteSettings {
+    SqliteSettings {
         directory: directory.to_owned(),
         files,
         cache: Bytes::from_mib(16),
@@ -39,8 +40,12 @@ fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
         alone,
         warm: alone,
         touched: None,
-    };
-    SqliteStore::open(settings).unwrap()
+        stop: Arc::default(),
+    }
+}
+
+fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
+    SqliteStore::open(files_in(directory, files, alone)).unwrap()
 }
 
 fn never() -> AtomicBool {
@@ -538,6 +543,26 @@ fn servers_that_cannot_be_used_are_told_apart() {
     )
     .unwrap_err();
     assert!(matches!(error, TpccError::Unreachable { .. }), "{error:?}");
+}
+
+#[test]
+fn a_statement_that_is_under_way_ends_when_it_is_to_stop() {
+    /// Counts for ever.
+    const ENDLESS: &str = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) \
+                           SELECT count(*) FROM c";
+    let folder = tempfile::tempdir().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let store = SqliteStore::open(SqliteSettings {
+        stop: Arc::clone(&stop),
+        ..files_in(folder.path(), 1, false)
+    })
+    .unwrap();
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| store.loader(0)?.ask(ENDLESS));
+        stop.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(matches!(asked, Err(TpccError::Stopped)), "{asked:?}");
 }
 
 /// Fills until so many pieces are there, and then asks to stop.

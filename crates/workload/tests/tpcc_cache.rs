@@ -4,6 +4,7 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ fn whole(cache: Bytes, files: i32, connections: usize, alone: bool) -> u64 {
         alone,
         warm: true,
         touched: None,
+        stop: Arc::default(),
     })
     .unwrap();
     let origin = Origin {

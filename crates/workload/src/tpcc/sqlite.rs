@@ -6,6 +6,8 @@ mod session;
 mod status;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_units::Bytes;
@@ -22,7 +24,7 @@ use fill::SqliteLoader;
 use session::SqliteSession;
 
 /// How SQLite is to be used; the same in all arms of a comparison.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SqliteSettings {
     /// Where the files lie.
     pub directory: PathBuf,
@@ -39,6 +41,9 @@ pub struct SqliteSettings {
     pub warm: bool,
     /// How many warehouses in all are touched; all where `None`.
     pub touched: Option<i32>,
+    /// Ends statements that are under way, which can take half a minute, with
+    /// [`TpccError::Stopped`].
+    pub stop: Arc<AtomicBool>,
 }
 
 /// Databases of SQLite in a folder.
@@ -108,8 +113,10 @@ impl SqliteStore {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = || {
-            let connection = Connection::open_with_flags(path, flags)?;
+            let mut connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(PATIENCE)?;
+            let stop = Arc::clone(&self.settings.stop);
+            connection.progress_handler(STEPS, Some(move || stop.load(Ordering::Relaxed)))?;
             connection.set_prepared_statement_cache_capacity(0);
             // So that pages go through the cache that is measured, and not past it.
             let _: i64 = connection.query_row("PRAGMA mmap_size=0", [], |r| r.get(0))?;
@@ -177,6 +184,9 @@ fn warm(connection: &Connection, touched: Option<(i32, i32)>) -> rusqlite::Resul
     }
     Ok(())
 }
+
+/// Steps of a statement between two looks at whether it is to stop: some milliseconds of work.
+const STEPS: std::ffi::c_int = 100_000;
 
 /// How long a writer waits for another one of the same file.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -249,6 +259,8 @@ impl Store for SqliteStore {
 fn explain(place: &str, error: rusqlite::Error) -> TpccError {
     let (place, reason) = (place.to_owned(), error.to_string());
     match error.sqlite_error_code() {
+        // Nobody interrupts a statement but by `stop`.
+        Some(ErrorCode::OperationInterrupted) => TpccError::Stopped,
         Some(ErrorCode::DiskFull) => TpccError::Full { place, reason },
         Some(ErrorCode::NotADatabase) => TpccError::Foreign {
             place,

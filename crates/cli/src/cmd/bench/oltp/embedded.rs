@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hugeleaf_proof::SizeHeld;
@@ -11,7 +12,7 @@ use hugeleaf_proof::bench::{NotHad, is_not_had};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{SqliteCache, SqliteSettings, SqliteStore, Store, TpccError};
 
-use super::child::{program, refusal};
+use super::child::{program, refusal, run_out};
 use super::copier::Copier;
 use super::{Args, Ground, Pages, Place, Setup, failure};
 use crate::context::{Context, Failure};
@@ -26,7 +27,7 @@ fn folder(args: &Args) -> PathBuf {
     }
 }
 
-fn settings(args: &Args, setup: Setup) -> SqliteSettings {
+fn settings(args: &Args, setup: Setup, context: &Context) -> SqliteSettings {
     SqliteSettings {
         directory: folder(args),
         files: i32::try_from(setup.connections).unwrap_or(i32::MAX),
@@ -35,6 +36,7 @@ fn settings(args: &Args, setup: Setup) -> SqliteSettings {
         alone: false,
         warm: args.arm.is_some(),
         touched: setup.touch,
+        stop: Arc::clone(&context.stop),
     }
 }
 
@@ -56,7 +58,7 @@ pub(super) fn one(
         None => None,
     };
     let fail = |error: TpccError| failure(&OltpRunError::Tpcc(error));
-    let store = SqliteStore::open(settings(args, setup)).map_err(fail)?;
+    let store = SqliteStore::open(settings(args, setup, context)).map_err(fail)?;
     if args.refill {
         store.remove().map_err(fail)?;
     }
@@ -69,7 +71,7 @@ pub(super) fn one(
     let alone = setup.connections <= usize::try_from(touched).unwrap_or(1);
     let store = SqliteStore::open(SqliteSettings {
         alone,
-        ..settings(args, setup)
+        ..settings(args, setup, context)
     });
     let store = store.map_err(fail)?;
     let copier = Copier::start(args.copy_beside, &folder(args))?;
@@ -149,7 +151,7 @@ impl<'a> Embedded<'a> {
         }
         let filled = SqliteStore::open(SqliteSettings {
             cache: Bytes::from_mib(64),
-            ..settings(args, setup)
+            ..settings(args, setup, context)
         })
         .and_then(|store| {
             if args.refill {
@@ -176,7 +178,8 @@ impl<'a> Embedded<'a> {
             // Itself it is started by run, and told that it is.
             command.args(["run", "--"]).arg(&program);
         }
-        let output = self.arguments(&mut command, cell).output().map_err(lost)?;
+        let command = self.arguments(&mut command, cell);
+        let output = run_out(command, &self.context.stop).map_err(lost)?;
         read(&output, self.context)
     }
 
