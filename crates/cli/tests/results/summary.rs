@@ -34,7 +34,7 @@ impl Line {
         };
         match (is_met, is_sure) {
             (true, true) => "reached",
-            (true, false) => "reached, the interval does not exclude less",
+            (true, false) => "reached, the interval does not exclude a miss",
             (false, true) => "**missed**",
             (false, false) => "**missed**, the interval does not exclude it",
         }
@@ -61,15 +61,24 @@ fn pairs_of(row: &ComparedRow) -> String {
     }
 }
 
-/// The main row of one arm over another at the last place of a result; with these values of its places, where some are asked for.
-fn main_row(run: &Run, large: &str, small: &str, places: &[String]) -> Option<ComparedRow> {
+/// The row of a quantity, or the main one, of one arm over another at the last place of a result; with these values of its
+/// places, where some are asked for.
+fn row_of(
+    run: &Run,
+    (large, small): (&str, &str),
+    places: &[&str],
+    quantity: Option<&str>,
+) -> Option<ComparedRow> {
     let rows = over(run, large, small).into_iter();
-    rows.filter(|row| row.quantity.is_main)
-        .filter(|row| {
-            let has = |place: &String| row.at.iter().any(|at| at.value.to_string() == *place);
-            places.iter().all(has)
-        })
-        .rfind(|row| row.ratio.is_some())
+    rows.filter(|row| match quantity {
+        Some(name) => row.quantity.name == name,
+        None => row.quantity.is_main,
+    })
+    .filter(|row| {
+        let has = |place: &&str| row.at.iter().any(|at| at.value.to_string() == **place);
+        places.iter().all(has)
+    })
+    .rfind(|row| row.ratio.is_some())
 }
 
 /// The largest gain of any arm over the first.
@@ -78,36 +87,49 @@ fn best(run: &Run) -> Option<(String, [f64; 3])> {
     let first = arms.first()?;
     let gains = arms.iter().skip(1).filter(|arm| *arm != "locked");
     gains
-        .filter_map(|arm| Some((arm.clone(), ends(&main_row(run, arm, first, &[])?)?)))
+        .filter_map(|arm| Some((arm.clone(), ends(&row_of(run, (arm, first), &[], None)?)?)))
         .max_by(|(_, a), (_, b)| a[1].total_cmp(&b[1]))
 }
 
-/// Of a ratio between two arms, the first pair of names that a result of this kind has.
-fn arms_line(
+/// Of a ratio between two arms, for each result of this kind the first pair of names that it has.
+fn arms_lines(
     runs: &Runs,
     begin: &str,
     (what, published, wanted): (&str, &'static str, Wanted),
     pairs: &[(&str, &str)],
-) -> Line {
-    let found = runs.named(begin).find_map(|run| {
+) -> Vec<Line> {
+    let found = runs.named(begin).filter_map(|run| {
         let mut pairs = pairs.iter();
         pairs.find_map(|(large, small)| {
-            let row = main_row(run, large, small, &[])?;
-            Some((
-                run,
-                format!("{large} over {small}: {}", ratio(&row)),
-                ends(&row)?,
-            ))
+            let row = row_of(run, (large, small), &[], None)?;
+            let text = format!("{large} over {small}: {}{}", ratio(&row), pairs_of(&row));
+            Some((ends(&row)?, text, run))
         })
     });
-    Line {
+    lines(begin, (what, published, wanted), found)
+}
+
+/// A line for each of these figures, or one that says that there is none yet.
+fn lines<'a>(
+    begin: &str,
+    (what, published, wanted): (&str, &'static str, Wanted),
+    found: impl Iterator<Item = ([f64; 3], String, &'a Run)>,
+) -> Vec<Line> {
+    let line = |here, text, file| Line {
         what: what.to_owned(),
         published,
         wanted,
-        here: found.as_ref().map(|(_, _, here)| *here),
-        text: found.as_ref().map(|(_, text, _)| text.clone()),
-        file: found.map_or_else(|| format!("`{begin}*.json`"), |(run, ..)| run.link()),
+        here,
+        text,
+        file,
+    };
+    let mut lines: Vec<Line> = found
+        .map(|(here, text, run)| line(Some(here), Some(text), run.link()))
+        .collect();
+    if lines.is_empty() {
+        lines.push(line(None, None, format!("`{begin}*.json`")));
     }
+    lines
 }
 
 fn oltp(runs: &Runs) -> Vec<Line> {
@@ -119,40 +141,41 @@ fn oltp(runs: &Runs) -> Vec<Line> {
                 "+13 %",
                 AtLeast(1.13),
             ),
-            &[("64K", "base")],
+            &[("thp:64K", "base")],
         ),
         (
             ("16M over 64K (the same)", "+8 %", AtLeast(1.08)),
-            &[("thp:2M", "64K"), ("hugetlb:2M", "64K")],
+            &[("thp:2M", "thp:64K"), ("hugetlb:2M", "thp:64K")],
         ),
         (
             ("16G over 16M (the same)", "+3 %", AtLeast(1.03)),
             &[("hugetlb:1G", "hugetlb:2M")],
         ),
     ];
-    let mut lines: Vec<Line> = of_sqlite
+    let mut all: Vec<Line> = of_sqlite
         .into_iter()
-        .map(|(about, pairs)| arms_line(runs, "oltp-sqlite", about, pairs))
+        .flat_map(|(about, pairs)| arms_lines(runs, "oltp-sqlite", about, pairs))
         .collect();
-    let ladder = runs
-        .named("oltp-sqlite")
-        .find_map(|run| Some((run, best(run)?)));
-    lines.push(Line {
-        what: "the whole ladder, 4K to 16G (the same); here the best arm, SQLite".to_owned(),
-        published: "×1.26",
-        wanted: AtLeast(1.26),
-        here: ladder.as_ref().map(|(_, (_, here))| *here),
-        text: (ladder.as_ref())
-            .map(|(_, (arm, here))| format!("{arm} over base: {}", interval(*here))),
-        file: ladder.map_or_else(|| "`oltp-sqlite*.json`".to_owned(), |(run, _)| run.link()),
+    let ladder = runs.named("oltp-sqlite").filter_map(|run| {
+        let (arm, here) = best(run)?;
+        Some((here, format!("{arm} over base: {}", interval(here)), run))
     });
-    lines.push(arms_line(
+    all.extend(lines(
+        "oltp-sqlite",
+        (
+            "the whole ladder, 4K to 16G (the same); here the best arm, SQLite",
+            "×1.26",
+            AtLeast(1.26),
+        ),
+        ladder,
+    ));
+    all.extend(arms_lines(
         runs,
         "oltp-postgres",
         ("PostgreSQL, hugetlb over base", "-", AtLeast(1.0)),
         &[("hugetlb:2M", "base")],
     ));
-    lines.push(arms_line(
+    all.extend(arms_lines(
         runs,
         "oltp-postgres",
         (
@@ -162,8 +185,18 @@ fn oltp(runs: &Runs) -> Vec<Line> {
         ),
         &[("promoted", "hugetlb:2M")],
     ));
-    lines.push(by_cache(runs));
-    lines.push(arms_line(
+    all.extend(arms_lines(
+        runs,
+        "oltp-connections",
+        (
+            "PostgreSQL with 32 connections, promoted live over base",
+            "-",
+            AtLeast(1.0),
+        ),
+        &[("promoted", "base")],
+    ));
+    all.push(by_cache(runs));
+    all.extend(arms_lines(
         runs,
         "chase",
         (
@@ -173,7 +206,7 @@ fn oltp(runs: &Runs) -> Vec<Line> {
         ),
         &[("thp:2M", "base"), ("hugetlb:2M", "base")],
     ));
-    lines
+    all
 }
 
 /// What the gain does with the size of the cache: the best arm at the smallest and the largest.
@@ -202,34 +235,39 @@ fn by_cache(runs: &Runs) -> Line {
     }
 }
 
-fn moving(runs: &Runs) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for run in runs.named("mover") {
-        let arms = run.measured.as_ref().map(|m| m.arms()).unwrap_or_default();
-        let small = arms.first().cloned().unwrap_or_default();
-        let direct = ["direct", "uring-registered"];
-        let row = direct
-            .iter()
-            .find_map(|mode| main_row(run, "hugetlb:2M", &small, &[(*mode).to_owned()]));
-        let Some(row) = row else {
-            continue;
-        };
-        let s = &run.value["settings"];
-        let of = |name: &str| s[name].as_u64().unwrap_or(0);
-        lines.push(Line {
-            what: format!(
-                "data moved, {}K blocks, {}, {}, {} on {}",
-                of("block_bytes") / 1024,
-                count(of("readers"), "reader"),
-                count(of("writers"), "writer"),
-                row.at
-                    .first()
-                    .map(|at| at.value.to_string())
-                    .unwrap_or_default(),
-                s["devices"][0].as_str().unwrap_or("-"),
-            ),
-            published: "×2.72",
-            wanted: Wanted::AtLeast(2.72),
+/// What a run of the mover was: blocks, threads, devices.
+fn mover(run: &Run, mode: &str) -> String {
+    let s = &run.value["settings"];
+    let of = |name: &str| s[name].as_u64().unwrap_or(0);
+    format!(
+        "{}K blocks, {}, {}, {mode} on {}",
+        of("block_bytes") / 1024,
+        count(of("readers"), "reader"),
+        count(of("writers"), "writer"),
+        match s["devices"][0].as_str() {
+            Some(place) if place.starts_with("files") => "files",
+            place => place.unwrap_or("-"),
+        },
+    )
+}
+
+/// A line for each run of the mover in one of these modes, the first that it has.
+fn mover_lines(
+    runs: &Runs,
+    (what, published, wanted): (&str, &'static str, Wanted),
+    modes: &[&str],
+    quantity: Option<&str>,
+) -> Vec<Line> {
+    let of_run = |run: &Run| {
+        let small = run.measured.as_ref()?.arms().first()?.clone();
+        let arms = ("hugetlb:2M", small.as_str());
+        let mut modes = modes.iter();
+        let (mode, row) =
+            modes.find_map(|mode| Some((*mode, row_of(run, arms, &[mode], quantity)?)))?;
+        Some(Line {
+            what: format!("{what}, {}", mover(run, mode)),
+            published,
+            wanted,
             here: ends(&row),
             text: Some(format!(
                 "hugetlb:2M over {small}: {}{}",
@@ -237,60 +275,111 @@ fn moving(runs: &Runs) -> Vec<Line> {
                 pairs_of(&row)
             )),
             file: run.link(),
-        });
-    }
+        })
+    };
+    runs.named("mover").filter_map(of_run).collect()
+}
+
+fn moving(runs: &Runs) -> Vec<Line> {
+    use Wanted::{AtLeast, AtMost, Nothing};
+    let mut all = mover_lines(
+        runs,
+        ("data moved", "×2.72", AtLeast(2.72)),
+        &["direct", "uring-registered"],
+        None,
+    );
+    all.extend(mover_lines(
+        runs,
+        ("CPU a GiB", "-", AtMost(0.5)),
+        &["direct"],
+        Some("CPU of the process a GiB"),
+    ));
+    all.extend(mover_lines(
+        runs,
+        ("data moved", "-", AtLeast(5.0)),
+        &["lock"],
+        None,
+    ));
     for (method, threads, published, wanted) in [
-        ("uring", 1, "-", Wanted::AtMost(0.2)),
-        ("uring", 8, "-", Wanted::AtMost(0.2)),
-        ("mlock", 8, "turns of the lock: 1/64", Wanted::Nothing),
+        ("uring", "1", "-", AtMost(0.2)),
+        ("uring", "8", "-", AtMost(0.2)),
+        ("mlock", "8", "turns of the lock: 1/64", Nothing),
     ] {
-        let places = [method.to_owned(), threads.to_string()];
-        let found = runs.named("pin").find_map(|run| {
-            let row = main_row(run, "hugetlb:2M", "scattered", &places)?;
-            Some((run, row))
+        let found = runs.named("pin").filter_map(|run| {
+            let arms = ("hugetlb:2M", "scattered");
+            let row = row_of(run, arms, &[method, threads], None)?;
+            let pairs = pairs_of(&row);
+            let text = format!("hugetlb:2M over scattered: {}{pairs}", ratio(&row));
+            Some((ends(&row)?, text, run))
         });
-        lines.push(Line {
-            what: format!("time to pin 256K, {method}, {}", count(threads, "thread")),
-            published,
-            wanted,
-            here: found.as_ref().and_then(|(_, row)| ends(row)),
-            text: found.as_ref().map(|(_, row)| {
-                let pairs = pairs_of(row);
-                format!("hugetlb:2M over scattered: {}{pairs}", ratio(row))
-            }),
-            file: found.map_or_else(|| "`pin*.json`".to_owned(), |(run, _)| run.link()),
-        });
+        let what = format!("time to pin 256K, {method}, threads: {threads}");
+        all.extend(lines("pin", (&what, published, wanted), found));
     }
-    lines.push(arms_line(
+    all.extend(arms_lines(
         runs,
         "pagetables",
         (
             "page tables of 1024 processes on 1 GB (published: 1 GB on 4K, with entries of 4 bytes)",
             "-",
-            Wanted::AtMost(0.01),
+            AtMost(0.01),
         ),
         &[("hugetlb:2M", "base"), ("thp:2M", "base")],
     ));
-    lines
+    all
+}
+
+/// Lines about the same, of several hosts or runs, together; in the order in which each first comes.
+fn grouped(lines: impl Iterator<Item = Line>) -> Vec<Vec<Line>> {
+    let mut groups: Vec<Vec<Line>> = Vec::new();
+    for line in lines {
+        match groups
+            .iter_mut()
+            .find(|g| g[0].what == line.what && g[0].published == line.published)
+        {
+            Some(group) => group.push(line),
+            None => groups.push(vec![line]),
+        }
+    }
+    groups
+}
+
+/// What was measured; which arms it was once, where that is the same in all.
+fn figures(lines: &[Line]) -> String {
+    fn text(line: &Line) -> &str {
+        line.text.as_deref().unwrap_or("-")
+    }
+    let arms = text(&lines[0]).split_once(": ").map(|(arms, _)| arms);
+    let prefix = arms.map(|arms| format!("{arms}: ")).unwrap_or_default();
+    match lines.iter().all(|l| text(l).starts_with(&prefix)) {
+        true => prefix.clone() + &joined(lines, |l| &text(l)[prefix.len()..]),
+        false => joined(lines, text),
+    }
+}
+
+fn joined(lines: &[Line], cell: impl Fn(&Line) -> &str) -> String {
+    let cells: Vec<&str> = lines.iter().map(cell).collect();
+    cells.join("; ")
 }
 
 /// The table.
 pub fn text(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "published", "here", "", "raw samples"]);
-    for line in oltp(runs).into_iter().chain(moving(runs)) {
+    for lines in grouped(oltp(runs).into_iter().chain(moving(runs))) {
+        let line = &lines[0];
         let wanted = match line.wanted {
             Wanted::AtLeast(x) if line.published == "-" => format!("wanted: at least {x}"),
             Wanted::AtMost(x) if line.published == "-" => format!("wanted: at most {x}"),
             _ => line.published.to_owned(),
         };
-        let here = line.text.clone().unwrap_or_else(|| "-".to_owned());
-        table.row(&[
-            line.what.clone(),
-            wanted,
-            here,
-            line.says().to_owned(),
-            line.file,
-        ]);
+        let here = figures(&lines);
+        // Once where they all say the same.
+        let same = lines.iter().all(|l| l.says() == line.says());
+        let says = match same {
+            true => line.says().to_owned(),
+            false => joined(&lines, |l| l.says()),
+        };
+        let files = joined(&lines, |l| &l.file);
+        table.row(&[line.what.clone(), wanted, here, says, files]);
     }
     let none = [
         (
