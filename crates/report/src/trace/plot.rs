@@ -114,7 +114,8 @@ pub(crate) fn stacked(
             .label_style(("sans-serif", 13).into_font().color(&INK))
             .x_desc("seconds")
             .y_labels(6)
-            .x_label_formatter(&|x| format!("{x:.0}"))
+            .x_labels(labels(until))
+            .x_label_formatter(&|x| format!("{}", (x * 10.0).round() / 10.0))
             .y_label_formatter(&|y| format!("{:.0} %", y * 100.0))
             .draw()
             .map_err(|e| e.to_string())?;
@@ -131,6 +132,14 @@ pub(crate) fn stacked(
         }
         Ok(())
     })
+}
+
+/// So many that two neighbours are whole seconds apart, where there are that many seconds.
+fn labels(until: f64) -> usize {
+    (2..=11)
+        .rev()
+        .find(|n| f64::from(*n) <= until + 1.0)
+        .map_or(3, |n: u32| n as usize)
 }
 
 /// Along the roof from left to right, and back along the floor.
@@ -232,6 +241,22 @@ mod tests {
         Stack {
             spans: spans.collect(),
             layers: vec![layer(Fill::User, user), layer(Fill::System, system)],
+        }
+    }
+
+    #[test]
+    fn no_two_marks_of_the_time_read_the_same() {
+        for seconds in [0.4, 1.0, 2.5, 5.0, 7.0, 30.0, 600.0] {
+            let svg = stacked(&stack(&[0.1], &[0.1]), seconds, 0.2, (400, 200)).unwrap();
+            let words = svg.lines().map(str::trim).filter(|l| !l.starts_with('<'));
+            let mut marks: Vec<&str> = words.filter(|l| l.parse::<f64>().is_ok()).collect();
+            let all = marks.len();
+            marks.sort_unstable();
+            marks.dedup();
+            assert!(
+                all >= 2 && marks.len() == all,
+                "{seconds}: {marks:?} of {all}"
+            );
         }
     }
 

@@ -255,9 +255,9 @@ fn state_of(error: &hugeleaf_sys::SysError, guards: &Guards) -> SourceState {
     if is_not_here(error.errno) {
         let reason = match error.errno {
             Errno::OPNOTSUPP | Errno::NOENT | Errno::NODEV => {
-                "not on this host: it gives no such counter (a virtual machine often has none)"
+                "it gives no such counter (a virtual machine often has none)"
             }
-            _ => "not on this host: its CPU does not know this event",
+            _ => "its CPU does not know this event",
         };
         return SourceState::NotHere {
             reason: reason.to_owned(),
