@@ -302,7 +302,7 @@ fn a_server_is_started_anew_on_other_pages() {
         "--rounds",
         "1",
     ];
-    let more = ["--cache", "64M", "--no-translation", "--json"];
+    let more = ["--cache", "64M", "--json"];
     let args = on_own_server(&below_text, &[&pages[..], &more].concat());
     let output = answer(folder.path(), &args);
     if stderr(&output).contains("no PostgreSQL is installed") {
@@ -323,6 +323,15 @@ fn a_server_is_started_anew_on_other_pages() {
             .unwrap()
             .contains("hugeleaf plan")
     );
+    // What was not had has no bar of its translation either.
+    let translated = result["translation"]["arms"].as_array().unwrap();
+    let labels = translated.iter().map(|arm| arm["label"].as_str().unwrap());
+    for label in labels.clone() {
+        let is_it = |arm: &&Value| arm["label"] == label;
+        let samples = &arms.iter().find(is_it).unwrap()["samples"];
+        assert!(!samples.as_array().unwrap().is_empty(), "{label}");
+    }
+    assert_eq!(labels.take(1).collect::<Vec<_>>(), ["base"]);
     let run = |arm| *runs_of(&result, arm).first().unwrap();
     for arm in ["base", "thp:2M"] {
         let pages = &run(arm)["pages"];

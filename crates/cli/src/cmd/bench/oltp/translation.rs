@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line, run as chase};
-use hugeleaf_proof::bench::oltp::{OltpResult, by_chase, by_counters};
+use hugeleaf_proof::bench::oltp::{OltpArm, OltpResult, by_chase, by_counters};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
@@ -33,16 +33,7 @@ pub(super) fn add(
         return;
     }
     let why = why_not(result);
-    // Locked base pages are base pages to whoever reads them: the samples of one are not shown as
-    // those of the other.
-    let mut arms: Vec<(String, PageArm)> = Vec::new();
-    for pages in &args.pages {
-        if let Some(arm) = pages.arm(&ground.host)
-            && arms.iter().all(|(_, known)| *known != arm)
-        {
-            arms.push((pages.label(&ground.host), arm));
-        }
-    }
+    let arms = distinct_arms(result, args, ground);
     let distinct: Vec<PageArm> = arms.iter().map(|(_, arm)| *arm).collect();
     let length = fitting(setup.cache, &distinct, ground.most);
     let settings = ChaseSettings {
@@ -83,6 +74,23 @@ pub(super) fn add(
             "what a read costs on these pages was not measured: {error}"
         )),
     }
+}
+
+/// The arms that ran, each kind of page once: locked base pages are base pages to whoever reads
+/// them, and the samples of one are not shown as those of the other.
+fn distinct_arms(result: &OltpResult, args: &Args, ground: &Ground) -> Vec<(String, PageArm)> {
+    let mut arms: Vec<(String, PageArm)> = Vec::new();
+    for pages in &args.pages {
+        let label = pages.label(&ground.host);
+        let ran = |arm: &OltpArm| arm.label == label && !arm.samples.is_empty();
+        if let Some(arm) = pages.arm(&ground.host)
+            && result.arms.iter().any(ran)
+            && arms.iter().all(|(_, known)| *known != arm)
+        {
+            arms.push((label, arm));
+        }
+    }
+    arms
 }
 
 /// The length of memory on which all arms fit together.
