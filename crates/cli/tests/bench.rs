@@ -8,7 +8,9 @@ mod cli_support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use cli_support::{Running, good, hugeleaf, is_root, not_run, refused, stderr, stdout, wait_until};
+use cli_support::{
+    Running, children_of, good, hugeleaf, is_root, not_run, refused, stderr, stdout, wait_until,
+};
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::{HostLock, RealKernel, lock_host};
 use hugeleaf_units::PageSize;
@@ -272,15 +274,6 @@ fn a_pool_gives_what_it_has() {
     assert_eq!(points[0]["working_set_bytes"], two);
     assert_eq!(points[0]["verified"], true);
     assert_eq!(arm["not_had"]["from_bytes"], four);
-}
-
-/// Every process that this one started, by `/proc/PID/task/*/children`.
-fn children_of(parent: u32) -> Vec<u32> {
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace()
-        .map(|word| word.parse().unwrap())
-        .collect()
 }
 
 fn is_gone(pid: u32) -> bool {

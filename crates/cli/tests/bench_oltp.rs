@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_support::{Running, hugeleaf, not_run, refused, stderr, stdout};
+use cli_support::{Running, children_of, hugeleaf, not_run, refused, stderr, stdout, wait_until};
 use serde_json::Value;
 
 /// A hundredth of the standard's rows, for half a second.
@@ -438,28 +438,21 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = Running(command.spawn().unwrap());
     let id = child.0.id();
-    let began = Instant::now();
-    let run = loop {
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        if let Some(run) = children.split_whitespace().next() {
-            break run.to_owned();
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "no run began");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let mut runs = Vec::new();
+    wait_until("a run began", || {
+        runs = children_of(id);
+        !runs.is_empty()
+    });
     // To us alone, as from another terminal: the run has ten minutes to go and is not told.
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let began = Instant::now();
-    let status = loop {
-        if let Some(status) = child.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert_eq!(status.code(), Some(1));
-    assert!(!Path::new("/proc").join(run).exists());
+    let mut status = None;
+    wait_until("it ended", || {
+        status = child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(1));
+    assert!(!Path::new("/proc").join(runs[0].to_string()).exists());
 }
 
 /// The process id of the server whose folder lies below this one.

@@ -174,6 +174,15 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The processes that a process started, by `/proc/PID/task/*/children`.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect()
+}
+
 /// Whether this test runs as root.
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| {

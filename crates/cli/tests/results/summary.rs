@@ -81,6 +81,12 @@ fn row_of(
     .rfind(|row| row.ratio.is_some())
 }
 
+/// A ratio of two arms as a line shows it.
+fn told(row: &ComparedRow, (large, small): (&str, &str)) -> Option<([f64; 3], String)> {
+    let text = format!("{large} over {small}: {}{}", ratio(row), pairs_of(row));
+    Some((ends(row)?, text))
+}
+
 /// The largest gain of any arm over the first.
 fn best(run: &Run) -> Option<(String, [f64; 3])> {
     let arms = run.measured.as_ref()?.arms();
@@ -100,10 +106,9 @@ fn arms_lines(
 ) -> Vec<Line> {
     let found = runs.named(begin).filter_map(|run| {
         let mut pairs = pairs.iter();
-        pairs.find_map(|(large, small)| {
-            let row = row_of(run, (large, small), &[], None)?;
-            let text = format!("{large} over {small}: {}{}", ratio(&row), pairs_of(&row));
-            Some((ends(&row)?, text, run))
+        pairs.find_map(|arms| {
+            let (here, text) = told(&row_of(run, *arms, &[], None)?, *arms)?;
+            Some((here, text, run))
         })
     });
     lines(begin, (what, published, wanted), found)
@@ -264,16 +269,13 @@ fn mover_lines(
         let mut modes = modes.iter();
         let (mode, row) =
             modes.find_map(|mode| Some((*mode, row_of(run, arms, &[mode], quantity)?)))?;
+        let (here, text) = told(&row, arms)?;
         Some(Line {
             what: format!("{what}, {}", mover(run, mode)),
             published,
             wanted,
-            here: ends(&row),
-            text: Some(format!(
-                "hugetlb:2M over {small}: {}{}",
-                ratio(&row),
-                pairs_of(&row)
-            )),
+            here: Some(here),
+            text: Some(text),
             file: run.link(),
         })
     };
@@ -308,9 +310,8 @@ fn moving(runs: &Runs) -> Vec<Line> {
         let found = runs.named("pin").filter_map(|run| {
             let arms = ("hugetlb:2M", "scattered");
             let row = row_of(run, arms, &[method, threads], None)?;
-            let pairs = pairs_of(&row);
-            let text = format!("hugetlb:2M over scattered: {}{pairs}", ratio(&row));
-            Some((ends(&row)?, text, run))
+            let (here, text) = told(&row, arms)?;
+            Some((here, text, run))
         });
         let what = format!("time to pin 256K, {method}, threads: {threads}");
         all.extend(lines("pin", (&what, published, wanted), found));
