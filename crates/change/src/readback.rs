@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use hugeleaf_host::{Looking, Process};
+use hugeleaf_host::{Looking, Process, Role};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 
@@ -203,8 +203,8 @@ fn tell_blocks(
     }
 }
 
-/// Counts by smaps where the page map cannot tell: the totals are right, which blocks they were
-/// is not known.
+/// Counts by smaps where the page map cannot tell: the totals of each role are right, which blocks
+/// they were is not known.
 fn tell_totals(
     outcome: &mut ProcessOutcome,
     work: &Work,
@@ -212,30 +212,46 @@ fn tell_totals(
     to_huge: bool,
     unreached: Reason,
 ) {
-    let thp =
-        |process: &Process| -> Bytes { process.segments.iter().map(eligible::thp_bytes).sum() };
-    let (was, is) = (thp(&work.before), after.map_or(Bytes::ZERO, thp));
-    let gained = if to_huge { is - was } else { was - is };
-    outcome.done = match after {
-        Some(_) => gained.min(outcome.asked),
-        None => Bytes::ZERO,
-    };
-    let mut rest = outcome.asked - outcome.done;
+    let mut rest = Vec::new();
+    for role in &mut outcome.by_role {
+        let was = thp_of(&work.before, role.role);
+        let is = after.map_or(was, |process| thp_of(process, role.role));
+        // What is there already is among the blocks, since nothing tells it from the others.
+        role.asked = match to_huge {
+            true => role.asked - was,
+            false => role.asked.min(was),
+        };
+        let gained = if to_huge { is - was } else { was - is };
+        role.done = gained.min(role.asked);
+        rest.push((role.role, role.asked - role.done));
+    }
+    outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
+    let mut told = outcome.done;
     for (block, state) in work.plan.blocks.iter().zip(&work.states) {
         let reason = match *state {
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
+            State::Called if !to_huge && !block.exclusive => Reason::SharedByOthers,
             State::Called => continue,
         };
-        let part = block.range.len().min(rest);
-        rest = rest - part;
-        Part::add(&mut outcome.failed, reason, part);
+        if let Some((_, rest)) = rest.iter_mut().find(|(role, _)| *role == block.role) {
+            let part = block.range.len().min(*rest);
+            *rest = *rest - part;
+            told += part;
+            Part::add(&mut outcome.failed, reason, part);
+        }
     }
-    Part::add(&mut outcome.failed, Reason::NotSeen, rest);
+    Part::add(&mut outcome.failed, Reason::NotSeen, outcome.asked - told);
     if outcome.done == outcome.asked && !outcome.done.is_zero() {
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));
     }
+}
+
+/// What a process has on transparent huge pages in segments of a role, by smaps.
+fn thp_of(process: &Process, role: Role) -> Bytes {
+    let segments = process.segments.iter().filter(|s| s.role == role);
+    segments.map(eligible::thp_bytes).sum()
 }
 
 fn push_joined(ranges: &mut Vec<Range>, next: Range) {

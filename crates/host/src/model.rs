@@ -459,6 +459,17 @@ impl Process {
     pub fn coverage(&self) -> Option<f64> {
         Held::coverage(self.by_page_size.known()?)
     }
+
+    /// Says what it holds by page size, and with that how much: what `status` says of a process that
+    /// just grew lags behind by some pages a processor (Linux counts them in batches).
+    pub(crate) fn set_table(&mut self, table: Fact<Vec<Held>>) {
+        if let Fact::Known(held) = &table
+            && !held.is_empty()
+        {
+            self.resident = held.iter().map(|h| h.bytes).sum();
+        }
+        self.by_page_size = table;
+    }
 }
 
 /// A way to larger pages that `hugeleaf run` was told to try.

@@ -52,7 +52,7 @@ pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };
 pub use own_memory::OwnMemory;
-pub use pagemap::{PageMap, PageRun, PageState, ScanDetail};
+pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use perf::{Counter, CounterKind};
 pub use perf_event::{
     PerfCount, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE,

@@ -72,7 +72,8 @@ pub struct PageMap {
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanDetail {
-    /// Present, swapped and huge: what a page-size table needs.
+    /// Present, swapped and huge: what a page-size table needs. Nothing is told where the kernel
+    /// has no PAGEMAP_SCAN (before Linux 6.7).
     Sizes,
     /// Also which pages are the process's own alone: what promotion needs. Costs eight bytes
     /// read per base page.
@@ -128,6 +129,12 @@ pub(crate) fn read(
                 huge_known: true,
                 exclusive_known: true,
             })
+        }
+        // Without the ioctl sizes cannot be told, and eight bytes would be read for each page of
+        // holes that can be as long as the address space.
+        (None, ScanDetail::Sizes) => Ok(PageMap::default()),
+        (None, _) if range.len() > LONGEST_UNSCANNED => {
+            Err(SysError::new("read", "pagemap", Errno::TOOBIG))
         }
         (None, _) => {
             entries(file, range, base, |page, state| runs.push(page, state))?;
@@ -205,6 +212,11 @@ fn overlay(entries: &[PageRun], scanned: &[PageRun]) -> Vec<PageRun> {
     }
     out.0
 }
+
+/// The longest range whose entries are read one by one where the kernel cannot scan: half a
+/// gigabyte of entries with base pages of 4K. A program can map all of its address space, and
+/// reading that would take minutes.
+pub const LONGEST_UNSCANNED: Bytes = Bytes(256 << 30);
 
 /// Entries read from `/proc/PID/pagemap` in one go.
 const ENTRIES_A_READ: usize = 32 * 1024;

@@ -448,6 +448,32 @@ fn kernels_that_tell_no_huge_pages_are_read_by_smaps() {
         .demote_with(&kernel, &[victim.pid()], &fast_demote())
         .unwrap();
     assert_eq!(back.done(), bench.pages(4), "{back:#?}");
+    for p in [&outcome.processes[0], &back.processes[0]] {
+        let sum: Bytes = p.by_role.iter().map(|r| r.done).sum();
+        assert_eq!(sum, bench.pages(4), "by role as in all: {p:#?}");
+    }
+}
+
+/// A page map that tells no sizes cannot be read past its limit, and is not.
+#[test]
+fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
+    let Some(bench) = Bench::new("what_is_too_long_to_be_read_page_by_page_is_left_out_by_name")
+    else {
+        return;
+    };
+    let (victim, _) = bench.private_victim(4);
+    let kernel = Odd {
+        inner: RealKernel::new(),
+        advise: |_| None,
+        map: |_, _, _| Err(Errno::TOOBIG),
+    };
+    let outcome = bench
+        .promote_with(&kernel, &[victim.pid()], &fast(), &mut |_| {})
+        .unwrap();
+    let p = &outcome.processes[0];
+    assert_eq!(p.asked, Bytes::ZERO, "{p:#?}");
+    let left = bytes_of(&p.left_out, Reason::ExclusiveUnknown);
+    assert!(left >= bench.pages(4), "{p:#?}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub fn read_all_processes(
         .collect();
     let tables = in_parallel(&seen, |s| walker.table_of(s, &shared));
     for (s, table) in seen.iter_mut().zip(tables) {
-        s.process.by_page_size = table;
+        s.process.set_table(table);
     }
     let mut shared = shared;
     for object in &mut shared {

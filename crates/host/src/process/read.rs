@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 
-use hugeleaf_sys::{Kernel, PageMap, Pid, ScanDetail};
+use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
@@ -63,7 +63,7 @@ pub fn read_process(
     for c in counts {
         sizes.add(&mut table, &c);
     }
-    process.by_page_size = Fact::Known(table);
+    process.set_table(Fact::Known(table));
     process.memlock = match root.parse(file_of(pid, "limits"), parse_memlock) {
         Fact::Known(limit) => limit.into(),
         Fact::Absent => Fact::Absent,
@@ -430,11 +430,22 @@ fn read_pages(
             denied,
         })
     };
+    // Where the kernel cannot scan, pages are read one by one, and so many for the whole process.
+    let mut left = None;
     ranges
         .map(|range| {
             let pages = match &pagemap {
+                Ok(_) if left.is_some_and(|left| left < range.len()) => {
+                    unreadable(too_long(), false)
+                }
                 Ok(file) => match kernel.page_map(file, range, ScanDetail::Exclusive) {
-                    Ok(map) => Fact::Known(map),
+                    Ok(map) => {
+                        if !map.huge_known {
+                            left = Some(left.unwrap_or(LONGEST_UNSCANNED) - range.len());
+                        }
+                        Fact::Known(map)
+                    }
+                    Err(e) if e.errno == Errno::TOOBIG => unreadable(too_long(), false),
                     Err(e) => unreadable(e.to_string(), false),
                 },
                 Err(e) => unreadable(e.to_string(), e.kind() == ErrorKind::PermissionDenied),
@@ -442,6 +453,13 @@ fn read_pages(
             (range, pages)
         })
         .collect()
+}
+
+fn too_long() -> String {
+    format!(
+        "more than {LONGEST_UNSCANNED} of addresses, which this kernel can only read page by page \
+        (PAGEMAP_SCAN is in Linux 6.7)"
+    )
 }
 
 /// The live children of all threads of a process.

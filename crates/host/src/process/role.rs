@@ -14,6 +14,7 @@ pub fn role_of(map: &MapLine, before: Option<&MapLine>, flags: &VmFlags) -> Role
         // Names that the library of `hugeleaf run` gives to what it moved or handed out.
         "[anon:hugeleaf-stack]" => return Role::ThreadStack,
         "[anon:hugeleaf-text]" => return Role::Text,
+        "/memfd:hugeleaf-libc (deleted)" => return Role::Text,
         _ if name.starts_with("[anon:") => return Role::Anon,
         _ if name.starts_with("[v") => return Role::Vdso,
         _ => {}
@@ -114,6 +115,7 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
 15000-16000 rw-p 00000000 00:00 0 [anon:hugeleaf-stack]
 16000-17000 r-xp 00000000 00:00 0 [anon:hugeleaf-text]
 17000-18000 rw-s 00000000 08:01 83 /tmp/#83 (deleted)
+18000-19000 r-xp 00000000 00:01 84 /memfd:hugeleaf-libc (deleted)
 ";
         let maps = parse_maps(text).unwrap();
         let nh = VmFlags(vec![*b"nh"]);
@@ -152,7 +154,8 @@ f000-10000 rw-p 00000000 00:00 0 [stack]
                 Shm,
                 ThreadStack,
                 Text,
-                File
+                File,
+                Text
             ]
         );
     }

@@ -118,7 +118,7 @@ pub struct IoMemory {
 #[derive(Debug, Clone, PartialEq)]
 pub struct IoSeen {
     /// By page size; `None` where only the flags of frames tell (transparent pages below the full
-    /// size).
+    /// size, and those of the full size before Linux 6.7).
     pub held: Option<Vec<Held>>,
     /// Stretches of neighbouring frames in a block, mean; `None` where the kernel hides frames.
     pub pieces_a_block: Option<f64>,
@@ -180,15 +180,23 @@ impl IoMemory {
         Ok(IoSeen {
             held: match self.untold {
                 true => None,
-                false => Some(self.held(first)?),
+                false => self.held(first)?,
             },
             pieces_a_block: frames.and_then(|f| stretches_a_block(&f, block, self.base)),
         })
     }
 
-    /// What is in memory, by the entries that map it.
-    fn held(&self, range: Range) -> Result<Vec<Held>, MemoryError> {
-        let map = RealKernel::new().page_map(&own_page_map()?, range, ScanDetail::Sizes)?;
+    /// What is in memory, by the entries that map it; `None` where the kernel does not tell them.
+    fn held(&self, range: Range) -> Result<Option<Vec<Held>>, MemoryError> {
+        let (kernel, file) = (RealKernel::new(), own_page_map()?);
+        let mut map = kernel.page_map(&file, range, ScanDetail::Sizes)?;
+        if !map.huge_known {
+            // Before PAGEMAP_SCAN (Linux 6.7) only what cannot be on transparent pages is certain.
+            match self.pages {
+                IoPages::Pages(arm) if arm.kind == PageKind::Thp => return Ok(None),
+                _ => map = kernel.page_map(&file, range, ScanDetail::Exclusive)?,
+            }
+        }
         let pool = match self.pages {
             IoPages::Pages(arm) if arm.kind == PageKind::Hugetlb => Some(arm.size),
             _ => None,
@@ -205,7 +213,7 @@ impl IoMemory {
             };
             Held::add(&mut table, size, kind, inside.len());
         }
-        Ok(table)
+        Ok(Some(table))
     }
 }
 
