@@ -48,6 +48,31 @@ fn sqlite(directory: &Path, files: i32, alone: bool) -> SqliteStore {
     SqliteStore::open(files_in(directory, files, alone)).unwrap()
 }
 
+/// Connections that come at the same moment wait for each other, also while the first of them
+/// switches the file to another journal, where SQLite itself does not wait.
+#[test]
+fn connections_on_one_file_wait_for_each_other() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = sqlite(folder.path(), 1, false);
+        fill(&store, &origin(1, 1, SMALL * 10));
+        let together = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            let sessions: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        together.wait();
+                        store.session(0, &mut |_| Ok(()))
+                    })
+                })
+                .collect();
+            for session in sessions {
+                session.join().unwrap().unwrap();
+            }
+        });
+    }
+}
+
 fn never() -> AtomicBool {
     AtomicBool::new(false)
 }

@@ -8,10 +8,10 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hugeleaf_units::Bytes;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::counters::Counters;
 use super::error::TpccError;
@@ -128,6 +128,24 @@ impl SqliteStore {
         open().map_err(|e| explain(&place, e))
     }
 
+    /// Does something again while another connection has the file: where two that read wait to write,
+    /// as in switching the journal, SQLite refuses one at once (sqlite3_busy_handler(3)).
+    fn patiently(&self, does: impl Fn() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
+        let began = Instant::now();
+        loop {
+            match does() {
+                Err(error) if is_busy(&error) && began.elapsed() < PATIENCE => {
+                    if self.settings.stop.load(Ordering::Relaxed) {
+                        let interrupted = ffi::Error::new(ffi::SQLITE_INTERRUPT);
+                        return Err(rusqlite::Error::SqliteFailure(interrupted, None));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Settings of a connection that is measured.
     fn prepare(&self, connection: &Connection) -> rusqlite::Result<()> {
         if self.settings.alone {
@@ -233,7 +251,8 @@ impl Store for SqliteStore {
             _ => None,
         };
         let connection = self.connect(&path)?;
-        self.prepare(&connection).map_err(|e| explain(&place, e))?;
+        self.patiently(|| self.prepare(&connection))
+            .map_err(|e| explain(&place, e))?;
         if self.settings.warm {
             warm(&connection, touched).map_err(|e| explain(&place, e))?;
         }
@@ -253,6 +272,15 @@ impl Store for SqliteStore {
     fn free_bytes(&self) -> Option<u64> {
         free_bytes(&self.settings.directory).map(Bytes::get)
     }
+}
+
+/// Whether another connection has the file.
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    )
 }
 
 /// SQLite's answer as an error of ours.

@@ -25,9 +25,10 @@ pub fn by_counters(result: &OltpResult) -> Option<Translation> {
         arm.tlb_misses = counted.iter().map(|(_, [_, misses])| *misses).collect();
         arm
     });
-    let arms = compared(arms.collect());
-    let any = arms.iter().any(|arm| !arm.samples.is_empty());
-    any.then_some(Translation {
+    let mut arms = compared(arms.collect());
+    // Pages that were not to be had were not counted on.
+    arms.retain(|arm| !arm.samples.is_empty());
+    (!arms.is_empty()).then_some(Translation {
         source: TranslationSource::Counters,
         why: None,
         arms,
@@ -82,6 +83,7 @@ fn compared(mut arms: Vec<TranslationArm>) -> Vec<TranslationArm> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OltpSample;
     use super::super::arms::tests::result;
     use super::*;
 
@@ -106,5 +108,23 @@ mod tests {
         assert_eq!(thp.tlb_misses, [5.0; 7]);
         let effect = thp.effect.unwrap();
         assert!((effect.ratio - 0.9).abs() < 1e-9, "{effect:?}");
+    }
+
+    #[test]
+    fn an_arm_that_was_not_counted_is_not_there() {
+        let mut of = result(&["base", "promoted", "thp:2M"], &[None], 3);
+        let counted = |run: &&mut OltpSample| run.arm.as_deref() != Some("promoted");
+        for run in of.runs.iter_mut().filter(counted) {
+            run.counted = Some([1.0, 1.0]);
+        }
+        let seen = by_counters(&of).unwrap();
+        let labels: Vec<&str> = seen.arms.iter().map(|arm| arm.label.as_str()).collect();
+        assert_eq!(labels, ["base", "thp:2M"]);
+        // Where the first was not counted, nothing is over another in its place.
+        for run in &mut of.runs {
+            run.counted = run.counted.filter(|_| run.arm.as_deref() != Some("base"));
+        }
+        let seen = by_counters(&of).unwrap();
+        assert!(seen.arms.iter().all(|arm| arm.effect.is_none()), "{seen:?}");
     }
 }

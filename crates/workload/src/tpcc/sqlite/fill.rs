@@ -1,8 +1,11 @@
 //! Filling one database file.
 
-use rusqlite::{Connection, OptionalExtension, ToSql, params, types::ToSqlOutput};
+use rusqlite::{
+    Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params,
+    types::ToSqlOutput,
+};
 
-use super::explain;
+use super::{explain, is_busy};
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
 use crate::tpcc::rules::Scale;
@@ -52,8 +55,14 @@ impl SqliteLoader {
         )
     }
 
+    /// Begins as a writer: of two that begin as readers one would have to give way.
+    fn begin(&mut self) -> rusqlite::Result<Transaction<'_>> {
+        self.connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+    }
+
     fn try_create(&mut self, origin: &Origin) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction()?;
+        let transaction = self.begin()?;
         transaction.execute_batch(
             "CREATE TABLE kit (version INTEGER, warehouses INTEGER, shards INTEGER, items INTEGER,
                  customers INTEGER, undelivered INTEGER, seed INTEGER, filled_at INTEGER);
@@ -79,7 +88,7 @@ impl SqliteLoader {
     }
 
     fn try_fill(&mut self, piece: Piece, origin: &Origin) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction()?;
+        let transaction = self.begin()?;
         match piece {
             Piece::Indexes => {
                 for sql in indexes() {
@@ -171,6 +180,7 @@ impl Loader for SqliteLoader {
                     "a load of version {version}, not {VERSION}"
                 ))),
                 Ok(None) => Err(foreign("a load that does not say what it is")),
+                Err(error) if is_busy(&error) => Err(fail(error)),
                 Err(error) => Err(foreign(&error.to_string())),
             },
         }

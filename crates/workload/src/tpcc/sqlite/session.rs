@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Statement};
+use rusqlite::{Connection, OptionalExtension, Statement};
 
-use super::{explain, status};
+use super::{explain, is_busy, status};
 use crate::tpcc::counters::Counters;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::input::{Customer, Delivery, Line, NewOrder, OrderStatus, Payment, StockLevel};
@@ -85,14 +85,6 @@ impl<'c> SqliteSession<'c> {
             (Ok(answer), Ok(_)) => Ok(answer),
         }
     }
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(
-        code,
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
 }
 
 impl Session for SqliteSession<'_> {
