@@ -49,6 +49,8 @@ mod number {
     pub const UNLINKAT: usize = 263;
     pub const PPOLL: usize = 271;
     pub const PRLIMIT: usize = 302;
+    pub const FCNTL: usize = 72;
+    pub const MEMFD_CREATE: usize = 319;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -90,6 +92,8 @@ mod number {
     pub const UNLINKAT: usize = 35;
     pub const PPOLL: usize = 73;
     pub const PRLIMIT: usize = 261;
+    pub const FCNTL: usize = 25;
+    pub const MEMFD_CREATE: usize = 279;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -417,6 +421,34 @@ pub fn unlinked_file(folder: usize, name: &core::ffi::CStr) -> isize {
 pub fn close(file: usize) {
     // SAFETY: touches no memory.
     unsafe { call(number::CLOSE, [file, 0, 0, 0, 0, 0]) };
+}
+
+/// A file in memory that can be sealed and executed, closed on exec (`memfd_create(2)`). Kernels
+/// before 6.3 do not know that one has to say so (`MFD_EXEC`).
+pub fn executable_file(name: &core::ffi::CStr) -> isize {
+    const CLOSE: usize = 1;
+    const SEALABLE: usize = 2;
+    const EXECUTABLE: usize = 0x10;
+    let name = name.as_ptr() as usize;
+    // SAFETY: the name ends in zero and is only read.
+    let create = |how| unsafe { call(number::MEMFD_CREATE, [name, how, 0, 0, 0, 0]) };
+    match create(CLOSE | SEALABLE | EXECUTABLE) {
+        EINVAL => create(CLOSE | SEALABLE),
+        answer => answer,
+    }
+}
+
+/// Seals a file in memory against every change (`fcntl(2)`, `F_ADD_SEALS`).
+pub fn seal(file: usize) -> isize {
+    const ADD_SEALS: usize = 1033;
+    const WRITE_GROW_SHRINK_SEAL: usize = 0xf;
+    // SAFETY: touches no memory.
+    unsafe {
+        call(
+            number::FCNTL,
+            [file, ADD_SEALS, WRITE_GROW_SHRINK_SEAL, 0, 0, 0],
+        )
+    }
 }
 
 /// `ftruncate(2)`.

@@ -136,7 +136,7 @@ fn leave_pools() {
 }
 
 /// Threads of this process: field 20 of `/proc/self/stat`, behind the name in parentheses.
-fn threads() -> Option<usize> {
+pub fn threads() -> Option<usize> {
     let mut text = [0_u8; 512];
     let file = calls::open(b"/proc/self/stat\0", 0);
     if calls::failed(file) {

@@ -1,4 +1,5 @@
-//! The constructor: before the program's `main`, while there is one thread.
+//! The constructor: before the program's `main`. A library that the program links may have started
+//! threads in a constructor of its own by then; it has called nothing here yet.
 //!
 //! # Safety
 //!
@@ -147,7 +148,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
             None
         }
         Err(Refusal::Denied) => {
-            say::once(&[b"stands aside: /proc/self/mem cannot be written"]);
+            say::once(&[b"stands aside: this host lets no code be changed, neither by a file in memory nor by /proc/self/mem"]);
             None
         }
     }
