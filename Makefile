@@ -6,9 +6,13 @@ SECONDS_EACH ?= 600
 JOBS ?= 0
 # Where the library for C programs goes.
 PREFIX ?= /usr/local
+# Real kernels in virtual machines: which, and what to run there.
+HOST ?=
+CMD ?= hugeleaf
+VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak fuzz install-library
+.PHONY: help compiler build try test lint fmt bench soak fuzz install-library vm vm-shell vm-list vm-test vm-table
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -40,6 +44,22 @@ soak: compiler  ## the tests with large numbers, then every fuzz target
 
 install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
 	scripts/install-library.sh $(PREFIX)
+
+vm: compiler    ## one command on a real kernel: make vm HOST=x86-6.1 CMD='hugeleaf mem'
+	$(VM) run $(HOST) -- '$(CMD)'
+
+vm-shell: compiler ## a shell there: make vm-shell HOST=arm64-16k
+	$(VM) shell $(HOST)
+
+vm-list: compiler ## the hosts there are
+	$(VM) list
+
+vm-test: compiler ## the tests of all hosts, or of HOST='A B'; results go to vm/results
+	$(VM) test --record $(HOST)
+	$(VM) table
+
+vm-table: compiler ## docs/reference/hosts.md anew, of vm/results
+	$(VM) table
 
 fuzz: compiler  ## build and run every fuzz target (needs nightly and cargo-fuzz)
 	scripts/fuzz-build.sh

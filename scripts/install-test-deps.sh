@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the servers that the third tier of tests runs, and what the benchmarks run and compare
-# with (smem, other allocators, hugectl, SQLite's shell, a JDK), where that is possible: as root,
-# with apt.
+# with (smem, other allocators, hugectl, SQLite's shell, a JDK), and what makes and runs virtual machines
+# (the fourth tier), where that is possible: as root, with apt.
 # Starts no service: the tests start servers of their own, in temporary folders.
 # Harmless elsewhere: it says what is missing and ends with 0, and the tests say "not run: needs ...".
 set -u
@@ -19,13 +19,21 @@ have() {
     libhugetlbfs-dev) ls /usr/lib/*/libhugetlbfs.so >/dev/null 2>&1 ;;
     libjemalloc2) ls /usr/lib/*/libjemalloc.so.2 >/dev/null 2>&1 ;;
     libmimalloc2.0) ls /usr/lib/*/libmimalloc.so.2 >/dev/null 2>&1 ;;
+    qemu-system-x86) command -v qemu-system-x86_64 >/dev/null 2>&1 ;;
+    qemu-system-arm) command -v qemu-system-aarch64 >/dev/null 2>&1 ;;
+    gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null 2>&1 || [ "$(uname -m)" = aarch64 ] ;;
+    libc6-dev-arm64-cross) [ -d /usr/aarch64-linux-gnu/include ] || [ "$(uname -m)" = aarch64 ] ;;
+    xz-utils) command -v xz >/dev/null 2>&1 ;;
+    e2fsprogs) command -v mke2fs >/dev/null 2>&1 || [ -x /sbin/mke2fs ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
 
 missing() {
     for package in postgresql redis-server mariadb-server smem sqlite3 python3 g++ default-jdk-headless \
-        libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0; do
+        libhugetlbfs-bin libhugetlbfs-dev libjemalloc2 libmimalloc2.0 \
+        qemu-system-x86 qemu-system-arm mmdebstrap cpio xz-utils e2fsprogs \
+        gcc-aarch64-linux-gnu libc6-dev-arm64-cross; do
         have "$package" || printf '%s ' "$package"
     done
 }

@@ -1,0 +1,81 @@
+//! What differs between the architectures that guests can have.
+
+use serde::Deserialize;
+
+/// An architecture of guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+pub enum Architecture {
+    /// 64-bit x86.
+    #[serde(rename = "x86-64")]
+    X86,
+    /// 64-bit ARM.
+    #[serde(rename = "arm64")]
+    Arm,
+}
+
+impl Architecture {
+    /// The one that this program was compiled for, where guests can have it.
+    pub fn own() -> Option<Architecture> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Architecture::X86),
+            "aarch64" => Some(Architecture::Arm),
+            _ => None,
+        }
+    }
+
+    /// Debian's name.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Architecture::X86 => "amd64",
+            Architecture::Arm => "arm64",
+        }
+    }
+
+    /// Rust's name for programs with the GNU C library.
+    pub fn target(self) -> &'static str {
+        match self {
+            Architecture::X86 => "x86_64-unknown-linux-gnu",
+            Architecture::Arm => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// What names of compilers and of their tools begin with.
+    pub fn tool_prefix(self) -> &'static str {
+        match self {
+            Architecture::X86 => "x86_64-linux-gnu-",
+            Architecture::Arm => "aarch64-linux-gnu-",
+        }
+    }
+
+    /// QEMU's program.
+    pub fn emulator(self) -> &'static str {
+        match self {
+            Architecture::X86 => "qemu-system-x86_64",
+            Architecture::Arm => "qemu-system-aarch64",
+        }
+    }
+
+    /// The Debian package with QEMU's program.
+    pub fn emulator_package(self) -> &'static str {
+        match self {
+            Architecture::X86 => "qemu-system-x86",
+            Architecture::Arm => "qemu-system-arm",
+        }
+    }
+
+    /// Debian packages that a compiler for this architecture needs, elsewhere than on itself.
+    pub fn compiler_packages(self) -> &'static str {
+        match self {
+            Architecture::X86 => "gcc-x86-64-linux-gnu libc6-dev-amd64-cross",
+            Architecture::Arm => "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+        }
+    }
+
+    /// The kernel's name of the console that QEMU's first serial port is.
+    pub fn console(self) -> &'static str {
+        match self {
+            Architecture::X86 => "ttyS0",
+            Architecture::Arm => "ttyAMA0",
+        }
+    }
+}

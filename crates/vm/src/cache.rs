@@ -1,0 +1,209 @@
+//! Files that are expensive to make, kept outside the tree.
+//!
+//! What is made is made beside its place, summed up, and put in its place in one step. What does
+//! not match its sums any more is made anew.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hugeleaf_sys::{HostLock, lock_host};
+use sha2::{Digest, Sha256};
+
+const SUMS: &str = "SHA256SUMS";
+
+/// The folder of all that is kept.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The cache in `HUGELEAF_VM_CACHE`, or in the user's folder of caches.
+    ///
+    /// # Errors
+    /// Where there is neither, or it cannot be made.
+    pub fn open() -> anyhow::Result<Cache> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let folder = variable("HUGELEAF_VM_CACHE")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(variable("XDG_CACHE_HOME")?).join("hugeleaf-vm")))
+            .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/hugeleaf-vm")))
+            .context("set HUGELEAF_VM_CACHE to a folder: there is no HOME")?;
+        Cache::at(folder)
+    }
+
+    /// The cache in a folder.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn at(folder: PathBuf) -> anyhow::Result<Cache> {
+        fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+        Ok(Cache { folder })
+    }
+
+    /// A folder in it for files that another program takes care of.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.join(name);
+        fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Held while something is made, so that a second program waits for it instead of making it too.
+    ///
+    /// # Errors
+    /// Where the lock cannot be taken.
+    pub fn lock(&self) -> anyhow::Result<HostLock> {
+        Ok(lock_host(&self.folder.join("lock"), true)?)
+    }
+
+    /// The folder that is kept under `key`: as it is where it is whole, otherwise made by `make`,
+    /// which is given an empty folder.
+    ///
+    /// # Errors
+    /// Those of `make`; nothing is left under `key` then.
+    pub fn kept(
+        &self,
+        kind: &str,
+        key: &str,
+        make: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<PathBuf> {
+        let folder = self.folder(kind)?.join(key);
+        let _lock = self.lock()?;
+        match check(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(Damage::Absent) => {}
+            Err(Damage::Differs(what)) => {
+                eprintln!("{}: {what}; made anew", folder.display());
+            }
+        }
+        remove(&folder)?;
+        let partial = folder.with_extension("partial");
+        remove(&partial)?;
+        fs::create_dir_all(&partial)?;
+        let made = make(&partial).and_then(|()| write_sums(&partial));
+        if let Err(error) = made {
+            remove(&partial)?;
+            return Err(error);
+        }
+        fs::rename(&partial, &folder).with_context(|| format!("{}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+enum Damage {
+    Absent,
+    Differs(String),
+}
+
+fn check(folder: &Path) -> Result<(), Damage> {
+    if !folder.exists() {
+        return Err(Damage::Absent);
+    }
+    let differs = |what: &str| Damage::Differs(what.to_owned());
+    let text = fs::read_to_string(folder.join(SUMS)).map_err(|_| differs("has no sums"))?;
+    for line in text.lines() {
+        let (sum, name) = line
+            .split_once("  ")
+            .ok_or_else(|| differs("sums damaged"))?;
+        let is = sum_of(&folder.join(name)).map_err(|e| differs(&format!("{e:#}")))?;
+        if is != sum {
+            return Err(differs(&format!("{name} is damaged")));
+        }
+    }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            bail!("{}: {e}", folder.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write_sums(folder: &Path) -> anyhow::Result<()> {
+    let mut names: Vec<String> = fs::read_dir(folder)?
+        .map(|e| Ok(e?.file_name().to_string_lossy().into_owned()))
+        .collect::<anyhow::Result<_>>()?;
+    names.sort();
+    let mut text = String::new();
+    for name in names {
+        writeln!(text, "{}  {name}", sum_of(&folder.join(&name))?)?;
+    }
+    fs::write(folder.join(SUMS), text)?;
+    Ok(())
+}
+
+/// The SHA-256 of a file, in hexadecimal.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn sum_of(path: &Path) -> anyhow::Result<String> {
+    let mut file = File::open(path).with_context(|| format!("{}", path.display()))?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0_u8; 1 << 20];
+    loop {
+        let got = file.read(&mut buffer)?;
+        if got == 0 {
+            break;
+        }
+        digest.update(&buffer[..got]);
+    }
+    let mut text = String::new();
+    for byte in digest.finalize() {
+        write!(text, "{byte:02x}")?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(cache: &Cache, content: &str) -> String {
+        let folder = cache
+            .kept("things", "a", |folder| {
+                Ok(fs::write(folder.join("file"), content)?)
+            })
+            .unwrap();
+        fs::read_to_string(folder.join("file")).unwrap()
+    }
+
+    #[test]
+    fn what_is_whole_is_kept_and_what_is_damaged_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        assert_eq!(keep(&cache, "one"), "one");
+        assert_eq!(keep(&cache, "two"), "one");
+        let file = folder.path().join("cache/things/a/file");
+        fs::write(&file, "onx").unwrap();
+        assert_eq!(keep(&cache, "three"), "three");
+        fs::remove_file(&file).unwrap();
+        assert_eq!(keep(&cache, "four"), "four");
+        fs::remove_file(folder.path().join("cache/things/a/SHA256SUMS")).unwrap();
+        assert_eq!(keep(&cache, "five"), "five");
+    }
+
+    #[test]
+    fn what_could_not_be_made_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned()).unwrap();
+        let failed = cache.kept("things", "a", |folder| {
+            fs::write(folder.join("half"), "x")?;
+            bail!("no room")
+        });
+        assert!(failed.unwrap_err().to_string().contains("no room"));
+        assert_eq!(
+            fs::read_dir(folder.path().join("things")).unwrap().count(),
+            0
+        );
+        assert_eq!(keep(&cache, "one"), "one");
+    }
+}

@@ -1,0 +1,291 @@
+//! Debian's packages, by apt with lists and folders of its own: what is installed on this machine
+//! is neither asked nor changed. apt checks the signature of each list and the sum of each package.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::architecture::Architecture;
+use crate::cache::Cache;
+use crate::missing::missing;
+use crate::process::{need, output, program};
+
+/// After this time lists are fetched anew, if they can be.
+const LISTS_LAST: Duration = Duration::from_secs(24 * 60 * 60);
+
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where packages come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mirror {
+    /// The address of the archive.
+    pub archive: String,
+    /// That of security updates, where there is one.
+    pub security: Option<String>,
+}
+
+impl Mirror {
+    /// The one in `HUGELEAF_VM_MIRROR`, or the one that this machine's own apt uses.
+    ///
+    /// # Errors
+    /// [`Missing`](crate::missing::Missing) where there is neither.
+    pub fn find() -> anyhow::Result<Mirror> {
+        if let Some(archive) = std::env::var("HUGELEAF_VM_MIRROR")
+            .ok()
+            .filter(|address| !address.is_empty())
+        {
+            return Ok(Mirror {
+                archive,
+                security: None,
+            });
+        }
+        let format = "$(LABEL)\t$(REPO_URI)";
+        let arguments = ["indextargets", "--format", format, "Created-By: Packages"];
+        let targets = output(&mut program(need("apt-get", "apt")?, &arguments))?;
+        Mirror::from_targets(&targets).ok_or_else(|| {
+            missing(
+                "this machine's apt has no archive of Debian",
+                "set HUGELEAF_VM_MIRROR to the address of one",
+            )
+        })
+    }
+
+    fn from_targets(targets: &str) -> Option<Mirror> {
+        let labelled = |wanted: &str| {
+            targets
+                .lines()
+                .filter_map(|line| line.split_once('\t'))
+                .find(|(label, _)| *label == wanted)
+                .map(|(_, address)| address.to_owned())
+        };
+        Some(Mirror {
+            archive: labelled("Debian")?,
+            security: labelled("Debian-Security"),
+        })
+    }
+
+    /// The lines of a sources.list for a suite, with what it builds on.
+    pub fn sources(&self, suite: &str) -> String {
+        let signed = if Path::new(KEYS).exists() {
+            format!(" [signed-by={KEYS}]")
+        } else {
+            String::new()
+        };
+        let stable = suite.split('-').next().unwrap_or(suite);
+        let mut lines = vec![format!("deb{signed} {} {stable} main", self.archive)];
+        if let Some(security) = &self.security {
+            lines.push(format!("deb{signed} {security} {stable}-security main"));
+        }
+        if suite != stable {
+            lines.push(format!("deb{signed} {} {suite} main", self.archive));
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+/// The packages of one suite for one architecture.
+#[derive(Debug)]
+pub struct Suite {
+    folder: PathBuf,
+    name: String,
+    architecture: Architecture,
+}
+
+impl Suite {
+    /// Opens a suite; fetches its lists where there are none or they are a day old. Where fetching
+    /// fails, older lists serve.
+    ///
+    /// # Errors
+    /// Where there is no list, and none can be had.
+    pub fn open(cache: &Cache, name: &str, architecture: Architecture) -> anyhow::Result<Suite> {
+        let folder = cache.folder(&format!("apt/{name}-{}", architecture.debian()))?;
+        let suite = Suite {
+            folder,
+            name: name.to_owned(),
+            architecture,
+        };
+        let _lock = cache.lock()?;
+        let mark = suite.folder.join("fetched");
+        let age = fs::metadata(&mark)
+            .and_then(|m| m.modified())
+            .ok()
+            .and_then(|at| at.elapsed().ok());
+        if age.is_none_or(|age| age > LISTS_LAST) {
+            match suite.update() {
+                Ok(()) => fs::write(&mark, "")?,
+                Err(e) if age.is_some() => eprintln!("older lists of {name} serve: {e:#}"),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(suite)
+    }
+
+    fn update(&self) -> anyhow::Result<()> {
+        for part in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(self.folder.join(part))?;
+        }
+        let sources = Mirror::find()?.sources(&self.name);
+        fs::write(self.folder.join("sources.list"), sources)?;
+        output(self.apt(&["-qq", "update"])?.env("LC_ALL", "C"))
+            .map(|_| ())
+            .map_err(|e| {
+                missing(
+                    format!("the lists of Debian's {} cannot be fetched", self.name),
+                    format!("look at what apt says: {e:#}"),
+                )
+            })
+    }
+
+    fn apt(&self, arguments: &[&str]) -> anyhow::Result<Command> {
+        let at = |part: &str| self.folder.join(part).display().to_string();
+        let options = [
+            format!("Dir::Etc::sourcelist={}", at("sources.list")),
+            "Dir::Etc::sourceparts=/dev/null".to_owned(),
+            format!("Dir::State::Lists={}", at("lists")),
+            "Dir::State::status=/dev/null".to_owned(),
+            format!("Dir::Cache={}", at("cache")),
+            format!("APT::Architecture={}", self.architecture.debian()),
+            format!("APT::Architectures={}", self.architecture.debian()),
+            "APT::Install-Recommends=false".to_owned(),
+            "APT::Sandbox::User=root".to_owned(),
+        ];
+        let mut command = program::<&str>(need("apt-get", "apt")?, &[]);
+        for option in options {
+            command.args(["-o", &option]);
+        }
+        // Backports give way to the suite that they are for, unless they are asked for.
+        if self.name.contains('-') {
+            command.args(["-t", &self.name]);
+        }
+        command.args(arguments);
+        Ok(command)
+    }
+
+    /// The packages that a package comes to, itself among them, as names of files with sizes.
+    ///
+    /// # Errors
+    /// Where the suite has no such package.
+    pub fn closure(&self, package: &str) -> anyhow::Result<Vec<Listed>> {
+        let arguments = ["-qq", "--print-uris", "-y", "install", package];
+        let text = output(&mut self.apt(&arguments)?)
+            .with_context(|| format!("{package} of {}", self.name))?;
+        Ok(text.lines().filter_map(Listed::parse).collect())
+    }
+
+    /// Fetches a package and unpacks it into a folder.
+    ///
+    /// # Errors
+    /// Where it cannot be fetched, its sum is wrong, or there is no room.
+    pub fn unpack(&self, package: &str, into: &Path) -> anyhow::Result<()> {
+        let folder = tempfile::tempdir_in(&self.folder)?;
+        output(
+            self.apt(&["-qq", "download", package])?
+                .current_dir(folder.path()),
+        )
+        .map_err(|e| {
+            missing(
+                format!(
+                    "package {package} of Debian's {} cannot be fetched",
+                    self.name
+                ),
+                format!("look at what apt says: {e:#}"),
+            )
+        })?;
+        for entry in fs::read_dir(folder.path())? {
+            let file = entry?.path();
+            output(program(need("dpkg", "dpkg")?, &["-x"]).arg(file).arg(into))?;
+        }
+        Ok(())
+    }
+}
+
+/// A package as apt lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The size of its file in bytes.
+    pub size: u64,
+}
+
+impl Listed {
+    /// A line of `apt-get --print-uris`: the address in quotes, the name of the file, its size and sum.
+    fn parse(line: &str) -> Option<Listed> {
+        let mut words = line.strip_prefix('\'')?.split_once("' ")?.1.split(' ');
+        let (file, size) = (words.next()?, words.next()?.parse().ok()?);
+        let mut parts = file.strip_suffix(".deb")?.split('_');
+        Some(Listed {
+            name: parts.next()?.to_owned(),
+            version: parts.next()?.to_owned(),
+            size,
+        })
+    }
+}
+
+/// The one of some packages whose name begins with one of these.
+///
+/// # Errors
+/// Where there is none.
+pub fn named<'a>(listed: &'a [Listed], beginnings: &[&str]) -> anyhow::Result<&'a Listed> {
+    // Of the packages that begin so, those that only depend on others are small.
+    let found = listed
+        .iter()
+        .filter(|p| beginnings.iter().any(|b| p.name.starts_with(b)))
+        .max_by_key(|p| p.size);
+    match found {
+        Some(package) => Ok(package),
+        None => bail!("no package begins with any of {beginnings:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_apt_are_read() {
+        let line = "'http://a/pool/linux-image-6.1.0-50-cloud-amd64_6.1.176-1_amd64.deb' \
+            linux-image-6.1.0-50-cloud-amd64_6.1.176-1_amd64.deb 23456 SHA256:ab";
+        let listed = Listed::parse(line).unwrap();
+        assert_eq!(listed.name, "linux-image-6.1.0-50-cloud-amd64");
+        assert_eq!((listed.version.as_str(), listed.size), ("6.1.176-1", 23456));
+        for damaged in ["", "'", "'a' b", "'a' b.deb 1", "'a' b_1.deb x"] {
+            assert_eq!(Listed::parse(damaged), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_itself_is_the_largest_of_its_names() {
+        let listed = |name: &str, size| Listed {
+            name: name.to_owned(),
+            version: "1".to_owned(),
+            size,
+        };
+        let all = [
+            listed("linux-image-cloud-amd64", 1),
+            listed("linux-image-6.1.0-50-cloud-amd64", 1000),
+            listed("linux-base", 2000),
+        ];
+        let found = named(&all, &["linux-binary-", "linux-image-"]).unwrap();
+        assert_eq!(found.name, "linux-image-6.1.0-50-cloud-amd64");
+        assert!(named(&all, &["grub-"]).is_err());
+    }
+
+    #[test]
+    fn the_mirror_is_the_machines_own() {
+        let targets = "Node Source\thttp://c/\nDebian-Security\thttp://b/\nDebian\thttp://a/\n";
+        let mirror = Mirror::from_targets(targets).unwrap();
+        let text = mirror.sources("trixie-backports");
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split(' ').collect()).collect();
+        let ends: Vec<&[&str]> = lines.iter().map(|l| &l[l.len() - 3..]).collect();
+        assert_eq!(ends[0], ["http://a/", "trixie", "main"]);
+        assert_eq!(ends[1], ["http://b/", "trixie-security", "main"]);
+        assert_eq!(ends[2], ["http://a/", "trixie-backports", "main"]);
+        assert_eq!(Mirror::from_targets("Ubuntu\thttp://a/\n"), None);
+    }
+}

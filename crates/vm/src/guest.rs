@@ -1,0 +1,191 @@
+//! What goes into a guest: the disk with the files that a run needs, and the scripts that run it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use hugeleaf_units::Bytes;
+
+use crate::host::{Description, HostFile, Size, Swap};
+use crate::image::file_system;
+use crate::kernel::set_executable;
+
+const START: &str = include_str!("../guest/start");
+const UNIT: &str = include_str!("../guest/hugeleaf-vm.service");
+
+/// The files of one run.
+#[derive(Debug)]
+pub struct Guest {
+    folder: tempfile::TempDir,
+    /// The repository on this machine; inside, the same files have the same path.
+    repository: PathBuf,
+}
+
+impl Guest {
+    /// An empty one for a host.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn new(host: &HostFile, repository: &Path) -> anyhow::Result<Guest> {
+        let guest = Guest {
+            folder: tempfile::tempdir()?,
+            repository: repository.to_owned(),
+        };
+        for part in ["bin", "repository"] {
+            fs::create_dir_all(guest.tree().join(part))?;
+        }
+        let path = repository.display().to_string();
+        guest.write("repository-path", &format!("{path}\n"))?;
+        guest.write("hugeleaf-vm.service", UNIT)?;
+        guest.write("host-name", &host.name)?;
+        guest.write("settings", &settings(&host.description))?;
+        guest.write("kernel-settings", &kernel_settings(&host.description))?;
+        guest.program("start", START)?;
+        Ok(guest)
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.folder.path().join("payload")
+    }
+
+    /// A folder for what a run makes.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.tree().join(name);
+        fs::write(&path, text).with_context(|| format!("{}", path.display()))
+    }
+
+    fn program(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.write(name, text)?;
+        set_executable(&self.tree().join(name))
+    }
+
+    /// What the boot of that number runs (from 1): lines for a shell.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn phase(&self, boot: usize, lines: &str) -> anyhow::Result<()> {
+        self.program(&format!("phase-{boot}"), &format!("#!/bin/sh\n{lines}\n"))
+    }
+
+    /// A shell on the console instead.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn shell(&self) -> anyhow::Result<()> {
+        let console = "#!/bin/sh\nexec setsid -c -w /bin/bash </dev/console >/dev/console 2>&1\n";
+        self.program("shell", console)
+    }
+
+    /// A program or file of this machine, in a folder of the payload.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or there is no room.
+    pub fn add(&self, file: &Path, folder: &str) -> anyhow::Result<()> {
+        let to = self.tree().join(folder);
+        fs::create_dir_all(&to)?;
+        let name = file.file_name().context("a file has a name")?;
+        fs::copy(file, to.join(name)).with_context(|| format!("{}", file.display()))?;
+        Ok(())
+    }
+
+    /// A file or folder of the repository, at the same path.
+    ///
+    /// # Errors
+    /// Where it is elsewhere, cannot be read, or there is no room.
+    pub fn add_of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        let inside = path
+            .strip_prefix(&self.repository)
+            .with_context(|| format!("{} is not in the repository", path.display()))?;
+        let to = self.tree().join("repository").join(inside);
+        copy_tree(path, &to).with_context(|| format!("{}", path.display()))?;
+        Ok(to)
+    }
+
+    /// The disk of all that.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn disk(&self) -> anyhow::Result<PathBuf> {
+        let image = self.folder.path().join("payload.disk");
+        file_system(&self.tree(), &image, "payload", Size(Bytes(0)))?;
+        Ok(image)
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if !from.is_dir() {
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::copy(from, to)?;
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy_tree(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// What `start` reads about the host.
+fn settings(host: &Description) -> String {
+    let zram = match host.swap {
+        Some(Swap::Zram(size)) => size.0.get().to_string(),
+        _ => String::new(),
+    };
+    format!(
+        "CGROUP={}\nDEBUGFS={}\nZRAM={zram}\n",
+        host.cgroup,
+        if host.debugfs { "yes" } else { "no" },
+    )
+}
+
+fn kernel_settings(host: &Description) -> String {
+    let mut text = String::new();
+    for (file, value) in &host.settings {
+        let _ = writeln!(text, "{file}={value}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_repository_keep_their_path() {
+        let repository = tempfile::tempdir().unwrap();
+        let deep = repository.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("c"), "text").unwrap();
+        let text = "title = 'x'\narchitecture = 'arm64'\nuserland = 'small'\nmemory = '1G'\n\
+            kernel = { suite = 'a', package = 'b' }\nswap = { zram = '64M' }\ndebugfs = false\n\
+            settings = { '/sys/a' = 'never' }\n";
+        let host = HostFile::parse("h", text).unwrap();
+        let guest = Guest::new(&host, repository.path()).unwrap();
+        guest
+            .add_of_repository(&repository.path().join("a"))
+            .unwrap();
+        let copy = guest.tree().join("repository/a/b/c");
+        assert_eq!(fs::read_to_string(copy).unwrap(), "text");
+        assert!(
+            guest
+                .add_of_repository(Path::new("/elsewhere/file"))
+                .is_err()
+        );
+        let settings = fs::read_to_string(guest.tree().join("settings")).unwrap();
+        assert_eq!(settings, "CGROUP=2\nDEBUGFS=no\nZRAM=67108864\n");
+        let written = fs::read_to_string(guest.tree().join("kernel-settings")).unwrap();
+        assert_eq!(written, "/sys/a=never\n");
+    }
+}

@@ -1,0 +1,209 @@
+//! A host as its file in `vm/hosts` describes it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hugeleaf_units::Bytes;
+use serde::Deserialize;
+
+use crate::architecture::Architecture;
+
+/// A host: the name of its file, and what the file says.
+#[derive(Debug, Clone)]
+pub struct HostFile {
+    /// The name of the file, without its ending.
+    pub name: String,
+    /// What it says.
+    pub description: Description,
+}
+
+/// What a file in `vm/hosts` says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Description {
+    /// What is special about it, in a line.
+    pub title: String,
+    /// Whether `make test` runs it; all are run by `make vm-test`.
+    #[serde(default)]
+    pub quick: bool,
+    /// The architecture.
+    pub architecture: Architecture,
+    /// The kernel's package.
+    pub kernel: Kernel,
+    /// The userland, by its name in `vm/userlands.toml`.
+    pub userland: String,
+    /// All its memory.
+    pub memory: Size,
+    /// How many processors.
+    #[serde(default = "two")]
+    pub processors: u32,
+    /// The memory of each node, where there is more than one.
+    #[serde(default)]
+    pub nodes: Vec<Size>,
+    /// Words for the kernel's command line.
+    #[serde(default)]
+    pub command_line: Vec<String>,
+    /// Where it swaps to.
+    #[serde(default)]
+    pub swap: Option<Swap>,
+    /// The version of control groups: 1 or 2.
+    #[serde(default = "two")]
+    pub cgroup: u32,
+    /// Whether debugfs is there.
+    #[serde(default = "yes")]
+    pub debugfs: bool,
+    /// Further kernel modules that are loaded at boot.
+    #[serde(default)]
+    pub modules: Vec<String>,
+    /// Files of the kernel that are written at boot, and what.
+    #[serde(default)]
+    pub settings: BTreeMap<String, String>,
+    /// Whether systemd is the first process; otherwise a script is.
+    #[serde(default)]
+    pub systemd: bool,
+    /// The tests that run in it: for each boot a list of `PROGRAM` or `PROGRAM FILTER`.
+    #[serde(default)]
+    pub tests: Vec<Vec<String>>,
+    /// Seconds after which a run of its tests is ended.
+    #[serde(default = "ten_minutes")]
+    pub time_limit_seconds: u64,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn ten_minutes() -> u64 {
+    600
+}
+
+/// A kernel as a package of a Debian suite.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// The suite, as `trixie` or `trixie-backports`.
+    pub suite: String,
+    /// The package that depends on the newest kernel of that suite.
+    pub package: String,
+}
+
+/// Where a guest swaps to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Swap {
+    /// A disk of that size.
+    Disk(Size),
+    /// Compressed memory of that size.
+    Zram(Size),
+}
+
+/// A number of bytes, written as `512M` or `2G`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub Bytes);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Size).map_err(serde::de::Error::custom)
+    }
+}
+
+impl HostFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, is no TOML, says something unknown, or contradicts itself.
+    pub fn read(path: &Path) -> anyhow::Result<HostFile> {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("{shown}"))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        HostFile::parse(&name, &text).with_context(|| format!("{shown}"))
+    }
+
+    /// From the text of a file.
+    ///
+    /// # Errors
+    /// As of [`HostFile::read`].
+    pub fn parse(name: &str, text: &str) -> anyhow::Result<HostFile> {
+        let description: Description = toml::from_str(text)?;
+        description.check()?;
+        Ok(HostFile {
+            name: name.to_owned(),
+            description,
+        })
+    }
+
+    /// All hosts of a folder, by name.
+    ///
+    /// # Errors
+    /// As of [`HostFile::read`].
+    pub fn all(folder: &Path) -> anyhow::Result<Vec<HostFile>> {
+        let shown = folder.display();
+        let entries = std::fs::read_dir(folder).with_context(|| format!("{shown}"))?;
+        let mut hosts = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "toml") {
+                hosts.push(HostFile::read(&path)?);
+            }
+        }
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(hosts)
+    }
+}
+
+impl Description {
+    fn check(&self) -> anyhow::Result<()> {
+        let sum: Bytes = self.nodes.iter().map(|size| size.0).sum();
+        if !self.nodes.is_empty() && sum != self.memory.0 {
+            bail!("nodes have {sum} together, memory is {}", self.memory.0);
+        }
+        if !matches!(self.cgroup, 1 | 2) {
+            bail!("cgroup is 1 or 2, not {}", self.cgroup);
+        }
+        if self.tests.len() > 1 && !self.systemd {
+            bail!("only a host with systemd can be rebooted: one list of tests");
+        }
+        if self.processors == 0 {
+            bail!("a host has at least one processor");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALLEST: &str = "title = 'a host'\narchitecture = 'x86-64'\nuserland = 'small'\n\
+        memory = '2G'\nkernel = { suite = 'trixie', package = 'linux-image-cloud-amd64' }\n";
+
+    #[test]
+    fn the_smallest_file_has_defaults() {
+        let host = HostFile::parse("x", SMALLEST).unwrap().description;
+        assert_eq!((host.processors, host.cgroup), (2, 2));
+        assert!(host.debugfs && !host.quick && host.nodes.is_empty());
+        assert_eq!(host.memory.0, Bytes::from_mib(2048));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for (more, word) in [
+            ("nodes = ['1G', '512M']", "together"),
+            ("cgroup = 3", "cgroup"),
+            ("tests = [['a'], ['b']]", "systemd"),
+            ("processors = 0", "processor"),
+            ("colour = 'red'", "colour"),
+            ("swap = { disk = 'much' }", "much"),
+        ] {
+            let error = HostFile::parse("x", &format!("{SMALLEST}{more}\n")).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(word), "{more}: {text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A userland as a disk: Debian's packages in a file system of their own.
+//!
+//! One that is *installed* ran the packages' scripts, which needs this machine's own architecture;
+//! one that is only *unpacked* can be of any.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::architecture::Architecture;
+use crate::cache::Cache;
+use crate::debian::Mirror;
+use crate::host::Size;
+use crate::missing::missing;
+use crate::process::{need, output, program};
+
+/// A userland as `vm/userlands.toml` describes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Userland {
+    /// The suite of its packages.
+    pub suite: String,
+    /// Its packages; what they depend on comes with them.
+    pub packages: Vec<String>,
+    /// Whether the scripts of packages are run.
+    #[serde(default)]
+    pub installed: bool,
+    /// Room on its disk beside what is installed.
+    pub free: Size,
+}
+
+/// All userlands by name.
+///
+/// # Errors
+/// Where the file cannot be read or says something unknown.
+pub fn userlands(path: &Path) -> anyhow::Result<BTreeMap<String, Userland>> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("{shown}"))?;
+    toml::from_str(&text).with_context(|| format!("{shown}"))
+}
+
+/// The disk of a userland, or the one that is kept.
+///
+/// # Errors
+/// [`Missing`](crate::missing::Missing) where a package, a program or a right is missing.
+pub fn disk(
+    cache: &Cache,
+    name: &str,
+    userland: &Userland,
+    architecture: Architecture,
+) -> anyhow::Result<PathBuf> {
+    let key = format!("{name}-{}-{}", architecture.debian(), version_of(userland));
+    let folder = cache.kept("userlands", &key, |folder| {
+        eprintln!("making the userland {name} for {}", architecture.debian());
+        let tree = tempfile::tempdir_in(folder)?;
+        let root = tree.path().join("root");
+        bootstrap(userland, architecture, &root)?;
+        if !userland.installed {
+            accounts(&root)?;
+        }
+        file_system(&root, &folder.join("disk"), "root", userland.free)
+    })?;
+    Ok(folder.join("disk"))
+}
+
+fn version_of(userland: &Userland) -> String {
+    let mut text = format!("{userland:?}");
+    text.push_str(ACCOUNTS.0);
+    let sum = Sha256::digest(text.as_bytes());
+    sum.iter().take(6).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn bootstrap(userland: &Userland, architecture: Architecture, root: &Path) -> anyhow::Result<()> {
+    if userland.installed && Architecture::own() != Some(architecture) {
+        return Err(missing(
+            format!("packages' scripts of {architecture:?} cannot run here"),
+            "use a userland that is unpacked only",
+        ));
+    }
+    let tool = need("mmdebstrap", "mmdebstrap")?;
+    let variant = if userland.installed {
+        "minbase"
+    } else {
+        "extract"
+    };
+    let sources = Mirror::find()?.sources(&userland.suite);
+    let mut command = program::<&str>(tool, &["--quiet", "--mode=root"]);
+    command
+        .arg(format!("--variant={variant}"))
+        .arg(format!("--architectures={}", architecture.debian()))
+        .arg(format!("--include={}", userland.packages.join(",")))
+        .arg("--aptopt=APT::Install-Recommends \"false\"")
+        .arg(&userland.suite)
+        .arg(root);
+    for line in sources.lines() {
+        command.arg(line);
+    }
+    output(&mut command).map(|_| ()).map_err(|e| {
+        missing(
+            format!("a userland of Debian's {} cannot be made", userland.suite),
+            format!("run as root, and look at what mmdebstrap says: {e:#}"),
+        )
+    })
+}
+
+/// What the scripts of base-passwd would write: root, and the user that owns nothing.
+const ACCOUNTS: (&str, &str) = (
+    "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "root:x:0:\nnogroup:x:65534:\n",
+);
+
+fn accounts(root: &Path) -> anyhow::Result<()> {
+    fs::write(root.join("etc/passwd"), ACCOUNTS.0)?;
+    fs::write(root.join("etc/group"), ACCOUNTS.1)?;
+    Ok(())
+}
+
+/// Makes a file system of a folder, with room to spare. No loop device and no mount is needed.
+///
+/// # Errors
+/// Where there is no room.
+pub fn file_system(tree: &Path, image: &Path, label: &str, free: Size) -> anyhow::Result<()> {
+    let used = output(program("du", &["-sk", "--apparent-size"]).arg(tree))?;
+    let used: u64 = used
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .context("du says no size")?;
+    // Inodes and the ends of files take room too.
+    let size = used + used / 4 + 16 * 1024 + free.0.get() / 1024;
+    let arguments = ["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"];
+    output(
+        program(need("mke2fs", "e2fsprogs")?, &arguments)
+            .args(["-L", label, "-d"])
+            .arg(tree)
+            .arg(image)
+            .arg(format!("{size}k")),
+    )?;
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! A kernel out of its packages: the image that QEMU boots, and an initial RAM disk with the modules
+//! that guests may need.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+
+use crate::architecture::Architecture;
+use crate::cache::Cache;
+use crate::debian::{Suite, named};
+use crate::host::Kernel;
+use crate::process::{need, output, program};
+
+/// Modules that guests may load; those that a kernel has built in are no files of it.
+const MODULES: [&str; 11] = [
+    "virtio_pci",
+    "virtio_console",
+    "virtio_blk",
+    "ext4",
+    "zram",
+    "loop",
+    "xfs",
+    "btrfs",
+    "zsmalloc",
+    "lz4",
+    "configfs",
+];
+
+/// The first program of the initial RAM disk.
+const INIT: &str = include_str!("../guest/init");
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone)]
+pub struct Bootable {
+    /// What it calls itself, as `7.3.4+deb13-cloud-amd64`.
+    pub release: String,
+    /// The image.
+    pub image: PathBuf,
+    /// The initial RAM disk.
+    pub ram_disk: PathBuf,
+}
+
+/// Fetches a kernel, or takes the one that is kept.
+///
+/// # Errors
+/// [`Missing`](crate::missing::Missing) where a package or a program cannot be had.
+pub fn bootable(
+    cache: &Cache,
+    kernel: &Kernel,
+    architecture: Architecture,
+) -> anyhow::Result<Bootable> {
+    let suite = Suite::open(cache, &kernel.suite, architecture)?;
+    let closure = suite.closure(&kernel.package)?;
+    // From 7.2 on Debian ships the image and the modules apart.
+    let image = named(&closure, &["linux-binary-", "linux-image-"])?;
+    let modules = named(&closure, &["linux-modules-", "linux-image-"])?;
+    let key = format!("{}_{}_{}", image.name, image.version, version_of_init());
+    let folder = cache.kept("kernels", &key, |folder| {
+        eprintln!("fetching {} {}", image.name, image.version);
+        let unpacked = tempfile::tempdir_in(cache.folder("kernels")?)?;
+        suite.unpack(&image.name, unpacked.path())?;
+        if modules.name != image.name {
+            suite.unpack(&modules.name, unpacked.path())?;
+        }
+        suite.unpack("busybox-static", unpacked.path())?;
+        make(unpacked.path(), folder)
+    })?;
+    let release = fs::read_to_string(folder.join("release"))?;
+    Ok(Bootable {
+        release,
+        image: folder.join("image"),
+        ram_disk: folder.join("ram-disk"),
+    })
+}
+
+/// Another init makes another RAM disk.
+fn version_of_init() -> String {
+    use sha2::{Digest, Sha256};
+    let sum = Sha256::digest(INIT.as_bytes());
+    sum.iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn make(unpacked: &Path, folder: &Path) -> anyhow::Result<()> {
+    let (release, modules) = modules_of(unpacked)?;
+    let image = [
+        unpacked.join(format!("boot/vmlinuz-{release}")),
+        modules.join("vmlinuz"),
+    ];
+    let image = image
+        .iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("the packages of {release} have no image"))?;
+    fs::copy(image, folder.join("image"))?;
+    fs::write(folder.join("release"), &release)?;
+    let tree = tempfile::tempdir_in(folder)?;
+    lay_out(unpacked, &modules, tree.path())?;
+    pack(tree.path(), &folder.join("ram-disk"))
+}
+
+/// The release of a kernel, and the folder of its modules.
+fn modules_of(unpacked: &Path) -> anyhow::Result<(String, PathBuf)> {
+    for place in ["usr/lib/modules", "lib/modules"] {
+        let Ok(entries) = fs::read_dir(unpacked.join(place)) else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.path().join("kernel").is_dir() {
+                let release = entry.file_name().to_string_lossy().into_owned();
+                return Ok((release, entry.path()));
+            }
+        }
+    }
+    bail!("the packages have no modules")
+}
+
+/// The files of the initial RAM disk: a shell, modules, and for each the order of what it needs.
+fn lay_out(unpacked: &Path, modules: &Path, tree: &Path) -> anyhow::Result<()> {
+    for folder in ["bin", "modules", "proc", "sys", "dev", "root"] {
+        fs::create_dir(tree.join(folder))?;
+    }
+    let shell = ["usr/bin/busybox", "bin/busybox"].map(|path| unpacked.join(path));
+    let shell = shell
+        .iter()
+        .find(|path| path.is_file())
+        .context("busybox-static has no busybox")?;
+    fs::copy(shell, tree.join("bin/busybox"))?;
+    let init = tree.join("init");
+    fs::write(&init, INIT)?;
+    set_executable(&init)?;
+    let files = module_files(modules)?;
+    for name in MODULES {
+        let mut order = Vec::new();
+        load_order(&files, name, tree, &mut order)?;
+        if !order.is_empty() {
+            fs::write(tree.join("modules").join(name), order.join("\n") + "\n")?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a file a program.
+///
+/// # Errors
+/// Where its rights cannot be changed.
+pub fn set_executable(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// The files of modules by name; in names `-` and `_` are the same.
+fn module_files(modules: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![modules.join("kernel")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if let Some((name, _)) = name.split_once(".ko") {
+                files.insert(name.replace('-', "_"), path.clone());
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Copies a module and all that it needs, and lists them in the order in which they load.
+fn load_order(
+    files: &BTreeMap<String, PathBuf>,
+    name: &str,
+    tree: &Path,
+    order: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let file = format!("{name}.ko");
+    let Some(path) = files.get(name).filter(|_| !order.contains(&file)) else {
+        return Ok(());
+    };
+    let code = decompressed(path)?;
+    for needed in needed_by(&code) {
+        load_order(files, &needed, tree, order)?;
+    }
+    fs::write(tree.join("modules").join(&file), code)?;
+    order.push(file);
+    Ok(())
+}
+
+fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let (tool, package) = match path.extension().and_then(|e| e.to_str()) {
+        Some("xz") => ("xz", "xz-utils"),
+        Some("zst") => ("zstd", "zstd"),
+        Some("gz") => ("gzip", "gzip"),
+        _ => return Ok(fs::read(path)?),
+    };
+    let out = program(need(tool, package)?, &["-dc"]).arg(path).output()?;
+    if !out.status.success() {
+        bail!("{}: {tool} ended in {}", path.display(), out.status);
+    }
+    Ok(out.stdout)
+}
+
+/// The modules that a module needs: the entry `depends=` of its section `.modinfo`.
+fn needed_by(code: &[u8]) -> Vec<String> {
+    let key = b"\0depends=";
+    let Some(at) = code.windows(key.len()).position(|part| part == key) else {
+        return Vec::new();
+    };
+    let rest = &code[at + key.len()..];
+    let end = rest.iter().position(|b| *b == 0).unwrap_or(rest.len());
+    String::from_utf8_lossy(&rest[..end])
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+/// Packs a folder as the kernel reads it (Documentation/driver-api/early-userspace/buffer-format.rst).
+fn pack(tree: &Path, into: &Path) -> anyhow::Result<()> {
+    let names = output(program("find", &["."]).current_dir(tree))?;
+    let arguments = ["--quiet", "-o", "-H", "newc", "-R", "+0:+0"];
+    let mut packer = program(need("cpio", "cpio")?, &arguments)
+        .current_dir(tree)
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(into)?)
+        .spawn()?;
+    let mut input = packer.stdin.take().context("cpio has no input")?;
+    input.write_all(names.as_bytes())?;
+    drop(input);
+    let status = packer.wait()?;
+    if !status.success() {
+        bail!("cpio ended in {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_module_needs_is_in_its_file() {
+        let code = b"license=GPL\0depends=crc16,jbd2,crypto-hash\0retpoline=Y\0";
+        assert_eq!(needed_by(code), ["crc16", "jbd2", "crypto_hash"]);
+        assert!(needed_by(b"license=GPL\0depends=\0x").is_empty());
+        assert!(needed_by(b"").is_empty());
+    }
+
+    #[test]
+    fn modules_load_after_what_they_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let modules = folder.path().join("m");
+        let tree = folder.path().join("t");
+        fs::create_dir_all(modules.join("kernel/fs")).unwrap();
+        fs::create_dir_all(tree.join("modules")).unwrap();
+        let write = |name: &str, needs: &str| {
+            let code = format!("a=b\0depends={needs}\0");
+            fs::write(modules.join("kernel/fs").join(name), code).unwrap();
+        };
+        write("ext4.ko", "jbd2,crc-x");
+        write("jbd2.ko", "crc-x");
+        write("crc-x.ko", "");
+        let files = module_files(&modules).unwrap();
+        let mut order = Vec::new();
+        load_order(&files, "ext4", &tree, &mut order).unwrap();
+        assert_eq!(order, ["crc_x.ko", "jbd2.ko", "ext4.ko"]);
+        load_order(&files, "built_in", &tree, &mut order).unwrap();
+        assert_eq!(order.len(), 3);
+    }
+}

@@ -1,0 +1,259 @@
+//! `hugeleaf-vm`: real kernels in virtual machines, from the command line.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use hugeleaf_vm::architecture::Architecture;
+use hugeleaf_vm::cache::Cache;
+use hugeleaf_vm::host::HostFile;
+use hugeleaf_vm::missing::Missing;
+use hugeleaf_vm::programs::{self, Programs};
+use hugeleaf_vm::qemu::Ended;
+use hugeleaf_vm::results::{HostResult, Outcome, page, sums};
+use hugeleaf_vm::suite::{Workshop, programs_of};
+
+/// Real kernels in virtual machines: one command, a shell, or the tests of a host.
+///
+/// Needs root, QEMU, mmdebstrap, cpio and an apt that knows an archive of Debian. What is fetched is
+/// kept in HUGELEAF_VM_CACHE (~/.cache/hugeleaf-vm). HUGELEAF_VM_MIRROR names another archive,
+/// HUGELEAF_VM_ACCELERATOR another of QEMU's accelerators than tcg.
+#[derive(Debug, Parser)]
+#[command(name = "hugeleaf-vm")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The hosts that are described in vm/hosts
+    List,
+    /// Fetch what hosts need, and do no more
+    Fetch {
+        /// The hosts; all where none is named
+        hosts: Vec<String>,
+    },
+    /// Run one command inside and bring back its output, what it left in /out, and its exit status
+    Run {
+        /// The host
+        host: String,
+        /// Seconds after which the guest is ended
+        #[arg(long, default_value_t = 300)]
+        limit: u64,
+        /// Where what was left in /out goes
+        #[arg(long, value_name = "DIR")]
+        files: Option<PathBuf>,
+        /// The command, as lines of a shell
+        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        line: Vec<String>,
+    },
+    /// A shell on the console of a guest; `exit` ends it
+    Shell {
+        /// The host
+        host: String,
+    },
+    /// Run the tests of hosts inside them
+    Test {
+        /// The hosts; all where none is named
+        hosts: Vec<String>,
+        /// Only those that `make test` runs
+        #[arg(long)]
+        quick: bool,
+        /// Keep the results in vm/results, for the table of hosts
+        #[arg(long)]
+        record: bool,
+    },
+    /// Make docs/reference/hosts.md of the results
+    Table,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("hugeleaf-vm: {error:#}");
+            let lacks = error.is::<Missing>();
+            ExitCode::from(if lacks { 3 } else { 125 })
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .context("the crate lies in the repository")?
+        .to_owned();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let workshop = Workshop {
+        repository,
+        cache: Cache::open()?,
+        stop,
+    };
+    match command {
+        Command::List => list(&workshop),
+        Command::Fetch { hosts } => {
+            for host in chosen(&workshop, &hosts)? {
+                workshop.prepare(&host)?;
+                println!("{}: here", host.name);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run {
+            host,
+            limit,
+            files,
+            line,
+        } => {
+            let host = one(&workshop, &host)?;
+            let programs = compiled(&workshop, &[])(host.description.architecture)?;
+            let limit = Duration::from_secs(limit);
+            let line = line.join(" ");
+            let status = workshop.command(&host, &programs, &line, limit, files.as_deref())?;
+            Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
+        }
+        Command::Shell { host } => {
+            let host = one(&workshop, &host)?;
+            let programs = compiled(&workshop, &[])(host.description.architecture)?;
+            workshop.shell(&host, &programs)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Test {
+            hosts,
+            quick,
+            record,
+        } => {
+            let mut hosts = chosen(&workshop, &hosts)?;
+            hosts.retain(|host| !quick || host.description.quick);
+            test(&workshop, &hosts, record)
+        }
+        Command::Table => table(&workshop),
+    }
+}
+
+fn list(workshop: &Workshop) -> anyhow::Result<ExitCode> {
+    let hosts = workshop.hosts()?;
+    let width = hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
+    for host in hosts {
+        let quick = if host.description.quick {
+            "  (make test)"
+        } else {
+            ""
+        };
+        println!("{:width$}  {}{quick}", host.name, host.description.title);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(workshop: &Workshop, name: &str) -> anyhow::Result<HostFile> {
+    let hosts = workshop.hosts()?;
+    let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
+    match hosts.iter().find(|h| h.name == name) {
+        Some(host) => Ok(host.clone()),
+        None => bail!("there is no host {name}; there are: {}", names.join(", ")),
+    }
+}
+
+fn chosen(workshop: &Workshop, names: &[String]) -> anyhow::Result<Vec<HostFile>> {
+    if names.is_empty() {
+        return workshop.hosts();
+    }
+    names.iter().map(|name| one(workshop, name)).collect()
+}
+
+/// Compiles for an architecture the first time that it is asked for.
+fn compiled<'a>(
+    workshop: &'a Workshop,
+    hosts: &'a [HostFile],
+) -> impl Fn(Architecture) -> anyhow::Result<Programs> + 'a {
+    move |architecture| {
+        let same = hosts
+            .iter()
+            .filter(|h| h.description.architecture == architecture);
+        programs::build(&workshop.repository, architecture, &programs_of(same)?)
+    }
+}
+
+/// Runs the tests of hosts, one host after the other. What is missing for one is said, by name.
+fn test(workshop: &Workshop, hosts: &[HostFile], record: bool) -> anyhow::Result<ExitCode> {
+    let compile = compiled(workshop, hosts);
+    let mut by_architecture: BTreeMap<Architecture, Programs> = BTreeMap::new();
+    let mut good = true;
+    for host in hosts {
+        if workshop.stop.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        println!("== {}: {}", host.name, host.description.title);
+        let architecture = host.description.architecture;
+        let ran = match by_architecture.get(&architecture) {
+            Some(programs) => workshop.tests(host, programs),
+            None => compile(architecture).and_then(|programs| {
+                workshop.tests(
+                    host,
+                    by_architecture.entry(architecture).or_insert(programs),
+                )
+            }),
+        };
+        match ran {
+            Ok((result, ended)) => good &= told(workshop, &result, &ended, record)?,
+            Err(error) if error.is::<Missing>() => {
+                println!("not run: host {}: {error:#}", host.name);
+            }
+            Err(error) => {
+                println!("host {}: {error:#}", host.name);
+                good = false;
+            }
+        }
+    }
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Says what a run came to; whether it is good.
+fn told(
+    workshop: &Workshop,
+    result: &HostResult,
+    ended: &Ended,
+    record: bool,
+) -> anyhow::Result<bool> {
+    println!(
+        "host {}: {}; booted in {:.0} s, {:.0} s in all",
+        result.host,
+        sums(&result.tests),
+        result.seconds_to_boot,
+        result.seconds
+    );
+    let status = match ended.status() {
+        Ok(status) => status,
+        Err(error) => {
+            println!("host {}: {error:#}", result.host);
+            return Ok(false);
+        }
+    };
+    if record {
+        let folder = workshop.repository.join("vm/results");
+        std::fs::create_dir_all(&folder)?;
+        let text = serde_json::to_string_pretty(result)? + "\n";
+        std::fs::write(folder.join(format!("{}.json", result.host)), text)?;
+    }
+    let failed = result.tests.iter().any(|t| t.outcome == Outcome::Failed);
+    Ok(status == 0 && !failed && !result.tests.is_empty())
+}
+
+fn table(workshop: &Workshop) -> anyhow::Result<ExitCode> {
+    let text = page(&hugeleaf_vm::results::recorded(&workshop.repository)?);
+    std::fs::write(workshop.repository.join("docs/reference/hosts.md"), text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,276 @@
+//! The programs that run inside: hugeleaf and its tests, compiled for the guest's architecture.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::architecture::Architecture;
+use crate::guest::Guest;
+use crate::missing::missing;
+use crate::process::{find, output, program};
+
+/// A program of tests: a crate's folder and the name of its test program, as `cli/every_host`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TestProgram {
+    /// The folder below `crates`.
+    pub krate: String,
+    /// The name that cargo knows it by.
+    pub name: String,
+}
+
+impl TestProgram {
+    /// Reads `CRATE/NAME`.
+    ///
+    /// # Errors
+    /// Where it is of another form.
+    pub fn parse(text: &str) -> anyhow::Result<TestProgram> {
+        match text.split_once('/') {
+            Some((krate, name)) if !krate.is_empty() && !name.is_empty() => Ok(TestProgram {
+                krate: krate.to_owned(),
+                name: name.to_owned(),
+            }),
+            _ => bail!("a test program is CRATE/NAME, not {text:?}"),
+        }
+    }
+}
+
+/// What was compiled.
+#[derive(Debug)]
+pub struct Programs {
+    architecture: Architecture,
+    /// `hugeleaf` itself.
+    pub hugeleaf: PathBuf,
+    tests: BTreeMap<TestProgram, PathBuf>,
+}
+
+/// Compiles hugeleaf and some of its test programs.
+///
+/// # Errors
+/// [`Missing`](crate::missing::Missing) where there is no compiler for that architecture; otherwise
+/// what cargo says.
+pub fn build(
+    repository: &Path,
+    architecture: Architecture,
+    tests: &[TestProgram],
+) -> anyhow::Result<Programs> {
+    let cargo = Cargo {
+        repository,
+        architecture,
+    };
+    let mut found = Found::default();
+    if Architecture::own() == Some(architecture) {
+        // As `make test` compiles them, so that nothing is compiled twice. hugeleaf itself is made
+        // beside the tests of its crate.
+        let mut arguments = vec!["test", "--workspace", "--no-run", "--test", "cli"];
+        arguments.extend(tests.iter().flat_map(|test| ["--test", &test.name]));
+        cargo.makes(&arguments, &mut found)?;
+    } else {
+        // No more than is needed: all of it is compiled for this alone.
+        let hugeleaf = ["build", "--package", "hugeleaf-cli", "--bin", "hugeleaf"];
+        cargo.makes(&hugeleaf, &mut found)?;
+        let crates: BTreeSet<&str> = tests.iter().map(|test| test.krate.as_str()).collect();
+        for krate in crates {
+            let package = package_of(krate);
+            let mut arguments = vec!["test", "--no-run", "--package", &package];
+            let of_crate = tests.iter().filter(|test| test.krate == krate);
+            arguments.extend(of_crate.flat_map(|test| ["--test", &test.name]));
+            cargo.makes(&arguments, &mut found)?;
+        }
+    }
+    for test in tests {
+        if !found.tests.contains_key(test) {
+            bail!("there is no test program {}/{}", test.krate, test.name);
+        }
+    }
+    Ok(Programs {
+        architecture,
+        hugeleaf: found.hugeleaf.context("cargo made no hugeleaf")?,
+        tests: found.tests,
+    })
+}
+
+/// The name of a crate's package, by its folder.
+fn package_of(krate: &str) -> String {
+    match krate {
+        "region" => "hugeleaf".to_owned(),
+        other => format!("hugeleaf-{other}"),
+    }
+}
+
+/// cargo, for one architecture.
+struct Cargo<'a> {
+    repository: &'a Path,
+    architecture: Architecture,
+}
+
+impl Cargo<'_> {
+    /// Runs cargo and adds what it made.
+    fn makes(&self, arguments: &[&str], found: &mut Found) -> anyhow::Result<()> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = program(cargo, arguments);
+        command
+            .args(["--locked", "--quiet"])
+            .arg("--message-format=json-render-diagnostics")
+            .current_dir(self.repository)
+            .stderr(Stdio::inherit());
+        if Architecture::own() != Some(self.architecture) {
+            foreign(&mut command, self.architecture)?;
+        }
+        let out = command.output().context("cargo")?;
+        if !out.status.success() {
+            bail!("cargo ended in {}", out.status);
+        }
+        found.read(&String::from_utf8_lossy(&out.stdout), self.repository);
+        Ok(())
+    }
+}
+
+/// What cargo needs for another architecture than this machine's.
+fn foreign(command: &mut Command, architecture: Architecture) -> anyhow::Result<()> {
+    let target = architecture.target();
+    let linker = format!("{}gcc", architecture.tool_prefix());
+    if find(&linker).is_none() {
+        return Err(missing(
+            format!("there is no {linker}"),
+            format!(
+                "install it: apt-get install --no-install-recommends {}",
+                architecture.compiler_packages()
+            ),
+        ));
+    }
+    add_target(target)?;
+    let variable = target.to_uppercase().replace('-', "_");
+    command
+        .args(["--target", target, "--profile", "guest"])
+        .env(format!("CARGO_TARGET_{variable}_LINKER"), linker);
+    Ok(())
+}
+
+/// Rust's libraries for a target: there already, or fetched by rustup.
+fn add_target(target: &str) -> anyhow::Result<()> {
+    let root = output(&mut program("rustc", &["--print", "sysroot"]))?;
+    let libraries = Path::new(root.trim()).join("lib/rustlib").join(target);
+    if libraries.join("lib").is_dir() {
+        return Ok(());
+    }
+    let remedy = format!("rustup target add {target}");
+    if find("rustup").is_none() {
+        return Err(missing(
+            format!("Rust has no libraries for {target}"),
+            remedy,
+        ));
+    }
+    output(&mut program("rustup", &["target", "add", target]))
+        .map(|_| ())
+        .map_err(|e| missing(format!("Rust's libraries for {target}: {e:#}"), remedy))
+}
+
+/// What cargo says that it made.
+#[derive(Default)]
+struct Found {
+    hugeleaf: Option<PathBuf>,
+    tests: BTreeMap<TestProgram, PathBuf>,
+}
+
+impl Found {
+    fn read(&mut self, messages: &str, repository: &Path) {
+        for line in messages.lines() {
+            let Ok(message) = serde_json::from_str::<Value>(line) else {
+                continue;
+            };
+            let Some(file) = message["executable"].as_str().map(PathBuf::from) else {
+                continue;
+            };
+            let target = &message["target"];
+            let name = target["name"].as_str().unwrap_or_default();
+            match target["kind"][0].as_str() {
+                // The program itself, not its unit tests.
+                Some("bin") if message["profile"]["test"] == false => self.hugeleaf = Some(file),
+                Some("test") => {
+                    if let Some(krate) = krate_of(&message, repository) {
+                        let name = name.to_owned();
+                        self.tests.insert(TestProgram { krate, name }, file);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The crate's folder below `crates`, from the path of its manifest.
+fn krate_of(message: &Value, repository: &Path) -> Option<String> {
+    let manifest = Path::new(message["manifest_path"].as_str()?);
+    let inside = manifest.strip_prefix(repository.join("crates")).ok()?;
+    Some(inside.parent()?.to_string_lossy().into_owned())
+}
+
+impl Programs {
+    /// Puts hugeleaf and the files that its tests read into a guest.
+    ///
+    /// # Errors
+    /// Where there is no room.
+    pub fn add_to(&self, guest: &Guest, repository: &Path) -> anyhow::Result<()> {
+        let copy = guest.add_of_repository(&self.hugeleaf)?;
+        self.strip(&copy);
+        guest.add(&copy, "bin")?;
+        for folder in ["fixtures", "crates/cli/tests"] {
+            guest.add_of_repository(&repository.join(folder))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a test program into a guest, and gives its path there.
+    ///
+    /// # Errors
+    /// Where it was not compiled, or there is no room.
+    pub fn add_test(&self, guest: &Guest, test: &TestProgram) -> anyhow::Result<PathBuf> {
+        let file = self.tests.get(test).context("not compiled")?;
+        let copy = guest.add_of_repository(file)?;
+        self.strip(&copy);
+        Ok(file.clone())
+    }
+
+    /// Takes line tables away: a guest reads its disk slowly. Without the tool they stay.
+    fn strip(&self, file: &Path) {
+        let tool = match Architecture::own() == Some(self.architecture) {
+            true => "strip".to_owned(),
+            false => format!("{}strip", self.architecture.tool_prefix()),
+        };
+        let _ = output(program(tool, &["--strip-debug"]).arg(file));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_says_is_sorted() {
+        let line = |kind: &str, name: &str, test: bool, krate: &str, file: &str| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "executable": file,
+                "manifest_path": format!("/r/crates/{krate}/Cargo.toml"),
+                "target": {"kind": [kind], "name": name}, "profile": {"test": test},
+            })
+            .to_string()
+        };
+        let messages = [
+            line("bin", "hugeleaf", true, "cli", "/unit"),
+            line("bin", "hugeleaf", false, "cli", "/hugeleaf"),
+            line("test", "oltp", true, "cli", "/a"),
+            line("test", "oltp", true, "workload", "/b"),
+            "no json".to_owned(),
+        ]
+        .join("\n");
+        let mut found = Found::default();
+        found.read(&messages, Path::new("/r"));
+        assert_eq!(found.hugeleaf, Some(PathBuf::from("/hugeleaf")));
+        let test = TestProgram::parse("workload/oltp").unwrap();
+        assert_eq!(found.tests[&test], PathBuf::from("/b"));
+        assert!(TestProgram::parse("oltp").is_err() && TestProgram::parse("/x").is_err());
+    }
+}

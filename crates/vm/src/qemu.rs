@@ -1,0 +1,400 @@
+//! A guest under QEMU: started, watched, and ended at its limit.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::architecture::Architecture;
+use crate::host::{Description, Swap};
+use crate::kernel::Bootable;
+use crate::process::{last_lines, need, output, program};
+
+/// Room for the files that a guest hands back.
+const FILES: u64 = 256 << 20;
+
+/// How a guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    /// All phases ran to their end, with these exit statuses.
+    Done(Vec<i32>),
+    /// The limit was reached.
+    TimedOut,
+    /// The kernel panicked.
+    Panicked,
+    /// It went down before the end.
+    WentDown,
+    /// This program was asked to end.
+    Interrupted,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub how: How,
+    /// What the phases printed.
+    pub output: String,
+    /// The last lines of the console.
+    pub console: String,
+    /// The kernel's own name of its release.
+    pub release: Option<String>,
+    /// Seconds until the first program ran, and in all.
+    pub seconds: (f64, f64),
+}
+
+impl Ended {
+    /// The exit status of the whole: that of the first phase that did not end well.
+    ///
+    /// # Errors
+    /// Where it did not run to the end; with the last lines of the console.
+    pub fn status(&self) -> anyhow::Result<i32> {
+        let why = match &self.how {
+            How::Done(statuses) => {
+                return Ok(statuses.iter().copied().find(|s| *s != 0).unwrap_or(0));
+            }
+            How::TimedOut => "did not end within its limit",
+            How::Panicked => "its kernel panicked",
+            How::WentDown => "went down before the end",
+            How::Interrupted => "interrupted",
+        };
+        bail!("{why}; its console's last lines:\n{}", self.console)
+    }
+}
+
+/// What a guest is started from.
+#[derive(Debug)]
+pub struct Machine<'a> {
+    /// The host.
+    pub host: &'a Description,
+    /// Its kernel.
+    pub kernel: &'a Bootable,
+    /// The disk of its userland. It is not written to.
+    pub root: &'a Path,
+    /// The disk with the files of the run.
+    pub payload: &'a Path,
+    /// A folder for what the run makes.
+    pub folder: &'a Path,
+}
+
+impl Machine<'_> {
+    /// The command that starts it; with a person at the console, or watched.
+    ///
+    /// # Errors
+    /// [`Missing`](crate::missing::Missing) where QEMU is not installed.
+    fn command(&self, person: bool) -> anyhow::Result<Command> {
+        let architecture = self.host.architecture;
+        let emulator = need(architecture.emulator(), architecture.emulator_package())?;
+        // QEMU must not outlive this program, however that ends.
+        let mut command = program(
+            need("setpriv", "util-linux")?,
+            &["--pdeathsig", "KILL", "--"],
+        );
+        command.arg(emulator);
+        let accelerator =
+            std::env::var("HUGELEAF_VM_ACCELERATOR").unwrap_or_else(|_| "tcg".to_owned());
+        command.args(["-accel", &accelerator]);
+        match architecture {
+            Architecture::X86 => command.args(["-M", "q35", "-cpu", "max"]),
+            Architecture::Arm => {
+                command.args(["-M", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on"])
+            }
+        };
+        command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+        command.args(["-nic", "none", "-device", "virtio-serial-pci"]);
+        if self.host.tests.len() < 2 {
+            command.arg("-no-reboot");
+        }
+        command.args(["-m", &mebibytes(self.host.memory.0.get())]);
+        command.args(["-smp", &self.host.processors.to_string()]);
+        self.nodes(&mut command);
+        command.arg("-kernel").arg(&self.kernel.image);
+        command.arg("-initrd").arg(&self.kernel.ram_disk);
+        command.args(["-append", &self.kernel_words()]);
+        self.disks(&mut command)?;
+        if person {
+            command
+                .args(["-serial", "mon:stdio"])
+                .stdin(Stdio::inherit());
+        } else {
+            command.arg("-serial").arg(self.file_of("console"));
+        }
+        for port in ["output", "report"] {
+            command.arg("-chardev");
+            command.arg(format!(
+                "file,id={port},path={}",
+                self.folder.join(port).display()
+            ));
+            command.arg("-device");
+            command.arg(format!(
+                "virtserialport,chardev={port},name=hugeleaf.{port}"
+            ));
+        }
+        Ok(command)
+    }
+
+    fn file_of(&self, name: &str) -> String {
+        format!("file:{}", self.folder.join(name).display())
+    }
+
+    fn nodes(&self, command: &mut Command) {
+        let count = self.host.nodes.len();
+        for (node, size) in self.host.nodes.iter().enumerate() {
+            let mut description = format!("node,nodeid={node}");
+            if size.0.get() != 0 {
+                command.arg("-object");
+                command.arg(format!(
+                    "memory-backend-ram,id=memory{node},size={}",
+                    mebibytes(size.0.get())
+                ));
+                description.push_str(&format!(",memdev=memory{node}"));
+            }
+            for processor in 0..self.host.processors as usize {
+                if processor % count == node {
+                    description.push_str(&format!(",cpus={processor}"));
+                }
+            }
+            command.args(["-numa", &description]);
+        }
+    }
+
+    fn kernel_words(&self) -> String {
+        let mut words = vec![
+            format!("console={}", self.host.architecture.console()),
+            "quiet".to_owned(),
+            "panic=-1".to_owned(),
+            "hugeleaf.first=".to_owned()
+                + if self.host.systemd {
+                    "systemd"
+                } else {
+                    "start"
+                },
+        ];
+        let mut modules = self.host.modules.clone();
+        if matches!(self.host.swap, Some(Swap::Zram(_))) {
+            modules.push("zram".to_owned());
+        }
+        if !modules.is_empty() {
+            words.push(format!("hugeleaf.modules={}", modules.join(",")));
+        }
+        words.extend(self.host.command_line.iter().cloned());
+        words.join(" ")
+    }
+
+    fn disks(&self, command: &mut Command) -> anyhow::Result<()> {
+        let files = self.empty_disk("files", FILES)?;
+        let mut disks = vec![
+            ("root", self.root.to_owned(), "snapshot=on"),
+            ("payload", self.payload.to_owned(), "readonly=on"),
+            ("files", files, "cache=writeback"),
+        ];
+        if let Some(Swap::Disk(size)) = self.host.swap {
+            disks.push((
+                "swap",
+                self.empty_disk("swap", size.0.get())?,
+                "cache=unsafe",
+            ));
+        }
+        for (name, file, how) in disks {
+            command.arg("-drive");
+            command.arg(format!(
+                "file={},if=none,id={name},format=raw,{how}",
+                file.display()
+            ));
+            command.arg("-device");
+            command.arg(format!("virtio-blk-pci,drive={name},serial={name}"));
+        }
+        Ok(())
+    }
+
+    fn empty_disk(&self, name: &str, bytes: u64) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(format!("{name}.disk"));
+        File::create(&path)?.set_len(bytes)?;
+        Ok(path)
+    }
+
+    /// A guest with a person at its console.
+    ///
+    /// # Errors
+    /// Where QEMU is missing or does not start.
+    pub fn with_a_person(&self) -> anyhow::Result<()> {
+        let mut command = self.command(true)?;
+        // QEMU's own messages belong on the screen.
+        let status = command.status().context("QEMU")?;
+        if !status.success() {
+            bail!("QEMU ended in {status}");
+        }
+        Ok(())
+    }
+
+    /// Runs it to its end, or to its limit. What it prints goes to `each` as it comes.
+    ///
+    /// # Errors
+    /// Where QEMU is missing or does not start.
+    pub fn run(
+        &self,
+        limit: Duration,
+        stop: &Arc<AtomicBool>,
+        mut each: impl FnMut(&[u8]),
+    ) -> anyhow::Result<Ended> {
+        for name in ["console", "output", "report", "qemu"] {
+            fs::write(self.folder.join(name), "")?;
+        }
+        let mut command = self.command(false)?;
+        command
+            .stdout(Stdio::null())
+            .stderr(File::create(self.folder.join("qemu"))?);
+        let start = Instant::now();
+        let mut qemu = Running(command.spawn().context("QEMU")?);
+        let mut output = Tail::open(&self.folder.join("output"))?;
+        let mut booted = None;
+        let went_down = loop {
+            output.pass_on(&mut each)?;
+            let report = self.text("report");
+            if booted.is_none() && report.starts_with("boot ") {
+                booted = Some(start.elapsed());
+            }
+            if let Some(status) = qemu.0.try_wait()? {
+                break (!status.success()).then_some(How::WentDown);
+            }
+            if self.text("console").contains("Kernel panic - not syncing") {
+                // The rest of its last words.
+                std::thread::sleep(Duration::from_millis(500));
+                break Some(How::Panicked);
+            }
+            if start.elapsed() > limit {
+                break Some(How::TimedOut);
+            }
+            if stop.load(Ordering::Relaxed) {
+                break Some(How::Interrupted);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        drop(qemu);
+        output.pass_on(&mut each)?;
+        let report = self.text("report");
+        let console = self.text("console") + &self.text("qemu");
+        Ok(Ended {
+            how: went_down.unwrap_or_else(|| how_of(&report, self.host.tests.len().max(1))),
+            output: self.text("output"),
+            console: last_lines(&console, 20),
+            release: word_of(&report, "boot ", 1),
+            seconds: (
+                booted.unwrap_or_default().as_secs_f64(),
+                start.elapsed().as_secs_f64(),
+            ),
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Unpacks the files that the guest handed back; whether there were any.
+    ///
+    /// # Errors
+    /// Where they are damaged or there is no room.
+    pub fn files(&self, into: &Path) -> anyhow::Result<bool> {
+        if !self.text("report").lines().any(|line| line == "files") {
+            return Ok(false);
+        }
+        fs::create_dir_all(into)?;
+        let arguments = ["--no-same-owner", "--no-same-permissions", "-xf"];
+        let disk = self.folder.join("files.disk");
+        output(program("tar", &arguments).arg(disk).arg("-C").arg(into))?;
+        Ok(true)
+    }
+}
+
+/// What the guest's report says: it is done where its last line says so.
+fn how_of(report: &str, phases: usize) -> How {
+    let statuses: Vec<i32> = report
+        .lines()
+        .filter_map(|line| line.strip_prefix("ended "))
+        .filter_map(|rest| rest.split(' ').nth(1)?.parse().ok())
+        .collect();
+    if report.lines().any(|line| line == "done") && statuses.len() >= phases {
+        How::Done(statuses)
+    } else {
+        How::WentDown
+    }
+}
+
+fn word_of(report: &str, line: &str, word: usize) -> Option<String> {
+    let line = report.lines().find_map(|l| l.strip_prefix(line))?;
+    line.split(' ').nth(word).map(str::to_owned)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{}M", bytes >> 20)
+}
+
+/// QEMU, ended and reaped when it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What was added to a file since the last look.
+struct Tail(File);
+
+impl Tail {
+    fn open(path: &Path) -> anyhow::Result<Tail> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Tail(file))
+    }
+
+    fn pass_on(&mut self, each: &mut impl FnMut(&[u8])) -> anyhow::Result<()> {
+        let mut new = Vec::new();
+        self.0.read_to_end(&mut new)?;
+        if !new.is_empty() {
+            each(&new);
+        }
+        Ok(())
+    }
+}
+
+/// Writes to standard output what a guest prints.
+pub fn to_stdout(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_guest_that_says_so_is_done() {
+        let report = "boot 1 6.1.0\nended 1 0\nboot 2 6.1.0\nended 2 7\nfiles\ndone\n";
+        assert_eq!(how_of(report, 2), How::Done(vec![0, 7]));
+        assert_eq!(how_of(report, 3), How::WentDown);
+        assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), How::WentDown);
+        assert_eq!(how_of("", 1), How::WentDown);
+        assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
+    }
+
+    #[test]
+    fn a_run_that_did_not_end_shows_its_console() {
+        let ended = Ended {
+            how: How::Panicked,
+            output: String::new(),
+            console: "last words".to_owned(),
+            release: None,
+            seconds: (0.0, 0.0),
+        };
+        let text = format!("{:#}", ended.status().unwrap_err());
+        assert!(text.contains("panicked") && text.contains("last words"));
+    }
+}

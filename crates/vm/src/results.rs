@@ -1,0 +1,320 @@
+//! What a run of tests in a guest came to, read from what the test programs print, and the table of
+//! all hosts that is made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+/// What became of one test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
+pub enum Outcome {
+    /// It held.
+    Held,
+    /// It could not be run, and why.
+    NotRun(String),
+    /// It failed.
+    Failed,
+}
+
+/// A test of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Test {
+    /// The program, as `cli/every_host`.
+    pub program: String,
+    /// The test's name.
+    pub name: String,
+    /// What became of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// A run of a host's tests.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HostResult {
+    /// The host's name.
+    pub host: String,
+    /// What is special about it.
+    pub title: String,
+    /// The kernel's release, and its version as Debian counts.
+    pub kernel: String,
+    /// When, as `2026-11-23`.
+    pub date: String,
+    /// Seconds until the first program ran, and in all.
+    pub seconds_to_boot: f64,
+    /// Seconds in all, the making of disks left out.
+    pub seconds: f64,
+    /// The tests.
+    pub tests: Vec<Test>,
+}
+
+/// What a program is announced by, in the output of a guest.
+pub const ANNOUNCED: &str = "hugeleaf-vm: program ";
+
+/// Reads the output of test programs (rustc's test harness, `--test-threads=1 --show-output`).
+pub fn parse(output: &str) -> Vec<Test> {
+    let mut tests: Vec<Test> = Vec::new();
+    let mut program = String::new();
+    for line in output.lines() {
+        let line = line.trim_end();
+        if let Some(name) = line.strip_prefix(ANNOUNCED) {
+            program = name.to_owned();
+        } else if let Some((name, outcome)) = line_of_test(line) {
+            let program = program.clone();
+            tests.push(Test {
+                program,
+                name,
+                outcome,
+            });
+        } else if let Some(rest) = not_run(line) {
+            let named = |t: &&mut Test| t.program == program && rest.contains(last_part(&t.name));
+            if let Some(test) = tests.iter_mut().rev().find(named) {
+                let name = last_part(&test.name).to_owned();
+                test.outcome = Outcome::NotRun(reason_of(rest, &name));
+            }
+        }
+    }
+    tests
+}
+
+fn not_run(line: &str) -> Option<&str> {
+    let at = line.find("not run: ")?;
+    Some(&line[at + "not run: ".len()..])
+}
+
+/// Of `NAME: REASON` or `REASON: NAME`, the reason.
+fn reason_of(rest: &str, name: &str) -> String {
+    let without = rest
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix(": "))
+        .or_else(|| rest.strip_suffix(name)?.strip_suffix(": "));
+    without.unwrap_or(rest).to_owned()
+}
+
+fn last_part(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// `test NAME ... ok`. With one thread the harness prints the name first, and the result when it
+/// is known; what the test itself writes to stderr may stand between the two.
+fn line_of_test(line: &str) -> Option<(String, Outcome)> {
+    let rest = line.strip_prefix("test ")?;
+    let (name, outcome) = rest.split_once(" ... ")?;
+    let name = name.strip_suffix(" - should panic").unwrap_or(name);
+    let outcome = match outcome {
+        "ok" => Outcome::Held,
+        "FAILED" => Outcome::Failed,
+        other => Outcome::NotRun(other.strip_prefix("ignored, ")?.to_owned()),
+    };
+    Some((name.to_owned(), outcome))
+}
+
+/// The results that are kept in a repository, by host.
+///
+/// # Errors
+/// Where one cannot be read.
+pub fn recorded(repository: &Path) -> anyhow::Result<Vec<HostResult>> {
+    let folder = repository.join("vm/results");
+    let mut results: Vec<HostResult> = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
+        let path = entry?.path();
+        let text = std::fs::read_to_string(&path)?;
+        results.push(serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?);
+    }
+    results.sort_by(|a, b| a.host.cmp(&b.host));
+    Ok(results)
+}
+
+/// `N passed; M failed` over all tests, for a person.
+pub fn sums(tests: &[Test]) -> String {
+    let count = |wanted: fn(&Outcome) -> bool| tests.iter().filter(|t| wanted(&t.outcome)).count();
+    format!(
+        "{} passed; {} failed; {} not run",
+        count(|o| *o == Outcome::Held),
+        count(|o| *o == Outcome::Failed),
+        count(|o| matches!(o, Outcome::NotRun(_))),
+    )
+}
+
+/// The page `docs/reference/hosts.md`.
+pub fn page(results: &[HostResult]) -> String {
+    let mut text = String::from(HEAD);
+    text.push_str(
+        "\n| host | what is special | kernel | boot | tests | tests held / failed / not run |\n",
+    );
+    text.push_str("|---|---|---|---|---|---|\n");
+    for r in results {
+        let (held, failed, not) = counts(&r.tests);
+        let _ = writeln!(
+            text,
+            "| [{0}](#{0}) | {1} | {2} | {3:.0} s | {4:.0} s | {held} / {failed} / {not} |",
+            r.host, r.title, r.kernel, r.seconds_to_boot, r.seconds
+        );
+    }
+    text.push_str(&capabilities(results));
+    for r in results {
+        text.push_str(&section(r));
+    }
+    text
+}
+
+const HEAD: &str = "\
+# Hosts that hugeleaf is tested on
+
+Real kernels in virtual machines: each is a file in [vm/hosts](../../vm/hosts), and runs the tests that its file
+names inside. This page is made of the results in [vm/results](../../vm/results) by `make vm-table`; `make vm-test` runs all
+of them anew. QEMU emulates the processor here, so the seconds say how long a run takes, and nothing about hugeleaf.
+";
+
+fn counts(tests: &[Test]) -> (usize, usize, usize) {
+    tests
+        .iter()
+        .fold((0, 0, 0), |(a, b, c), t| match t.outcome {
+            Outcome::Held => (a + 1, b, c),
+            Outcome::Failed => (a, b + 1, c),
+            Outcome::NotRun(_) => (a, b, c + 1),
+        })
+}
+
+/// The program whose tests are capabilities: the same on every host.
+const CAPABILITIES: &str = "cli/every_host";
+
+/// Host × capability. A capability that a host's tests leave out has an empty cell.
+fn capabilities(results: &[HostResult]) -> String {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    let mut cells: BTreeMap<(&str, &str), &Outcome> = BTreeMap::new();
+    for r in results {
+        for t in r.tests.iter().filter(|t| t.program == CAPABILITIES) {
+            names.insert(&t.name);
+            cells.insert((&r.host, &t.name), &t.outcome);
+        }
+    }
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\n## What holds where\n\n");
+    text.push_str("✓ holds, ✗ does not, – cannot be tried there (the reason is in the host's section below).\n\n| |");
+    for (number, _) in results.iter().enumerate() {
+        let _ = write!(text, " {} |", number + 1);
+    }
+    text.push_str("\n|---|");
+    text.push_str(&"---|".repeat(results.len()));
+    text.push('\n');
+    for name in names {
+        let _ = write!(text, "| {} |", name.replace("::", ": ").replace('_', " "));
+        for r in results {
+            let cell = match cells.get(&(r.host.as_str(), name)) {
+                Some(Outcome::Held) => "✓",
+                Some(Outcome::Failed) => "✗",
+                Some(Outcome::NotRun(_)) => "–",
+                None => "",
+            };
+            let _ = write!(text, " {cell} |");
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+    for (number, r) in results.iter().enumerate() {
+        let _ = writeln!(text, "{}. {}: {}", number + 1, r.host, r.title);
+    }
+    text
+}
+
+/// What a host's run leaves out or fails, and why.
+fn section(r: &HostResult) -> String {
+    let mut text = format!(
+        "\n## {}\n\n{}. {}, {}.\n",
+        r.host, r.title, r.kernel, r.date
+    );
+    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for t in &r.tests {
+        let why = match &t.outcome {
+            Outcome::Held => continue,
+            Outcome::Failed => "**failed**".to_owned(),
+            Outcome::NotRun(why) => format!("not run, {why}"),
+        };
+        reasons.entry(why).or_default().push(&t.name);
+    }
+    if reasons.is_empty() {
+        text.push_str("\nEverything was run and holds.\n");
+        return text;
+    }
+    text.push('\n');
+    for (why, names) in reasons {
+        let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+        let _ = writeln!(text, "- {why}: {}", names.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+hugeleaf-vm: program cli/every_host
+running 4 tests
+test a::holds ... ok
+test b::fails ... FAILED
+test cannot_run ... ok
+test old ... ignored, needs a disk
+
+successes:
+
+---- cannot_run stdout ----
+not run: cannot_run: needs two nodes
+
+test result: FAILED. 2 passed; 1 failed
+hugeleaf-vm: program cli/promote
+test cannot_run ... ok
+not run: needs root: cannot_run
+";
+
+    #[test]
+    fn outcomes_are_told_apart() {
+        let tests = parse(OUTPUT);
+        let of = |program: &str, name: &str| {
+            let test = tests
+                .iter()
+                .find(|t| t.program == program && t.name == name);
+            test.unwrap().outcome.clone()
+        };
+        assert_eq!(of("cli/every_host", "a::holds"), Outcome::Held);
+        assert_eq!(of("cli/every_host", "b::fails"), Outcome::Failed);
+        let not = |why: &str| Outcome::NotRun(why.to_owned());
+        assert_eq!(of("cli/every_host", "cannot_run"), not("needs two nodes"));
+        assert_eq!(of("cli/every_host", "old"), not("needs a disk"));
+        assert_eq!(of("cli/promote", "cannot_run"), not("needs root"));
+        assert_eq!(sums(&tests), "1 passed; 1 failed; 3 not run");
+    }
+
+    #[test]
+    fn results_come_back_from_their_file_and_fill_the_page() {
+        let result = HostResult {
+            host: "x86-6.1".to_owned(),
+            title: "old".to_owned(),
+            kernel: "6.1.0".to_owned(),
+            date: "2026-11-23".to_owned(),
+            seconds_to_boot: 6.7,
+            seconds: 61.2,
+            tests: parse(OUTPUT),
+        };
+        let text = serde_json::to_string_pretty(&result).unwrap();
+        let back: HostResult = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.tests, result.tests);
+        let page = page(&[back]);
+        for part in [
+            "| [x86-6.1](#x86-6.1) | old | 6.1.0 | 7 s | 61 s | 1 / 1 / 3 |",
+            "| a: holds | ✓ |",
+            "| b: fails | ✗ |",
+            "| cannot run | – |",
+            "- not run, needs two nodes: `cannot_run`",
+            "- **failed**: `b::fails`",
+        ] {
+            assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Runs in guests: a command for a person, and the tests of a host.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::cache::Cache;
+use crate::guest::Guest;
+use crate::host::HostFile;
+use crate::image::{self, userlands};
+use crate::kernel::{self, Bootable};
+use crate::process::{output, program};
+use crate::programs::{Programs, TestProgram};
+use crate::qemu::{Ended, Machine, to_stdout};
+use crate::results::{ANNOUNCED, HostResult, parse};
+
+/// The repository, the cache, and the flag that ends a run early.
+#[derive(Debug)]
+pub struct Workshop {
+    /// The root of the repository.
+    pub repository: PathBuf,
+    /// Where kernels and userlands are kept.
+    pub cache: Cache,
+    /// Set where this program was asked to end.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What a guest of a host starts from.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Its kernel.
+    pub kernel: Bootable,
+    /// The disk of its userland.
+    pub root: PathBuf,
+}
+
+impl Workshop {
+    /// All hosts.
+    ///
+    /// # Errors
+    /// Where a file of a host is wrong.
+    pub fn hosts(&self) -> anyhow::Result<Vec<HostFile>> {
+        HostFile::all(&self.repository.join("vm/hosts"))
+    }
+
+    /// Fetches what a host needs, or takes what is kept.
+    ///
+    /// # Errors
+    /// [`Missing`](crate::missing::Missing) where something cannot be had here.
+    pub fn prepare(&self, host: &HostFile) -> anyhow::Result<Prepared> {
+        let d = &host.description;
+        let all = userlands(&self.repository.join("vm/userlands.toml"))?;
+        let userland = all
+            .get(&d.userland)
+            .with_context(|| format!("there is no userland {}", d.userland))?;
+        Ok(Prepared {
+            kernel: kernel::bootable(&self.cache, &d.kernel, d.architecture)?,
+            root: image::disk(&self.cache, &d.userland, userland, d.architecture)?,
+        })
+    }
+
+    /// Runs a command of a person, and brings back what it left in `/out`.
+    ///
+    /// # Errors
+    /// Where something is missing or the guest did not run to its end.
+    pub fn command(
+        &self,
+        host: &HostFile,
+        programs: &Programs,
+        line: &str,
+        limit: Duration,
+        files: Option<&Path>,
+    ) -> anyhow::Result<i32> {
+        let prepared = self.prepare(host)?;
+        let guest = Guest::new(host, &self.repository)?;
+        programs.add_to(&guest, &self.repository)?;
+        guest.phase(1, line)?;
+        let payload = guest.disk()?;
+        let mut one_boot = host.description.clone();
+        one_boot.tests.truncate(1);
+        let machine = Machine {
+            host: &one_boot,
+            kernel: &prepared.kernel,
+            root: &prepared.root,
+            payload: &payload,
+            folder: guest.folder(),
+        };
+        let ended = machine.run(limit, &self.stop, to_stdout)?;
+        if let Some(folder) = files {
+            machine.files(folder)?;
+        }
+        ended.status()
+    }
+
+    /// A shell on the guest's console.
+    ///
+    /// # Errors
+    /// Where something is missing.
+    pub fn shell(&self, host: &HostFile, programs: &Programs) -> anyhow::Result<()> {
+        let prepared = self.prepare(host)?;
+        let guest = Guest::new(host, &self.repository)?;
+        programs.add_to(&guest, &self.repository)?;
+        guest.shell()?;
+        let payload = guest.disk()?;
+        let machine = Machine {
+            host: &host.description,
+            kernel: &prepared.kernel,
+            root: &prepared.root,
+            payload: &payload,
+            folder: guest.folder(),
+        };
+        machine.with_a_person()
+    }
+
+    /// Runs a host's tests; what they print goes to standard output as it comes.
+    ///
+    /// # Errors
+    /// Where something is missing. A guest that did not run to its end is no error here: then
+    /// [`Ended`] says how it ended.
+    pub fn tests(
+        &self,
+        host: &HostFile,
+        programs: &Programs,
+    ) -> anyhow::Result<(HostResult, Ended)> {
+        let d = &host.description;
+        let prepared = self.prepare(host)?;
+        let guest = Guest::new(host, &self.repository)?;
+        programs.add_to(&guest, &self.repository)?;
+        for (boot, tests) in d.tests.iter().enumerate() {
+            guest.phase(boot + 1, &phase(&guest, programs, tests)?)?;
+        }
+        let payload = guest.disk()?;
+        let machine = Machine {
+            host: d,
+            kernel: &prepared.kernel,
+            root: &prepared.root,
+            payload: &payload,
+            folder: guest.folder(),
+        };
+        let limit = Duration::from_secs(d.time_limit_seconds);
+        let ended = machine.run(limit, &self.stop, to_stdout)?;
+        machine.files(&self.repository.join("target/vm").join(&host.name))?;
+        let result = HostResult {
+            host: host.name.clone(),
+            title: d.title.clone(),
+            kernel: prepared.kernel.release.clone(),
+            date: output(&mut program("date", &["-u", "+%F"]))?
+                .trim()
+                .to_owned(),
+            seconds_to_boot: ended.seconds.0,
+            seconds: ended.seconds.1,
+            tests: parse(&ended.output),
+        };
+        Ok((result, ended))
+    }
+}
+
+/// The test programs of some hosts.
+///
+/// # Errors
+/// Where a host's file names one in another form.
+pub fn programs_of<'a>(
+    hosts: impl IntoIterator<Item = &'a HostFile>,
+) -> anyhow::Result<Vec<TestProgram>> {
+    let mut all = Vec::new();
+    for host in hosts {
+        for line in host.description.tests.iter().flatten() {
+            let name = line.split(' ').next().unwrap_or(line);
+            all.push(TestProgram::parse(name).with_context(|| host.name.clone())?);
+        }
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// The lines that run the tests of one boot.
+fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result<String> {
+    let mut lines = "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1\nstatus=0\n".to_owned();
+    for line in tests {
+        let (name, filter) = line.split_once(' ').unwrap_or((line, ""));
+        let path = programs.add_test(guest, &TestProgram::parse(name)?)?;
+        lines.push_str(&format!(
+            "echo '{ANNOUNCED}{name}'\n{} --show-output {filter} || status=1\n",
+            path.display()
+        ));
+    }
+    lines.push_str("exit $status\n");
+    Ok(lines)
+}

@@ -1,0 +1,1 @@
+//! What must hold on every host, whatever its kernel, page sizes, nodes and control groups.
