@@ -432,6 +432,8 @@ pub struct Process {
     pub locked: Bytes,
     /// `VmPin`.
     pub pinned: Bytes,
+    /// Buffers that rings of io_uring hold in place (`fdinfo`); absent unless looked at page by page.
+    pub registered: Fact<Vec<Range>>,
     /// `VmSwap`.
     pub swapped: Bytes,
     /// `VmPTE`: its page tables.

@@ -741,12 +741,18 @@ pub fn global_text(host: &Host, width: usize) -> String {
             optional(row.free),
         ]);
     }
-    let mut text = table.render(width);
-    text.push_str(
+    let look = Look {
+        width,
+        colour: false,
+    };
+    let notes = [
         "THP is made of base memory as needed: its FREE is the part of free memory that lies in \
-         blocks large enough.\nhugetlb pages are never reclaimed: all of a pool is pinned.\n",
-    );
-    text
+         blocks large enough.",
+        "hugetlb pages are never reclaimed: all of a pool is pinned.",
+    ];
+    notes.iter().fold(table.render(width), |text, note| {
+        text + &look.wrap("", note)
+    })
 }
 
 /// `mem --global --json`.

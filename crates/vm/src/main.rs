@@ -16,7 +16,7 @@ use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
 use hugeleaf_vm::qemu::Ended;
 use hugeleaf_vm::results::{HostResult, Outcome, page, sums};
-use hugeleaf_vm::suite::{Workshop, programs_of};
+use hugeleaf_vm::suite::{Errand, Workshop, programs_of};
 
 /// Real kernels in virtual machines: one command, a shell, or the tests of a host.
 ///
@@ -49,6 +49,9 @@ enum Command {
         /// Where what was left in /out goes
         #[arg(long, value_name = "DIR")]
         files: Option<PathBuf>,
+        /// A file of this machine to put on the path inside; can be given several times
+        #[arg(long, value_name = "FILE")]
+        add: Vec<PathBuf>,
         /// The command, as lines of a shell
         #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
         line: Vec<String>,
@@ -112,13 +115,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             host,
             limit,
             files,
+            add,
             line,
         } => {
             let host = one(&workshop, &host)?;
             let programs = compiled(&workshop, &[])(host.description.architecture)?;
-            let limit = Duration::from_secs(limit);
-            let line = line.join(" ");
-            let status = workshop.command(&host, &programs, &line, limit, files.as_deref())?;
+            let errand = Errand {
+                line: line.join(" "),
+                add,
+                limit: Duration::from_secs(limit),
+                files,
+            };
+            let status = workshop.command(&host, &programs, &errand)?;
             Ok(ExitCode::from(u8::try_from(status).unwrap_or(125)))
         }
         Command::Shell { host } => {

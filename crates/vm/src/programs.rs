@@ -188,7 +188,9 @@ impl Found {
             let name = target["name"].as_str().unwrap_or_default();
             match target["kind"][0].as_str() {
                 // The program itself, not its unit tests.
-                Some("bin") if message["profile"]["test"] == false => self.hugeleaf = Some(file),
+                Some("bin") if name == "hugeleaf" && message["profile"]["test"] == false => {
+                    self.hugeleaf = Some(file)
+                }
                 Some("test") => {
                     if let Some(krate) = krate_of(&message, repository) {
                         let name = name.to_owned();
@@ -261,6 +263,7 @@ mod tests {
         let messages = [
             line("bin", "hugeleaf", true, "cli", "/unit"),
             line("bin", "hugeleaf", false, "cli", "/hugeleaf"),
+            line("bin", "hugeleaf-vm", false, "vm", "/another"),
             line("test", "oltp", true, "cli", "/a"),
             line("test", "oltp", true, "workload", "/b"),
             "no json".to_owned(),

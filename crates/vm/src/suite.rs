@@ -1,6 +1,6 @@
 //! Runs in guests: a command for a person, and the tests of a host.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -26,6 +26,19 @@ pub struct Workshop {
     pub cache: Cache,
     /// Set where this program was asked to end.
     pub stop: Arc<AtomicBool>,
+}
+
+/// A command of a person, to be run in a guest.
+#[derive(Debug)]
+pub struct Errand {
+    /// The command, as lines of a shell.
+    pub line: String,
+    /// Files of this machine to put on the path inside.
+    pub add: Vec<PathBuf>,
+    /// After which time the guest is ended.
+    pub limit: Duration,
+    /// Where what was left in `/out` goes.
+    pub files: Option<PathBuf>,
 }
 
 /// What a guest of a host starts from.
@@ -70,14 +83,15 @@ impl Workshop {
         &self,
         host: &HostFile,
         programs: &Programs,
-        line: &str,
-        limit: Duration,
-        files: Option<&Path>,
+        errand: &Errand,
     ) -> anyhow::Result<i32> {
         let prepared = self.prepare(host)?;
         let guest = Guest::new(host, &self.repository)?;
         programs.add_to(&guest, &self.repository)?;
-        guest.phase(1, line)?;
+        for file in &errand.add {
+            guest.add(file, "bin")?;
+        }
+        guest.phase(1, &errand.line)?;
         let payload = guest.disk()?;
         let mut one_boot = host.description.clone();
         one_boot.tests.truncate(1);
@@ -88,8 +102,8 @@ impl Workshop {
             payload: &payload,
             folder: guest.folder(),
         };
-        let ended = machine.run(limit, &self.stop, to_stdout)?;
-        if let Some(folder) = files {
+        let ended = machine.run(errand.limit, &self.stop, to_stdout)?;
+        if let Some(folder) = &errand.files {
             machine.files(folder)?;
         }
         ended.status()
@@ -184,7 +198,8 @@ fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result
         let (name, filter) = line.split_once(' ').unwrap_or((line, ""));
         let path = programs.add_test(guest, &TestProgram::parse(name)?)?;
         lines.push_str(&format!(
-            "echo '{ANNOUNCED}{name}'\n{} --show-output {filter} || status=1\n",
+            "echo '{ANNOUNCED}{name}'\n{} --show-output {filter} 2>/tmp/stderr || status=1\n\
+             cat /tmp/stderr\n",
             path.display()
         ));
     }

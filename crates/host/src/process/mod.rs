@@ -5,6 +5,7 @@ pub mod maps;
 pub mod orders;
 pub mod pages;
 mod read;
+mod rings;
 mod role;
 mod run;
 pub mod stat;
@@ -16,6 +17,7 @@ use crate::fact::ReadError;
 pub use all::read_all_processes;
 pub use read::{identity, parse_mountinfo, read_process};
 pub(crate) use read::{mappings, read_basics};
+pub use rings::parse_registered;
 pub use role::role_of;
 pub use run::{find_variable, is_run_library, parse_run_settings, read_run_settings};
 

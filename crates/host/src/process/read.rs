@@ -11,6 +11,7 @@ use crate::fact::{Fact, ReadError};
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
 use crate::process::maps::{MapLine, SmapsEntry, parse_maps, parse_policies, parse_smaps};
 use crate::process::pages::{parse_pages, part_of};
+use crate::process::rings::read_registered;
 use crate::process::role::role_of;
 use crate::process::run::read_run_settings;
 use crate::process::stat::{
@@ -76,6 +77,7 @@ pub fn read_process(
     }
     if looking >= Looking::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
+        process.registered = read_registered(root, pid);
     }
     Ok(process)
 }
@@ -178,6 +180,7 @@ fn basics(
         hugetlb,
         locked: status.locked.unwrap_or_default(),
         pinned: status.pinned.unwrap_or_default(),
+        registered: Fact::Absent,
         swapped: status.swapped.unwrap_or_default(),
         page_tables: status.page_tables.unwrap_or_default(),
         pss: Fact::Absent,

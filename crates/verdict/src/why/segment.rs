@@ -102,9 +102,12 @@ impl Found {
 
     /// Takes away what is on large pages whose place is not known.
     fn deduct(&mut self, mut bytes: Bytes) {
-        // Whole stretches first: a partly resident one holds no large page.
-        self.findings
-            .sort_by_key(|f| (!f.missing.is_zero(), f.range.start()));
+        // Whole stretches first: a partly resident one holds no large page, and what could not have been
+        // promoted is the least likely to be on one.
+        self.findings.sort_by_key(|f| {
+            let moved = f.obstacle.way() == Way::Promote;
+            (!f.missing.is_zero(), !moved, f.range.start())
+        });
         for finding in &mut self.findings {
             let taken = finding.bytes.min(bytes);
             finding.bytes = finding.bytes - taken;
@@ -290,7 +293,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
     found.small = Bytes::ZERO;
     for tally in tallies.iter().filter(|t| !t.on_base().is_zero()) {
         let obstacle = if tally.whole {
-            Some(of_page(segment, tally, decides))
+            Some(of_page(case, segment, tally, decides))
         } else {
             short_of_pmd(case, segment, tally.range)
         };
@@ -319,17 +322,33 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
 }
 
 /// The obstacle of one large page's worth of memory.
-fn of_page(segment: &Segment, tally: &Tally, decides: Obstacle) -> Obstacle {
+fn of_page(case: &Case<'_>, segment: &Segment, tally: &Tally, decides: Obstacle) -> Obstacle {
     let half = Bytes(tally.range.len().get() / 2);
     match is_private(segment) {
         // Whatever else stands in the way: it would cost more than it holds.
         true if tally.present + tally.swapped < half => Obstacle::Sparse,
         true if !tally.not_exclusive.is_zero() => Obstacle::CopyOnWrite,
         _ if !tally.swapped.is_zero() => Obstacle::Swapped,
+        _ if tally.missing().is_zero() && is_registered(case, tally.range, decides) => {
+            Obstacle::Pinned
+        }
         _ if tally.missing().is_zero() => decides,
         true => Obstacle::PartlyResident,
         false => Obstacle::PartlyMapped,
     }
+}
+
+/// Whether a ring of io_uring holds a part of what could be promoted otherwise.
+fn is_registered(case: &Case<'_>, range: Range, decides: Obstacle) -> bool {
+    decides.way() == Way::Promote
+        && registered(case)
+            .iter()
+            .any(|buffer| buffer.intersect(range).is_some())
+}
+
+/// The buffers that rings of the process hold.
+pub fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
+    case.process.registered.known().map_or(&[], Vec::as_slice)
 }
 
 /// Without a page map: carved out of the counters, each share over the whole range. What is
@@ -372,11 +391,13 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mu
     carve(all, obstacle);
 }
 
-/// `VmPin` says how much of a process is pinned, and nothing says where: take it off the largest
-/// stretches that could be promoted, at least one large page for each pinned one.
+/// `VmPin` says how much of a process is pinned, and but for the buffers of io_uring nothing says where:
+/// take the rest off the largest stretches that could be promoted, at least one large page for each
+/// pinned one.
 pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
     let Some(pmd) = case.pmd else { return };
-    let mut left = pmd.pages_for(case.process.pinned).of(pmd);
+    let known: Bytes = registered(case).iter().map(|buffer| buffer.len()).sum();
+    let mut left = pmd.pages_for(case.process.pinned - known).of(pmd);
     while !left.is_zero() {
         let largest = found
             .iter_mut()

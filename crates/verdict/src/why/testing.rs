@@ -143,6 +143,7 @@ pub fn process(segments: Vec<Segment>) -> Process {
         resident_shmem: Bytes(0),
         hugetlb: Bytes(0),
         locked: Bytes(0),
+        registered: Fact::Absent,
         pinned: Bytes(0),
         swapped: Bytes(0),
         page_tables: Bytes(0),

@@ -609,6 +609,38 @@ fn pinned_pages_are_taken_off_the_largest_range() {
 }
 
 #[test]
+fn buffers_of_io_uring_are_found_where_they_lie() {
+    let host = host();
+    let mut segment = anon(AT, 8 * M);
+    let own = PageState::PRESENT.with(PageState::EXCLUSIVE);
+    let all = segment.range;
+    set_pages(&mut segment, vec![(all, own)]);
+    let mut p = process(vec![segment]);
+    let buffer = |start, len| Range::new(start, start + len).unwrap();
+    // One inside the second page, one across the border of the third and the fourth.
+    p.registered = Fact::Known(vec![
+        buffer(AT + 3 * M, 64 * K),
+        buffer(AT + 6 * M - 4 * K, 8 * K),
+    ]);
+    // A kernel that counts them under VmPin as well says nothing new.
+    p.pinned = Bytes(72 * K);
+    let verdicts = judge(&host, &p);
+    let told: Vec<_> = verdicts
+        .iter()
+        .map(|v| (v.id.name(), v.range.start() - AT, v.bytes.get()))
+        .collect();
+    assert_eq!(told, [("not-advised", 0, 2 * M), ("pinned", 2 * M, 6 * M)]);
+    assert!(
+        verdicts[1].text.contains("/proc/100/fdinfo"),
+        "{verdicts:?}"
+    );
+    // None in what could be promoted.
+    p.pinned = Bytes(64 * K);
+    p.registered = Fact::Known(vec![buffer(AT + G, 64 * K)]);
+    assert_eq!(ids_of(&host, &p), [("not-advised", 8 * M)]);
+}
+
+#[test]
 fn no_free_block_is_left() {
     let mut host = host();
     host.buddy = buddy(0);

@@ -406,6 +406,13 @@ impl Words<'_> {
 
 // Pages.
 impl Words<'_> {
+    /// Whether a ring of io_uring is known to hold a part of the range.
+    fn is_registered(&self) -> bool {
+        super::segment::registered(self.case)
+            .iter()
+            .any(|buffer| buffer.intersect(self.finding.range).is_some())
+    }
+
     fn text_of_pages(&self) -> String {
         let (page, f) = (self.page(), self.finding);
         match f.obstacle {
@@ -442,6 +449,11 @@ impl Words<'_> {
             Obstacle::Locked => format!(
                 "mlock of a piece cut the mapping here, in the middle of {page}: a large page \
                  cannot lie in two mappings"
+            ),
+            Obstacle::Pinned if self.is_registered() => format!(
+                "an io_uring of this process has registered buffers here (/proc/{}/fdinfo). Pinned \
+                 pages cannot move",
+                self.case.process.pid
             ),
             Obstacle::Pinned => format!(
                 "{} of this process is pinned for device I/O (VmPin), most likely here: /proc does \

@@ -1,0 +1,79 @@
+//! What was applied is there after a real reboot, and what was undone is gone after the next: one test a boot, in a guest
+//! whose first process is systemd.
+
+use crate::host::Host;
+use crate::kernel::{flag, nodes, number, pool_file};
+use crate::plans::assert_in_force;
+use crate::{answer, json, not_run};
+
+/// Pages on a node in the plan of these tests.
+const PAGES: u64 = 6;
+
+/// Where the tests of later boots find what the first one did.
+const STATE: &str = "/var/lib/hugeleaf-every-host";
+
+/// The host, where this is that boot of a guest.
+fn boot(test: &str, number: &str) -> Option<Host> {
+    if std::env::var("HUGELEAF_BOOT").as_deref() != Ok(number) {
+        not_run(test, "needs a guest that is rebooted");
+        return None;
+    }
+    Host::new(test)
+}
+
+fn on_node(size: u64, node: u32) -> u64 {
+    number(pool_file(size, Some(node), "nr_hugepages")).unwrap_or(0)
+}
+
+/// The node that is planned for: the last one that has memory.
+fn node(size: u64) -> u32 {
+    *Host::nodes_with(2 * PAGES * size).last().unwrap()
+}
+
+#[test]
+fn first_a_plan_is_applied() {
+    let Some(host) = boot("first_a_plan_is_applied", "1") else {
+        return;
+    };
+    let size = host.pool_size().unwrap();
+    let node = node(size);
+    let plan = "/var/lib/hugeleaf-every-host.toml";
+    let (bytes, sizes, on) = (flag(PAGES * size), flag(size), node.to_string());
+    let args = [
+        "plan", "--bytes", &bytes, "--sizes", &sizes, "--node", &on, "--margin", "0",
+    ];
+    answer(&[&args[..], &["--name", "cache", "--output", plan]].concat());
+    answer(&["apply", plan]);
+    assert_eq!(on_node(size, node), PAGES);
+    std::fs::write(STATE, node.to_string()).unwrap();
+}
+
+#[test]
+fn then_the_pools_are_there_after_a_reboot_and_are_undone() {
+    let test = "then_the_pools_are_there_after_a_reboot_and_are_undone";
+    let Some(host) = boot(test, "2") else {
+        return;
+    };
+    let size = host.pool_size().unwrap();
+    let node: u32 = std::fs::read_to_string(STATE).unwrap().parse().unwrap();
+    for each in nodes() {
+        let wanted = if each == node { PAGES } else { 0 };
+        assert_eq!(on_node(size, each), wanted, "node {each}");
+    }
+    assert_in_force(&json(&["verify"]));
+    answer(&["undo"]);
+    assert_eq!(on_node(size, node), 0);
+}
+
+#[test]
+fn at_last_nothing_of_it_comes_back() {
+    let Some(host) = boot("at_last_nothing_of_it_comes_back", "3") else {
+        return;
+    };
+    let size = host.pool_size().unwrap();
+    for node in nodes() {
+        assert_eq!(on_node(size, node), 0, "node {node}");
+    }
+    let journal = answer(&["undo", "--list"]);
+    assert!(!journal.contains("in force"), "{journal}");
+}

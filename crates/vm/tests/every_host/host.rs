@@ -1,0 +1,96 @@
+//! The host under test: locked while a test runs, and put back as it was.
+
+use std::path::Path;
+
+use hugeleaf_sys::{HostLock, Kernel, RealKernel, effective_uid, lock_host};
+
+use crate::kernel::{chosen, nodes, number, pool_file, pool_sizes, text};
+use crate::not_run;
+
+/// The host, locked.
+pub struct Host {
+    /// The large page that the kernel makes of base pages, in bytes.
+    pub huge: u64,
+    /// The base page, in bytes.
+    pub base: u64,
+    restore: Vec<(String, String)>,
+    _lock: HostLock,
+}
+
+impl Host {
+    /// Where a test can be run at all: as root, with THP and MADV_COLLAPSE. Says why where not.
+    pub fn new(test: &str) -> Option<Host> {
+        let kernel = RealKernel::new();
+        let why = if effective_uid() != 0 {
+            "needs root"
+        } else if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            "needs a kernel with transparent huge pages"
+        } else if !kernel.knows_collapse() {
+            "needs MADV_COLLAPSE, Linux 6.1"
+        } else {
+            let folder = Path::new("/run/lock");
+            std::fs::create_dir_all(folder).unwrap();
+            return Some(Host {
+                huge: number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").unwrap(),
+                base: kernel.base_page().bytes().get(),
+                restore: Vec::new(),
+                _lock: lock_host(&folder.join("hugeleaf.lock"), true).unwrap(),
+            });
+        };
+        not_run(test, why);
+        None
+    }
+
+    /// Writes a setting, and puts it back at the end; false where it cannot be written.
+    pub fn set(&mut self, path: &str, value: &str) -> bool {
+        let Some(before) = chosen(path) else {
+            return false;
+        };
+        if std::fs::write(path, value).is_err() {
+            return false;
+        }
+        self.restore.push((path.to_owned(), before));
+        true
+    }
+
+    /// That many pages in a pool, on one node or anywhere; as many as were got.
+    pub fn pool(&mut self, size: u64, node: Option<u32>, pages: u64) -> u64 {
+        let path = pool_file(size, node, "nr_hugepages");
+        self.set(&path, &pages.to_string());
+        number(&path).unwrap_or(0)
+    }
+
+    /// The size of the pool whose pages are as large as THP, or the smallest there is.
+    pub fn pool_size(&self) -> Option<u64> {
+        let sizes = pool_sizes();
+        let same = sizes.iter().find(|size| **size == self.huge);
+        same.or(sizes.first()).copied()
+    }
+
+    /// Free memory of a node, in bytes.
+    pub fn free_on(node: u32) -> u64 {
+        let meminfo = text(format!("/sys/devices/system/node/node{node}/meminfo"));
+        let line = meminfo.lines().find(|line| line.contains(" MemFree:"));
+        let kib = line.and_then(|line| line.split_ascii_whitespace().nth(3)?.parse().ok());
+        kib.unwrap_or(0_u64) * 1024
+    }
+
+    /// The nodes that could give so much memory now, with some to spare.
+    pub fn nodes_with(bytes: u64) -> Vec<u32> {
+        let mut nodes = nodes();
+        nodes.retain(|node| Host::free_on(*node) > bytes + bytes / 2);
+        nodes
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for (path, before) in self.restore.iter().rev() {
+            let put = std::fs::write(path, before);
+            let now = chosen(path);
+            if !std::thread::panicking() {
+                assert_eq!(now.as_ref(), Some(before), "{path}: {put:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Limits of control groups on hugetlb pages: whoever is held to one is told, and nobody dies of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::host::Host;
+use crate::kernel::{flag, text};
+use crate::not_run;
+use crate::victim::Victim;
+
+/// A control group of version 2 that is removed when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// Below the root, with the controller for hugetlb pages; `None` where there is none.
+    fn new(name: &str) -> Option<Group> {
+        let root = Path::new("/sys/fs/cgroup");
+        let controllers = text(root.join("cgroup.controllers"));
+        if !controllers.split_ascii_whitespace().any(|c| c == "hugetlb") {
+            return None;
+        }
+        std::fs::write(root.join("cgroup.subtree_control"), "+hugetlb").ok()?;
+        let group = root.join(format!("hugeleaf-test-{name}"));
+        std::fs::create_dir(&group).ok()?;
+        Some(Group(group))
+    }
+
+    fn limit(&self, size: u64, name: &str, bytes: u64) {
+        let unit = if size >= 1 << 30 {
+            format!("{}GB", size >> 30)
+        } else {
+            format!("{}MB", size >> 20)
+        };
+        let file = self.0.join(format!("hugetlb.{unit}.{name}"));
+        std::fs::write(&file, bytes.to_string()).unwrap_or_else(|e| panic!("{file:?}: {e}"));
+    }
+
+    /// The line of a shell that enters it.
+    fn enter(&self) -> String {
+        format!("echo $$ >{}/cgroup.procs", self.0.display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its last process may be about to go.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// A pool that has enough, a group that may touch or reserve a quarter of it.
+fn under_a_limit(test: &str, limit: &str, flags: &str, doing: &[&str]) {
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size() else {
+        return not_run(test, "needs pools of hugetlb pages");
+    };
+    let Some(group) = Group::new(test) else {
+        return not_run(test, "needs control groups of version 2 with hugetlb");
+    };
+    if host.pool(size, None, 16) < 16 {
+        return not_run(test, "16 pages for a pool cannot be reserved");
+    }
+    group.limit(size, limit, 4 * size);
+    let ladder = format!("hugetlb:{}", flag(size));
+    let mut victim = Victim::from_shell(&group.enter(), &[flags, &ladder]);
+    for command in doing {
+        let command = command.replace("ALL", &(12 * size).to_string());
+        let command = command.replace("PAGE", &size.to_string());
+        // Memory may be refused; the program must live.
+        if let Err(error) = victim.try_tell(&command) {
+            assert!(!error.starts_with("ended"), "{command}: {error}");
+        }
+    }
+    victim.tell("map last any-private 4096 4096");
+}
+
+const SHARED: [&str; 3] = ["map a any-shared ALL PAGE", "touch a", "check a"];
+const PRIVATE: [&str; 1] = ["grow ALL 65536"];
+
+#[test]
+fn a_limit_on_faults_kills_nobody_with_shared_memory() {
+    let test = "a_limit_on_faults_kills_nobody_with_shared_memory";
+    under_a_limit(test, "max", "--shm", &SHARED);
+}
+
+#[test]
+fn a_limit_on_faults_kills_nobody_with_a_heap() {
+    let test = "a_limit_on_faults_kills_nobody_with_a_heap";
+    under_a_limit(test, "max", "--data", &PRIVATE);
+}
+
+#[test]
+fn a_limit_on_reservations_kills_nobody_with_shared_memory() {
+    let test = "a_limit_on_reservations_kills_nobody_with_shared_memory";
+    under_a_limit(test, "rsvd.max", "--shm", &SHARED);
+}
+
+#[test]
+fn a_limit_on_reservations_kills_nobody_with_a_heap() {
+    let test = "a_limit_on_reservations_kills_nobody_with_a_heap";
+    under_a_limit(test, "rsvd.max", "--data", &PRIVATE);
+}

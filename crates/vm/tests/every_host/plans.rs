@@ -1,0 +1,75 @@
+//! `plan`, `apply`, `verify` and `undo` on each node that has memory for it.
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::kernel::{flag, nodes, number, pool_file};
+use crate::{answer, json, not_run};
+
+/// Pages of a pool on each node.
+fn pages_by_node(size: u64) -> Vec<(u32, u64)> {
+    let pages = |node: u32| number(pool_file(size, Some(node), "nr_hugepages")).unwrap_or(0);
+    nodes()
+        .into_iter()
+        .map(|node| (node, pages(node)))
+        .collect()
+}
+
+/// Planned for one node, applied, verified, taken back: the pages are on that node, and are gone again.
+#[test]
+fn plan_apply_verify_and_undo_on_each_node() {
+    let test = "plan_apply_verify_and_undo_on_each_node";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size() else {
+        return not_run(test, "needs pools of hugetlb pages");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = Host::nodes_with(8 * size);
+    if nodes.is_empty() {
+        return not_run(test, "no node has memory for 8 pages");
+    }
+    for node in nodes {
+        let before = pages_by_node(size);
+        let plan = folder.path().join(format!("node{node}.toml"));
+        let plan = plan.display().to_string();
+        let (bytes, sizes, on) = (flag(4 * size), flag(size), node.to_string());
+        let made = [
+            "plan", "--bytes", &bytes, "--sizes", &sizes, "--node", &on, "--output", &plan,
+        ];
+        answer(&[&made[..], &["--margin", "0"]].concat());
+        answer(&["apply", &plan]);
+        let applied = Applied;
+        for ((on, was), (_, is)) in before.iter().zip(pages_by_node(size)) {
+            let more = if *on == node { 4 } else { 0 };
+            assert_eq!(is, was + more, "node {on}, planned for {node}");
+        }
+        assert_in_force(&json(&["verify"]));
+        drop(applied);
+        assert_eq!(pages_by_node(size), before, "after undo");
+    }
+}
+
+/// What was applied; taken back when dropped, however the test goes.
+struct Applied;
+
+impl Drop for Applied {
+    fn drop(&mut self) {
+        let undone = crate::hugeleaf(&["undo"]);
+        if !std::thread::panicking() {
+            assert!(undone.status.success(), "{undone:?}");
+        }
+    }
+}
+
+/// All that was applied is as it was made, as `verify` sees it.
+#[track_caller]
+pub fn assert_in_force(verified: &Value) {
+    let steps = verified["steps"].as_array().unwrap();
+    assert!(!steps.is_empty(), "{verified:#}");
+    for step in steps {
+        assert_eq!(step["state"], "as-applied", "{verified:#}");
+    }
+    assert_eq!(verified["good"], true, "{verified:#}");
+}

@@ -1,0 +1,117 @@
+//! `run`: programs that are started on the pages they should have.
+
+use crate::host::Host;
+use crate::kernel::{Mapping, fields, flag, smaps};
+use crate::not_run;
+use crate::victim::Victim;
+
+/// What of a process's private memory is on huge pages, and how much it has in all.
+fn private(victim: &Victim) -> (u64, u64) {
+    let mappings = smaps(victim.pid());
+    let sum = |of: fn(&Mapping) -> u64| mappings.iter().map(of).sum::<u64>();
+    (sum(|m| m.get("AnonHugePages")), sum(|m| m.get("Anonymous")))
+}
+
+/// A heap that grows in small steps is on huge pages; without `run` it is not, whatever the host's setting.
+#[test]
+fn run_puts_a_growing_heap_on_huge_pages() {
+    let Some(host) = Host::new("run_puts_a_growing_heap_on_huge_pages") else {
+        return;
+    };
+    let mut victim = Victim::under_run(&[]);
+    victim.tell(&format!("grow {} {}", 48 * host.huge, 64 << 10));
+    let (huge, all) = private(&victim);
+    assert!(huge * 100 >= all * 85, "{huge} of {all} are on huge pages");
+    assert!(all <= 51 * host.huge, "{all}: it grew");
+}
+
+#[test]
+fn run_puts_shared_memory_on_huge_pages() {
+    let test = "run_puts_shared_memory_on_huge_pages";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let ladder = format!("thp:{}", flag(host.huge));
+    for kind in ["any-shared", "any-sysv"] {
+        let mut victim = Victim::under_run(&["--shm", &ladder]);
+        victim.map("a", kind, 24 * host.huge, host.huge);
+        victim.tell("touch a");
+        let huge: u64 = smaps(victim.pid())
+            .iter()
+            .map(|m| m.get("ShmemPmdMapped"))
+            .sum();
+        // A segment's address is the program's to choose; at an odd one nothing can be done.
+        if kind == "any-shared" {
+            assert!(huge >= 23 * host.huge, "{kind}: {huge}");
+        }
+        victim.tell("check a");
+    }
+}
+
+/// From a reserved pool, and not one page more than it has.
+#[test]
+fn run_takes_shared_memory_from_a_pool() {
+    let test = "run_takes_shared_memory_from_a_pool";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size() else {
+        return not_run(test, "needs pools of hugetlb pages");
+    };
+    if host.pool(size, None, 8) < 8 {
+        return not_run(test, "8 pages for a pool cannot be reserved");
+    }
+    let ladder = format!("hugetlb:{}!", flag(size));
+    let mut victim = Victim::under_run(&["--shm", &ladder]);
+    victim.map("a", "any-shared", 8 * size, size);
+    victim.tell("touch a");
+    assert_eq!(hugetlb(&victim), 8 * size);
+    // Mandatory, and nothing is left: it fails as memory does, and nobody dies.
+    let error = victim
+        .try_tell(&format!("map b any-shared {size} {size}"))
+        .unwrap_err();
+    assert!(error.contains("Cannot allocate memory"), "{error}");
+    victim.tell("check a");
+}
+
+fn hugetlb(victim: &Victim) -> u64 {
+    fields(format!("/proc/{}/status", victim.pid()))["HugetlbPages"]
+}
+
+#[test]
+fn run_takes_a_heap_from_a_pool() {
+    let test = "run_takes_a_heap_from_a_pool";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size() else {
+        return not_run(test, "needs pools of hugetlb pages");
+    };
+    if host.pool(size, None, 16) < 16 {
+        return not_run(test, "16 pages for a pool cannot be reserved");
+    }
+    let ladder = format!("hugetlb:{}", flag(size));
+    // The heap proper: arenas of other threads are mappings.
+    let mut victim = Victim::from_shell("export MALLOC_ARENA_MAX=1", &["--data", &ladder]);
+    victim.tell(&format!("grow {} {}", 8 * size, 64 << 10));
+    assert!(hugetlb(&victim) >= 8 * size, "{}", hugetlb(&victim));
+}
+
+/// A ladder that cannot be had at all, without `!`: the program runs, on what there is.
+#[test]
+fn run_falls_back_where_a_pool_is_empty() {
+    let test = "run_falls_back_where_a_pool_is_empty";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size() else {
+        return not_run(test, "needs pools of hugetlb pages");
+    };
+    host.pool(size, None, 0);
+    let ladder = format!("hugetlb:{}", flag(size));
+    let mut victim = Victim::under_run(&["--shm", &ladder]);
+    victim.map("a", "any-shared", 4 * size, size);
+    victim.tell("touch a");
+    victim.tell("check a");
+    assert_eq!(hugetlb(&victim), 0);
+}

@@ -1,0 +1,46 @@
+//! `trace` with the tracepoints and counters of the running kernel.
+
+use crate::host::Host;
+use crate::json;
+use crate::victim::Victim;
+
+/// Every source is used, or said not to be here; none is refused to root, and none is silent.
+#[test]
+fn trace_uses_what_the_kernel_has() {
+    let test = "trace_uses_what_the_kernel_has";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.trace").display().to_string();
+    let mut victim = Victim::start();
+    victim.map("a", "private", 4 * host.huge, host.huge);
+    let pid = victim.id();
+    let traced = std::thread::scope(|scope| {
+        let tracing = scope.spawn(|| json(&["trace", &pid, "--for", "4s", "--output", &file]));
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        victim.tell("small a");
+        tracing.join().unwrap()
+    });
+    let sources = traced["sources"].as_array().unwrap();
+    assert!(!sources.is_empty());
+    for source in sources {
+        let state = source["state"].as_str().unwrap();
+        assert_ne!(state, "refused", "{source:#}");
+        let has_tracepoints = std::path::Path::new("/sys/kernel/tracing/events").is_dir();
+        if has_tracepoints && source["name"].as_str().unwrap().contains("lock") {
+            assert_eq!(state, "used", "{source:#}");
+        }
+    }
+    assert!(!traced["intervals"].as_array().unwrap().is_empty());
+    // What the victim touched was seen, page by page.
+    let faults: u64 = traced["intervals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| i["target"]["faults_minor"].as_u64().unwrap_or(0))
+        .sum();
+    assert!(faults * host.base >= 4 * host.huge, "{faults}");
+    let again = json(&["trace", "show", &file]);
+    assert_eq!(again["intervals"], traced["intervals"]);
+}

@@ -1,0 +1,217 @@
+//! `why` on running programs that each have one obstacle.
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::kernel::{fields, inside, text};
+use crate::victim::{Addresses, Victim};
+use crate::{json, not_run};
+
+const PAGES: u64 = 4;
+
+/// The verdicts on a range: ids and bytes.
+fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
+    let answer = json(&["why", &victim.id()]);
+    let all = answer["processes"][0]["verdicts"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let inside = |v: &&Value| {
+        let (start, end) = (v["start"].as_u64().unwrap(), v["end"].as_u64().unwrap());
+        start < range.1 && range.0 < end
+    };
+    let told = all.iter().filter(inside);
+    told.map(|v| {
+        (
+            v["id"].as_str().unwrap().to_owned(),
+            v["bytes"].as_u64().unwrap(),
+        )
+    })
+    .collect()
+}
+
+/// A program with memory on base pages to which something was done.
+fn victim(host: &Host, kind: &str, done: &[&str]) -> (Victim, Addresses) {
+    let mut victim = Victim::start();
+    let range = victim.map("a", kind, PAGES * host.huge, host.huge);
+    victim.tell("small a");
+    for command in done {
+        victim.tell(&format!("{command} a"));
+    }
+    (victim, range)
+}
+
+#[track_caller]
+fn assert_told(victim: &Victim, range: Addresses, id: &str) -> u64 {
+    let told = verdicts(victim, range);
+    let bytes: u64 = told.iter().filter(|(t, _)| t == id).map(|(_, b)| b).sum();
+    assert!(bytes > 0, "no {id} in {told:?}");
+    bytes
+}
+
+#[test]
+fn swapped_memory_is_called_swapped() {
+    let test = "swapped_memory_is_called_swapped";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    if fields("/proc/meminfo")["SwapTotal"] == 0 {
+        return not_run(test, "needs swap");
+    }
+    let (victim, range) = victim(&host, "private", &["pageout"]);
+    let swapped = inside(victim.pid(), range, |m| m.get("Swap"));
+    if swapped < host.huge {
+        return not_run(test, "the kernel did not swap the memory out");
+    }
+    assert_told(&victim, range, "swapped");
+    let shown = json(&["mem", &victim.id()]);
+    assert_eq!(shown["processes"][0]["swapped_bytes"], swapped);
+}
+
+/// Promotion leaves what is swapped out where it is.
+#[test]
+fn swapped_memory_is_not_brought_back() {
+    let test = "swapped_memory_is_not_brought_back";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    if fields("/proc/meminfo")["SwapTotal"] == 0 {
+        return not_run(test, "needs swap");
+    }
+    let (mut victim, range) = victim(&host, "private", &["pageout"]);
+    let swapped = inside(victim.pid(), range, |m| m.get("Swap"));
+    let promoted = json(&["promote", "--budget", "100%", &victim.id()]);
+    let after = inside(victim.pid(), range, |m| m.get("Swap"));
+    assert!(after >= swapped, "{swapped} → {after}: {promoted:#}");
+    victim.tell("check a");
+}
+
+#[test]
+fn merged_memory_is_called_merged() {
+    let test = "merged_memory_is_called_merged";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let ksm = "/sys/kernel/mm/ksm";
+    if text(format!("{ksm}/run")).is_empty() {
+        return not_run(test, "needs a kernel with KSM");
+    }
+    // 2 takes all merged pages apart again, and 0 stops it.
+    host.set(&format!("{ksm}/run"), "1");
+    host.set(&format!("{ksm}/sleep_millisecs"), "0");
+    host.set(&format!("{ksm}/pages_to_scan"), "100000");
+    let (victim, range) = victim(&host, "private", &["merge"]);
+    let merged = || inside(victim.pid(), range, |m| m.get("KSM"));
+    let has_ksm = text(format!("/proc/{}/smaps", victim.pid())).contains("\nKSM:");
+    for _ in 0..600 {
+        let pages = crate::kernel::number(format!("{ksm}/pages_sharing")).unwrap_or(0);
+        if merged() > 3 * host.huge || !has_ksm && pages * host.base > 3 * host.huge {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_told(&victim, range, "ksm-merged");
+    drop(victim);
+    let _ = std::fs::write(format!("{ksm}/run"), "2");
+}
+
+#[test]
+fn watched_memory_is_called_userfaultfd() {
+    let test = "watched_memory_is_called_userfaultfd";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let mut victim = Victim::start();
+    let range = victim.map("a", "private", PAGES * host.huge, host.huge);
+    victim.tell("half a");
+    if let Err(error) = victim.try_tell("watch a") {
+        return not_run(test, &format!("needs userfaultfd(2): {error}"));
+    }
+    assert_told(&victim, range, "userfaultfd");
+}
+
+#[test]
+fn pinned_memory_is_called_pinned() {
+    let test = "pinned_memory_is_called_pinned";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let (mut victim, range) = victim(&host, "private", &[]);
+    // One that is pinned at its start; a pin cannot be seen from outside, only that there are some.
+    if let Err(error) = victim.try_tell(&format!("pin a {}", 16 * host.base)) {
+        return not_run(test, &format!("needs io_uring: {error}"));
+    }
+    let promoted = json(&["promote", "--budget", "100%", &victim.id()]);
+    let process = &promoted["processes"][0];
+    let huge = inside(victim.pid(), range, |m| m.huge());
+    assert_eq!(
+        huge,
+        (PAGES - 1) * host.huge,
+        "all but the pinned block: {process:#}"
+    );
+    assert_told(&victim, range, "pinned");
+}
+
+#[test]
+fn a_pool_that_is_short_is_called_short() {
+    let test = "a_pool_that_is_short_is_called_short";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let size = host.pool_size();
+    let Some(size) = size.filter(|size| *size <= PAGES * host.huge) else {
+        return not_run(test, "needs a pool whose pages fit the memory of the test");
+    };
+    if host.pool(size, None, 1) != 1 {
+        return not_run(test, "no page for a pool can be reserved");
+    }
+    // At an address that does not fit, so that the pool is the way.
+    let mut victim = Victim::start();
+    let range = victim.map("a", "any-shared", PAGES * host.huge, host.huge);
+    victim.tell("small a");
+    let told = verdicts(&victim, range);
+    let aligned = range.0.is_multiple_of(host.huge);
+    let short = told.iter().any(|(id, _)| id == "pool-short");
+    assert!(short || aligned, "{told:?}");
+    if aligned && !short {
+        not_run(test, "the kernel chose an address that fits");
+    }
+}
+
+#[test]
+fn memory_of_a_program_that_refuses_is_called_so() {
+    let test = "memory_of_a_program_that_refuses_is_called_so";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let (victim, range) = victim(&host, "private", &["nohuge"]);
+    let bytes = assert_told(&victim, range, "no-huge-advised");
+    assert_eq!(bytes, PAGES * host.huge);
+}
+
+#[test]
+fn memory_shared_with_a_child_is_called_copy_on_write() {
+    let test = "memory_shared_with_a_child_is_called_copy_on_write";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let (mut victim, range) = victim(&host, "private", &[]);
+    victim.tell("fork");
+    let bytes = assert_told(&victim, range, "copy-on-write");
+    assert_eq!(bytes, PAGES * host.huge);
+}
+
+/// What `why` says could be promoted is what `promote` gets.
+#[test]
+fn promote_gets_what_why_promises() {
+    let test = "promote_gets_what_why_promises";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let (victim, range) = victim(&host, "private", &[]);
+    let before = verdicts(&victim, range);
+    let judged: u64 = before.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(judged, PAGES * host.huge, "{before:?}");
+    json(&["promote", "--budget", "100%", &victim.id()]);
+    assert_eq!(verdicts(&victim, range), []);
+}
