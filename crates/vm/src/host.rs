@@ -24,9 +24,6 @@ pub struct HostFile {
 pub struct Description {
     /// What is special about it, in a line.
     pub title: String,
-    /// Whether `make test` runs it; all are run by `make vm-test`.
-    #[serde(default)]
-    pub quick: bool,
     /// The architecture.
     pub architecture: Architecture,
     /// The kernel's package.
@@ -62,9 +59,12 @@ pub struct Description {
     /// Whether systemd is the first process; otherwise a script is.
     #[serde(default)]
     pub systemd: bool,
-    /// The tests that run in it: for each boot a list of `PROGRAM` or `PROGRAM FILTER`.
+    /// The tests that run in it: for each boot a list of `CRATE/PROGRAM FILTER…`.
     #[serde(default)]
     pub tests: Vec<Vec<String>>,
+    /// Those of them that `make test` runs, in one boot; none where it leaves this host out.
+    #[serde(default)]
+    pub quick: Vec<String>,
     /// Seconds after which a run of its tests is ended.
     #[serde(default = "ten_minutes")]
     pub time_limit_seconds: u64,
@@ -138,6 +138,12 @@ impl HostFile {
         })
     }
 
+    /// Leaves only what `make test` runs; false where that is nothing.
+    pub fn only_quick(&mut self) -> bool {
+        self.description.tests = vec![self.description.quick.clone()];
+        !self.description.quick.is_empty()
+    }
+
     /// All hosts of a folder, by name.
     ///
     /// # Errors
@@ -187,7 +193,7 @@ mod tests {
     fn the_smallest_file_has_defaults() {
         let host = HostFile::parse("x", SMALLEST).unwrap().description;
         assert_eq!((host.processors, host.cgroup), (2, 2));
-        assert!(host.debugfs && !host.quick && host.nodes.is_empty());
+        assert!(host.debugfs && host.quick.is_empty() && host.nodes.is_empty());
         assert_eq!(host.memory.0, Bytes::from_mib(2048));
     }
 

@@ -141,7 +141,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             record,
         } => {
             let mut hosts = chosen(&workshop, &hosts)?;
-            hosts.retain(|host| !quick || host.description.quick);
+            if quick {
+                hosts.retain_mut(HostFile::only_quick);
+            }
             test(&workshop, &hosts, record)
         }
         Command::Table => table(&workshop),
@@ -152,10 +154,9 @@ fn list(workshop: &Workshop) -> anyhow::Result<ExitCode> {
     let hosts = workshop.hosts()?;
     let width = hosts.iter().map(|h| h.name.len()).max().unwrap_or(0);
     for host in hosts {
-        let quick = if host.description.quick {
-            "  (make test)"
-        } else {
-            ""
+        let quick = match host.description.quick.is_empty() {
+            true => "",
+            false => "  (make test)",
         };
         println!("{:width$}  {}{quick}", host.name, host.description.title);
     }

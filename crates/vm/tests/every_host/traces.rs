@@ -18,8 +18,11 @@ fn trace_uses_what_the_kernel_has() {
     let pid = victim.id();
     let traced = std::thread::scope(|scope| {
         let tracing = scope.spawn(|| json(&["trace", &pid, "--for", "4s", "--output", &file]));
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        victim.tell("small a");
+        // All of it again and again, for nobody knows when the trace begins.
+        while !tracing.is_finished() {
+            victim.tell("small a");
+            victim.tell("empty a");
+        }
         tracing.join().unwrap()
     });
     let sources = traced["sources"].as_array().unwrap();

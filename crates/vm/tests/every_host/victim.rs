@@ -205,6 +205,7 @@ impl Memory {
             }
             "huge" => advise(range, libc::MADV_HUGEPAGE)?,
             "nohuge" => advise(range, libc::MADV_NOHUGEPAGE)?,
+            "empty" => advise(range, libc::MADV_DONTNEED)?,
             "pageout" => advise(range, libc::MADV_PAGEOUT)?,
             "merge" => advise(range, libc::MADV_MERGEABLE)?,
             "watch" => watch(range)?,
@@ -224,7 +225,7 @@ fn size(range: Addresses) -> usize {
 }
 
 fn advise(range: Addresses, advice: i32) -> Result<(), Failed> {
-    // SAFETY: the mapping is this process's own, and nothing that is advised loses content.
+    // SAFETY: the mapping is this process's own, and what is lost by MADV_DONTNEED nobody needs.
     check(unsafe { libc::madvise(pointer(range.0), size(range), advice) }.into())?;
     Ok(())
 }
