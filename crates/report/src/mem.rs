@@ -264,7 +264,7 @@ impl Mem<'_> {
                 n => format!("{n} of {}", object.attached.len()),
             });
             table.row(row);
-            remarks.push_str(&remark(object));
+            remarks.push_str(&remark(object, shown.width));
         }
         table.render(shown.width) + &remarks
     }
@@ -443,7 +443,10 @@ impl LowercaseKind for String {
 }
 
 /// What stands out about a shared object, in lines of its own.
-fn remark(object: &SharedObject) -> String {
+fn remark(object: &SharedObject, width: usize) -> String {
+    let name = cut(&object.name, 40);
+    let line =
+        |what: &str, by: String| Look::plain(width).wrap("  ", &format!("{name}: {what} by {by}"));
     let pids = |pids: &[hugeleaf_host::Pid]| {
         let shown: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
         let more = pids.len().saturating_sub(5);
@@ -455,11 +458,10 @@ fn remark(object: &SharedObject) -> String {
     };
     let mut text = String::new();
     if !object.misaligned.is_empty() {
-        text.push_str(&format!(
-            "  {}: attached at an address that large pages do not fit by {}\n",
-            cut(&object.name, 40),
-            pids(&object.misaligned)
-        ));
+        text += &line(
+            "attached at an address that large pages do not fit",
+            pids(&object.misaligned),
+        );
     }
     let other: Vec<hugeleaf_host::Pid> = object
         .worse
@@ -468,11 +470,7 @@ fn remark(object: &SharedObject) -> String {
         .filter(|pid| !object.misaligned.contains(pid))
         .collect();
     if !other.is_empty() {
-        text.push_str(&format!(
-            "  {}: mapped by smaller pages than elsewhere by {}\n",
-            cut(&object.name, 40),
-            pids(&other)
-        ));
+        text += &line("mapped by smaller pages than elsewhere", pids(&other));
     }
     text
 }

@@ -31,6 +31,14 @@ impl Architecture {
         }
     }
 
+    /// Debian's name of the one with 32 bits whose programs it runs too.
+    pub fn debian_32(self) -> &'static str {
+        match self {
+            Architecture::X86 => "i386",
+            Architecture::Arm => "armhf",
+        }
+    }
+
     /// Rust's name for programs with the GNU C library.
     pub fn target(self) -> &'static str {
         match self {

@@ -54,12 +54,14 @@ impl Cache {
         Ok(folder)
     }
 
-    /// Held while something is made, so that a second program waits for it instead of making it too.
+    /// Held while the thing of that name is made, so that a second program waits for it instead of
+    /// making it too.
     ///
     /// # Errors
     /// Where the lock cannot be taken.
-    pub fn lock(&self) -> anyhow::Result<HostLock> {
-        Ok(lock_host(&self.folder.join("lock"), true)?)
+    pub fn lock(&self, name: &str) -> anyhow::Result<HostLock> {
+        let file = format!("{}.lock", name.replace('/', "-"));
+        Ok(lock_host(&self.folder("locks")?.join(file), true)?)
     }
 
     /// The folder that is kept under `key`: as it is where it is whole, otherwise made by `make`,
@@ -74,7 +76,7 @@ impl Cache {
         make: impl FnOnce(&Path) -> anyhow::Result<()>,
     ) -> anyhow::Result<PathBuf> {
         let folder = self.folder(kind)?.join(key);
-        let _lock = self.lock()?;
+        let _lock = self.lock(&format!("{kind}/{key}"))?;
         match check(&folder) {
             Ok(()) => return Ok(folder),
             Err(Damage::Absent) => {}

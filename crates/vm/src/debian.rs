@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::missing::missing;
 use crate::process::{need, output, program};
@@ -91,23 +90,24 @@ impl Mirror {
 pub struct Suite {
     folder: PathBuf,
     name: String,
-    architecture: Architecture,
+    architecture: String,
 }
 
 impl Suite {
-    /// Opens a suite; fetches its lists where there are none or they are a day old. Where fetching
-    /// fails, older lists serve.
+    /// Opens a suite for an architecture by Debian's name; fetches its lists where there are none or
+    /// they are a day old. Where fetching fails, older lists serve.
     ///
     /// # Errors
     /// Where there is no list, and none can be had.
-    pub fn open(cache: &Cache, name: &str, architecture: Architecture) -> anyhow::Result<Suite> {
-        let folder = cache.folder(&format!("apt/{name}-{}", architecture.debian()))?;
+    pub fn open(cache: &Cache, name: &str, architecture: &str) -> anyhow::Result<Suite> {
+        let lists = format!("apt/{name}-{architecture}");
+        let folder = cache.folder(&lists)?;
         let suite = Suite {
             folder,
             name: name.to_owned(),
-            architecture,
+            architecture: architecture.to_owned(),
         };
-        let _lock = cache.lock()?;
+        let _lock = cache.lock(&lists)?;
         let mark = suite.folder.join("fetched");
         let age = fs::metadata(&mark)
             .and_then(|m| m.modified())
@@ -127,16 +127,28 @@ impl Suite {
         for part in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(self.folder.join(part))?;
         }
-        let sources = Mirror::find()?.sources(&self.name);
+        let mirror = Mirror::find()?;
+        let Err(error) = self.update_from(&mirror) else {
+            return Ok(());
+        };
+        // The archive of security updates may be in the middle of a change, and is no must.
+        let without = Mirror {
+            security: None,
+            ..mirror
+        };
+        self.update_from(&without).map_err(|_| {
+            missing(
+                format!("the lists of Debian's {} cannot be fetched", self.name),
+                format!("look at what apt says: {error:#}"),
+            )
+        })
+    }
+
+    fn update_from(&self, mirror: &Mirror) -> anyhow::Result<()> {
+        let sources = mirror.sources(&self.name);
         fs::write(self.folder.join("sources.list"), sources)?;
-        output(self.apt(&["-qq", "update"])?.env("LC_ALL", "C"))
-            .map(|_| ())
-            .map_err(|e| {
-                missing(
-                    format!("the lists of Debian's {} cannot be fetched", self.name),
-                    format!("look at what apt says: {e:#}"),
-                )
-            })
+        output(self.apt(&["-qq", "update"])?.env("LC_ALL", "C"))?;
+        Ok(())
     }
 
     fn apt(&self, arguments: &[&str]) -> anyhow::Result<Command> {
@@ -147,8 +159,8 @@ impl Suite {
             format!("Dir::State::Lists={}", at("lists")),
             "Dir::State::status=/dev/null".to_owned(),
             format!("Dir::Cache={}", at("cache")),
-            format!("APT::Architecture={}", self.architecture.debian()),
-            format!("APT::Architectures={}", self.architecture.debian()),
+            format!("APT::Architecture={}", self.architecture),
+            format!("APT::Architectures={}", self.architecture),
             "APT::Install-Recommends=false".to_owned(),
             "APT::Sandbox::User=root".to_owned(),
         ];

@@ -53,7 +53,7 @@ pub fn bootable(
     kernel: &Kernel,
     architecture: Architecture,
 ) -> anyhow::Result<Bootable> {
-    let suite = Suite::open(cache, &kernel.suite, architecture)?;
+    let suite = Suite::open(cache, &kernel.suite, architecture.debian())?;
     let closure = suite.closure(&kernel.package)?;
     // From 7.2 on Debian ships the image and the modules apart.
     let image = named(&closure, &["linux-binary-", "linux-image-"])?;
@@ -126,12 +126,7 @@ fn lay_out(unpacked: &Path, modules: &Path, tree: &Path) -> anyhow::Result<()> {
     for folder in ["bin", "modules", "proc", "sys", "dev", "root"] {
         fs::create_dir(tree.join(folder))?;
     }
-    let shell = ["usr/bin/busybox", "bin/busybox"].map(|path| unpacked.join(path));
-    let shell = shell
-        .iter()
-        .find(|path| path.is_file())
-        .context("busybox-static has no busybox")?;
-    fs::copy(shell, tree.join("bin/busybox"))?;
+    fs::copy(busybox(unpacked)?, tree.join("bin/busybox"))?;
     let init = tree.join("init");
     fs::write(&init, INIT)?;
     set_executable(&init)?;
@@ -144,6 +139,36 @@ fn lay_out(unpacked: &Path, modules: &Path, tree: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// busybox in what its package unpacked to.
+fn busybox(unpacked: &Path) -> anyhow::Result<PathBuf> {
+    ["usr/bin/busybox", "bin/busybox"]
+        .map(|path| unpacked.join(path))
+        .into_iter()
+        .find(|path| path.is_file())
+        .context("busybox-static has no busybox")
+}
+
+/// A program of 32 bits that runs on a kernel of 64: busybox, as the file `busybox-32`.
+///
+/// # Errors
+/// [`Missing`](crate::missing::Missing) where its package cannot be fetched.
+pub fn busybox_32(
+    cache: &Cache,
+    suite: &str,
+    architecture: Architecture,
+) -> anyhow::Result<PathBuf> {
+    let narrow = architecture.debian_32();
+    let key = format!("busybox-32_{suite}_{narrow}");
+    let suite = Suite::open(cache, suite, narrow)?;
+    let folder = cache.kept("programs", &key, |folder| {
+        let unpacked = tempfile::tempdir_in(cache.folder("programs")?)?;
+        suite.unpack("busybox-static", unpacked.path())?;
+        fs::copy(busybox(unpacked.path())?, folder.join("busybox-32"))?;
+        Ok(())
+    })?;
+    Ok(folder.join("busybox-32"))
 }
 
 /// Makes a file a program.

@@ -1,10 +1,11 @@
 //! `hugeleaf-vm`: real kernels in virtual machines, from the command line.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -22,7 +23,7 @@ use hugeleaf_vm::suite::{Errand, Workshop, programs_of};
 ///
 /// Needs root, QEMU, mmdebstrap, cpio and an apt that knows an archive of Debian. What is fetched is
 /// kept in HUGELEAF_VM_CACHE (~/.cache/hugeleaf-vm). HUGELEAF_VM_MIRROR names another archive,
-/// HUGELEAF_VM_ACCELERATOR another of QEMU's accelerators than tcg.
+/// HUGELEAF_VM_ACCELERATOR another of QEMU's accelerators than tcg, HUGELEAF_VM_HOSTS a folder of hosts.
 #[derive(Debug, Parser)]
 #[command(name = "hugeleaf-vm")]
 struct Cli {
@@ -68,6 +69,9 @@ enum Command {
         /// Only those that `make test` runs
         #[arg(long)]
         quick: bool,
+        /// How many guests at a time; each needs a processor and its memory
+        #[arg(long, default_value_t = processors().min(3), value_name = "N")]
+        jobs: usize,
         /// Keep the results in vm/results, for the table of hosts
         #[arg(long)]
         record: bool,
@@ -119,7 +123,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             line,
         } => {
             let host = one(&workshop, &host)?;
-            let programs = compiled(&workshop, &[])(host.description.architecture)?;
+            let programs = compile(&workshop, &[], host.description.architecture)?;
             let errand = Errand {
                 line: line.join(" "),
                 add,
@@ -131,23 +135,28 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Shell { host } => {
             let host = one(&workshop, &host)?;
-            let programs = compiled(&workshop, &[])(host.description.architecture)?;
+            let programs = compile(&workshop, &[], host.description.architecture)?;
             workshop.shell(&host, &programs)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Test {
             hosts,
             quick,
+            jobs,
             record,
         } => {
             let mut hosts = chosen(&workshop, &hosts)?;
             if quick {
                 hosts.retain_mut(HostFile::only_quick);
             }
-            test(&workshop, &hosts, record)
+            test(&workshop, hosts, jobs, record)
         }
         Command::Table => table(&workshop),
     }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn list(workshop: &Workshop) -> anyhow::Result<ExitCode> {
@@ -179,55 +188,85 @@ fn chosen(workshop: &Workshop, names: &[String]) -> anyhow::Result<Vec<HostFile>
     names.iter().map(|name| one(workshop, name)).collect()
 }
 
-/// Compiles for an architecture the first time that it is asked for.
-fn compiled<'a>(
-    workshop: &'a Workshop,
-    hosts: &'a [HostFile],
-) -> impl Fn(Architecture) -> anyhow::Result<Programs> + 'a {
-    move |architecture| {
-        let same = hosts
-            .iter()
-            .filter(|h| h.description.architecture == architecture);
-        programs::build(&workshop.repository, architecture, &programs_of(same)?)
+/// Compiles what hosts of an architecture run.
+fn compile(
+    workshop: &Workshop,
+    hosts: &[HostFile],
+    architecture: Architecture,
+) -> anyhow::Result<Programs> {
+    let same = hosts
+        .iter()
+        .filter(|h| h.description.architecture == architecture);
+    programs::build(&workshop.repository, architecture, &programs_of(same)?)
+}
+
+/// What is compiled for each architecture, the first time that it is asked for.
+type Compiled = BTreeMap<Architecture, OnceLock<anyhow::Result<Programs>>>;
+
+/// Runs the tests of hosts, some at a time: first those of this machine's own architecture, while cargo
+/// compiles for the others.
+fn test(
+    workshop: &Workshop,
+    mut hosts: Vec<HostFile>,
+    jobs: usize,
+    record: bool,
+) -> anyhow::Result<ExitCode> {
+    hosts.sort_by_key(|h| Some(h.description.architecture) != Architecture::own());
+    let architectures = hosts.iter().map(|h| h.description.architecture);
+    let compiled: Compiled = architectures.map(|each| (each, OnceLock::new())).collect();
+    let (hosts, compiled, next) = (&hosts, &compiled, &AtomicUsize::new(0));
+    let one_by_one = || {
+        let mut good = true;
+        while let Some(host) = hosts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if workshop.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let programs = compiled[&host.description.architecture]
+                .get_or_init(|| compile(workshop, hosts, host.description.architecture));
+            good &= test_one(workshop, host, programs, record);
+        }
+        good
+    };
+    let good = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (&each, programs) in compiled {
+                programs.get_or_init(|| compile(workshop, hosts, each));
+            }
+        });
+        let working: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(one_by_one)).collect();
+        let ended = working.into_iter().map(|thread| thread.join());
+        ended.fold(true, |good, each| good & each.unwrap_or(false))
+    });
+    Ok(match good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Runs the tests of a host, and then says all of it in one piece; whether it is good. What is missing is
+/// said, by name, and no failure.
+fn test_one(
+    workshop: &Workshop,
+    host: &HostFile,
+    programs: &anyhow::Result<Programs>,
+    record: bool,
+) -> bool {
+    let ran = match programs {
+        Ok(programs) => workshop.tests(host, programs),
+        Err(error) => return only_missing(host, error),
+    };
+    match ran.and_then(|(result, ended)| told(workshop, &result, &ended, record)) {
+        Ok(good) => good,
+        Err(error) => only_missing(host, &error),
     }
 }
 
-/// Runs the tests of hosts, one host after the other. What is missing for one is said, by name.
-fn test(workshop: &Workshop, hosts: &[HostFile], record: bool) -> anyhow::Result<ExitCode> {
-    let compile = compiled(workshop, hosts);
-    let mut by_architecture: BTreeMap<Architecture, Programs> = BTreeMap::new();
-    let mut good = true;
-    for host in hosts {
-        if workshop.stop.load(Ordering::Relaxed) {
-            bail!("interrupted");
-        }
-        println!("== {}: {}", host.name, host.description.title);
-        let architecture = host.description.architecture;
-        let ran = match by_architecture.get(&architecture) {
-            Some(programs) => workshop.tests(host, programs),
-            None => compile(architecture).and_then(|programs| {
-                workshop.tests(
-                    host,
-                    by_architecture.entry(architecture).or_insert(programs),
-                )
-            }),
-        };
-        match ran {
-            Ok((result, ended)) => good &= told(workshop, &result, &ended, record)?,
-            Err(error) if error.is::<Missing>() => {
-                println!("not run: host {}: {error:#}", host.name);
-            }
-            Err(error) => {
-                println!("host {}: {error:#}", host.name);
-                good = false;
-            }
-        }
-    }
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+/// Says why a host was not run; whether no more than something missing here is the cause.
+fn only_missing(host: &HostFile, error: &anyhow::Error) -> bool {
+    let missing = error.is::<Missing>();
+    let kind = if missing { "not run: " } else { "" };
+    println!("{kind}host {}: {error:#}", host.name);
+    missing
 }
 
 /// Says what a run came to; whether it is good.
@@ -237,17 +276,24 @@ fn told(
     ended: &Ended,
     record: bool,
 ) -> anyhow::Result<bool> {
-    println!(
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "== {}: {}\n{}",
+        result.host, result.title, ended.output
+    )?;
+    writeln!(
+        out,
         "host {}: {}; booted in {:.0} s, {:.0} s in all",
         result.host,
         sums(&result.tests),
         result.seconds_to_boot,
         result.seconds
-    );
+    )?;
     let status = match ended.status() {
         Ok(status) => status,
         Err(error) => {
-            println!("host {}: {error:#}", result.host);
+            writeln!(out, "host {}: {error:#}", result.host)?;
             return Ok(false);
         }
     };

@@ -12,7 +12,7 @@ use crate::guest::Guest;
 use crate::missing::missing;
 use crate::process::{find, output, program};
 
-/// A program of tests: a crate's folder and the name of its test program, as `cli/every_host`.
+/// A program of tests: a crate's folder and the name of its test program, as `vm/every_host`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TestProgram {
     /// The folder below `crates`.

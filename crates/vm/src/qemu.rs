@@ -1,7 +1,7 @@
 //! A guest under QEMU: started, watched, and ended at its limit.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,6 +18,17 @@ use crate::process::{last_lines, need, output, program};
 /// Room for the files that a guest hands back.
 const FILES: u64 = 256 << 20;
 
+/// The accelerator that works everywhere. One thread for all processors of a guest: with one each, a
+/// processor may still run a breakpoint that another has taken out of the kernel's text, and 6.12
+/// panicked of that when `trace` began (`exceptions:page_fault_user` is a static key).
+const EMULATED: &str = "tcg,thread=single";
+
+/// What a guest may print, on its console or otherwise, before it is ended.
+const PRINTED: u64 = 64 << 20;
+
+/// What a kernel says at its end.
+const PANIC: &str = "Kernel panic - not syncing";
+
 /// How a guest ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum How {
@@ -27,6 +38,8 @@ pub enum How {
     TimedOut,
     /// The kernel panicked.
     Panicked,
+    /// It printed more than is kept.
+    TooMuch,
     /// It went down before the end.
     WentDown,
     /// This program was asked to end.
@@ -60,6 +73,7 @@ impl Ended {
             }
             How::TimedOut => "did not end within its limit",
             How::Panicked => "its kernel panicked",
+            How::TooMuch => "printed too much",
             How::WentDown => "went down before the end",
             How::Interrupted => "interrupted",
         };
@@ -96,9 +110,8 @@ impl Machine<'_> {
             &["--pdeathsig", "KILL", "--"],
         );
         command.arg(emulator);
-        let accelerator =
-            std::env::var("HUGELEAF_VM_ACCELERATOR").unwrap_or_else(|_| "tcg".to_owned());
-        command.args(["-accel", &accelerator]);
+        let accelerator = std::env::var("HUGELEAF_VM_ACCELERATOR");
+        command.args(["-accel", accelerator.as_deref().unwrap_or(EMULATED)]);
         match architecture {
             Architecture::X86 => command.args(["-M", "q35", "-cpu", "max"]),
             Architecture::Arm => {
@@ -252,20 +265,30 @@ impl Machine<'_> {
         let start = Instant::now();
         let mut qemu = Running(command.spawn().context("QEMU")?);
         let mut output = Tail::open(&self.folder.join("output"))?;
+        let mut console = Tail::open(&self.folder.join("console"))?;
         let mut booted = None;
+        let (mut recent, mut panicked) = (String::new(), false);
         let went_down = loop {
             output.pass_on(&mut each)?;
-            let report = self.text("report");
-            if booted.is_none() && report.starts_with("boot ") {
+            console.pass_on(|new| {
+                recent.push_str(&String::from_utf8_lossy(new));
+                panicked |= recent.contains(PANIC);
+                // What comes next may be the rest of the line.
+                recent = last_lines(&recent, 1);
+            })?;
+            if booted.is_none() && self.text("report").starts_with("boot ") {
                 booted = Some(start.elapsed());
             }
             if let Some(status) = qemu.0.try_wait()? {
                 break (!status.success()).then_some(How::WentDown);
             }
-            if self.text("console").contains("Kernel panic - not syncing") {
+            if panicked {
                 // The rest of its last words.
                 std::thread::sleep(Duration::from_millis(500));
                 break Some(How::Panicked);
+            }
+            if output.passed.max(console.passed) > PRINTED {
+                break Some(How::TooMuch);
             }
             if start.elapsed() > limit {
                 break Some(How::TimedOut);
@@ -277,18 +300,19 @@ impl Machine<'_> {
         };
         drop(qemu);
         output.pass_on(&mut each)?;
+        Ok(self.ended(went_down, booted.unwrap_or_default(), start.elapsed()))
+    }
+
+    fn ended(&self, went_down: Option<How>, booted: Duration, all: Duration) -> Ended {
         let report = self.text("report");
         let console = self.text("console") + &self.text("qemu");
-        Ok(Ended {
+        Ended {
             how: went_down.unwrap_or_else(|| how_of(&report, self.host.tests.len().max(1))),
             output: self.text("output"),
             console: last_lines(&console, 20),
             release: word_of(&report, "boot ", 1),
-            seconds: (
-                booted.unwrap_or_default().as_secs_f64(),
-                start.elapsed().as_secs_f64(),
-            ),
-        })
+            seconds: (booted.as_secs_f64(), all.as_secs_f64()),
+        }
     }
 
     fn text(&self, name: &str) -> String {
@@ -346,19 +370,23 @@ impl Drop for Running {
 }
 
 /// What was added to a file since the last look.
-struct Tail(File);
+struct Tail {
+    file: File,
+    passed: u64,
+}
 
 impl Tail {
     fn open(path: &Path) -> anyhow::Result<Tail> {
-        let mut file = File::open(path)?;
-        file.seek(SeekFrom::Start(0))?;
-        Ok(Tail(file))
+        let file = File::open(path)?;
+        Ok(Tail { file, passed: 0 })
     }
 
-    fn pass_on(&mut self, each: &mut impl FnMut(&[u8])) -> anyhow::Result<()> {
+    fn pass_on(&mut self, mut each: impl FnMut(&[u8])) -> anyhow::Result<()> {
         let mut new = Vec::new();
-        self.0.read_to_end(&mut new)?;
+        // A guest that never stops printing must not fill this program's memory.
+        (&self.file).take(PRINTED).read_to_end(&mut new)?;
         if !new.is_empty() {
+            self.passed += new.len() as u64;
             each(&new);
         }
         Ok(())

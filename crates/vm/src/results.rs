@@ -23,7 +23,7 @@ pub enum Outcome {
 /// A test of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
-    /// The program, as `cli/every_host`.
+    /// The program, as `vm/every_host`.
     pub program: String,
     /// The test's name.
     pub name: String,
@@ -180,7 +180,7 @@ fn counts(tests: &[Test]) -> (usize, usize, usize) {
 }
 
 /// The program whose tests are capabilities: the same on every host.
-const CAPABILITIES: &str = "cli/every_host";
+const CAPABILITIES: &str = "vm/every_host";
 
 /// Host × capability. A capability that a host's tests leave out has an empty cell.
 fn capabilities(results: &[HostResult]) -> String {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "\
-hugeleaf-vm: program cli/every_host
+hugeleaf-vm: program vm/every_host
 running 4 tests
 test a::holds ... ok
 test b::fails ... FAILED
@@ -282,11 +282,11 @@ not run: needs root: cannot_run
                 .find(|t| t.program == program && t.name == name);
             test.unwrap().outcome.clone()
         };
-        assert_eq!(of("cli/every_host", "a::holds"), Outcome::Held);
-        assert_eq!(of("cli/every_host", "b::fails"), Outcome::Failed);
+        assert_eq!(of("vm/every_host", "a::holds"), Outcome::Held);
+        assert_eq!(of("vm/every_host", "b::fails"), Outcome::Failed);
         let not = |why: &str| Outcome::NotRun(why.to_owned());
-        assert_eq!(of("cli/every_host", "cannot_run"), not("needs two nodes"));
-        assert_eq!(of("cli/every_host", "old"), not("needs a disk"));
+        assert_eq!(of("vm/every_host", "cannot_run"), not("needs two nodes"));
+        assert_eq!(of("vm/every_host", "old"), not("needs a disk"));
         assert_eq!(of("cli/promote", "cannot_run"), not("needs root"));
         assert_eq!(sums(&tests), "1 passed; 1 failed; 3 not run");
     }

@@ -48,15 +48,18 @@ pub struct Prepared {
     pub kernel: Bootable,
     /// The disk of its userland.
     pub root: PathBuf,
+    /// A program of 32 bits, where one could be fetched.
+    pub busybox_32: Option<PathBuf>,
 }
 
 impl Workshop {
-    /// All hosts.
+    /// All hosts: those of the repository, or of the folder in `HUGELEAF_VM_HOSTS`.
     ///
     /// # Errors
     /// Where a file of a host is wrong.
     pub fn hosts(&self) -> anyhow::Result<Vec<HostFile>> {
-        HostFile::all(&self.repository.join("vm/hosts"))
+        let folder = std::env::var_os("HUGELEAF_VM_HOSTS").map(PathBuf::from);
+        HostFile::all(&folder.unwrap_or_else(|| self.repository.join("vm/hosts")))
     }
 
     /// Fetches what a host needs, or takes what is kept.
@@ -72,6 +75,9 @@ impl Workshop {
         Ok(Prepared {
             kernel: kernel::bootable(&self.cache, &d.kernel, d.architecture)?,
             root: image::disk(&self.cache, &d.userland, userland, d.architecture)?,
+            busybox_32: kernel::busybox_32(&self.cache, &userland.suite, d.architecture)
+                .inspect_err(|error| eprintln!("no program of 32 bits: {error:#}"))
+                .ok(),
         })
     }
 
@@ -129,7 +135,7 @@ impl Workshop {
         machine.with_a_person()
     }
 
-    /// Runs a host's tests; what they print goes to standard output as it comes.
+    /// Runs a host's tests.
     ///
     /// # Errors
     /// Where something is missing. A guest that did not run to its end is no error here: then
@@ -143,6 +149,9 @@ impl Workshop {
         let prepared = self.prepare(host)?;
         let guest = Guest::new(host, &self.repository)?;
         programs.add_to(&guest, &self.repository)?;
+        if let Some(program) = &prepared.busybox_32 {
+            guest.add(program, "bin")?;
+        }
         for (boot, tests) in d.tests.iter().enumerate() {
             guest.phase(boot + 1, &phase(&guest, programs, tests)?)?;
         }
@@ -155,7 +164,7 @@ impl Workshop {
             folder: guest.folder(),
         };
         let limit = Duration::from_secs(d.time_limit_seconds);
-        let ended = machine.run(limit, &self.stop, to_stdout)?;
+        let ended = machine.run(limit, &self.stop, |_| ())?;
         machine.files(&self.repository.join("target/vm").join(&host.name))?;
         let result = HostResult {
             host: host.name.clone(),

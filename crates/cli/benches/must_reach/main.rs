@@ -7,9 +7,9 @@
 //! cargo bench -p hugeleaf-cli --bench must_reach -- [--smoke] [--out FOLDER] [NAME…]
 //! ```
 //!
-//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-rates`, `run-pool`,
-//! `trace`, `oltp-profile`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. The last five also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
+//! `run-pool`, `trace`, `oltp-profile`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. The last six also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../tests/support/mod.rs"]
@@ -41,12 +41,13 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "latency",
     "shared",
     "servers",
     "region",
     "run-coverage",
+    "run-always",
     "run-rates",
     "run-pool",
     "trace",
@@ -118,6 +119,7 @@ fn main() -> Result<(), Failed> {
             "shared" => shared::run(mode, out)?,
             "region" => region::run(mode, out)?,
             "run-coverage" => run::coverage(&asked)?,
+            "run-always" => run::always(&asked)?,
             "run-rates" => run::rates(&asked)?,
             "run-pool" => run::pool(&asked)?,
             "trace" => trace::run(&asked)?,

@@ -23,7 +23,12 @@ use crate::{Asked, Failed};
 
 /// Coverage and speed of whole programs, arm by arm.
 pub fn coverage(asked: &Asked) -> Result<(), Failed> {
-    coverage::run(asked)
+    coverage::run(asked, coverage::Setting::Madvise)
+}
+
+/// The same on a host where THP is always on.
+pub fn always(asked: &Asked) -> Result<(), Failed> {
+    coverage::run(asked, coverage::Setting::Always)
 }
 
 /// What starting a program and its calls cost.

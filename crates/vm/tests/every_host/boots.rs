@@ -13,7 +13,7 @@ const PAGES: u64 = 6;
 const STATE: &str = "/var/lib/hugeleaf-every-host";
 
 /// The host, where this is that boot of a guest.
-fn boot(test: &str, number: &str) -> Option<Host> {
+pub fn boot(test: &str, number: &str) -> Option<Host> {
     if std::env::var("HUGELEAF_BOOT").as_deref() != Ok(number) {
         not_run(test, "needs a guest that is rebooted");
         return None;

@@ -15,6 +15,11 @@ pub const RUN_THP: &str = "run, thp";
 /// `hugeleaf run` as it is by default: shared memory from the pool where there is one.
 pub const RUN_POOL: &str = "run, pool";
 
+/// Nothing added, then moved by `hugeleaf promote` when it has grown.
+pub const PROMOTED: &str = "promote";
+/// `hugeleaf run`, on a host that is set to `always`.
+pub const RUN: &str = "run";
+
 /// Pages of a pool that an arm finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pool {
@@ -32,6 +37,7 @@ pub struct Arm {
     prefix: Vec<String>,
     environment: Vec<(&'static str, String)>,
     always: bool,
+    promoted: bool,
     pool: Pool,
 }
 
@@ -49,6 +55,7 @@ impl Arm {
             prefix: Vec::new(),
             environment: Vec::new(),
             always: false,
+            promoted: false,
             pool: Pool::None,
         }
     }
@@ -71,6 +78,16 @@ impl Arm {
     fn pool(mut self, pool: Pool) -> Arm {
         self.pool = pool;
         self
+    }
+
+    /// What this arm does to a program that has grown and has not begun its work.
+    pub fn grown(&self, pid: u32) -> Result<(), Failed> {
+        if self.promoted {
+            let pid = pid.to_string();
+            let mut command = Command::new(HUGELEAF);
+            super::done(command.args(["promote", "--budget", "100%", &pid]))?;
+        }
+        Ok(())
     }
 
     /// The command that runs `program` this way.
@@ -121,6 +138,25 @@ pub fn ours(host: &Host, pool: bool) -> Vec<Arm> {
                 .pool(Pool::Shared),
         );
     }
+    arms
+}
+
+/// All of them on a host that is set to `always`, as most distributions set it.
+pub fn under_always() -> Vec<Arm> {
+    let ours = vec![
+        Arm::new(BARE),
+        Arm::new(RUN).prefix(&[HUGELEAF, "run", "--"]),
+        Arm {
+            promoted: true,
+            ..Arm::new(PROMOTED)
+        },
+    ];
+    let peers = peers().into_iter().filter(|arm| {
+        // The first is bare here; pools are no matter of this setting.
+        !arm.always && arm.pool == Pool::None
+    });
+    let mut arms: Vec<Arm> = ours.into_iter().chain(peers).collect();
+    arms.iter_mut().for_each(|arm| arm.always = true);
     arms
 }
 

@@ -4,30 +4,72 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use hugeleaf_units::Bytes;
 use serde_json::json;
 
-use super::arms::{Arm, BARE, RUN_POOL, RUN_THP};
+use super::arms::{Arm, BARE, PROMOTED, RUN, RUN_POOL, RUN_THP, under_always};
 use super::host::Host;
 use super::programs::{Program, RESIDENT, Taken, all};
 use super::samples::{Sample, Samples};
 use crate::record::Record;
 use crate::{Asked, Failed};
 
-/// What the arms of `hugeleaf run` must reach.
+/// The arms of hugeleaf.
+const OURS: [&str; 4] = [RUN_THP, RUN_POOL, RUN, PROMOTED];
+
+/// What they must reach.
 const COVERAGE: f64 = 0.95;
 const RESIDENT_RATIO: f64 = 1.05;
 const LEAST_SPEED_OF_SHORT_PROGRAMS: f64 = 0.98;
 
+/// How the host is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// THP for those that ask, but in the arms that are about another setting.
+    Madvise,
+    /// THP for everybody, in every arm.
+    Always,
+}
+
+impl Setting {
+    fn name(self) -> &'static str {
+        match self {
+            Setting::Madvise => "run-coverage",
+            Setting::Always => "run-always",
+        }
+    }
+
+    fn arms(self, program: &dyn Program, host: &Host) -> Vec<Arm> {
+        match self {
+            Setting::Madvise => program.arms(host),
+            Setting::Always => under_always(),
+        }
+    }
+
+    fn file(self, program: &dyn Program) -> String {
+        match self {
+            Setting::Madvise => program.file().to_owned(),
+            Setting::Always => program.file().replace("run-", "always-"),
+        }
+    }
+}
+
 /// Takes so many rounds of every program.
-pub fn run(asked: &Asked) -> Result<(), Failed> {
-    let Some(host) = Host::lock("run-coverage")? else {
+pub fn run(asked: &Asked, setting: Setting) -> Result<(), Failed> {
+    let Some(host) = Host::lock(setting.name())? else {
         return Ok(());
     };
-    for program in all(asked)? {
-        let mut arms = program.arms(&host);
+    let mut programs = all(asked)?;
+    if setting == Setting::Always {
+        // Private memory that a program holds is what that setting is about.
+        programs
+            .retain(|program| !program.shares().is_empty() && program.need().shared == Bytes::ZERO);
+    }
+    for program in programs {
+        let mut arms = setting.arms(program.as_ref(), &host);
         let labels: Vec<&str> = arms.iter().map(|arm| arm.label).collect();
         println!(" {}", program.name());
-        let file = format!("run-{}.json", program.name());
+        let file = format!("{}.json", setting.file(program.as_ref()));
         let mut samples = match asked.more {
             true => Samples::read(&asked.out.join(file))?,
             false => Samples::default(),
@@ -46,7 +88,7 @@ pub fn run(asked: &Asked) -> Result<(), Failed> {
             samples.add_round(round);
         }
         if samples.rounds() > 0 {
-            report(program.as_ref(), &samples, &labels, &asked.out)?;
+            report(program.as_ref(), setting, &samples, &labels, &asked.out)?;
         }
         if host.is_asked_to_end() {
             break;
@@ -108,12 +150,16 @@ fn same(taken: Taken, check: &mut Option<String>) -> Result<Sample, Failed> {
 
 fn report(
     program: &dyn Program,
+    setting: Setting,
     samples: &Samples,
     labels: &[&str],
     out: &Path,
 ) -> Result<(), Failed> {
     print_table(program, samples, labels);
-    let mut record = Record::new(program.file(), "scripts/bench.sh run-coverage");
+    let mut record = Record::new(
+        setting.file(program),
+        format!("scripts/bench.sh {}", setting.name()),
+    );
     record.figure("rounds", samples.rounds());
     for label in labels {
         let mut figures = serde_json::Map::new();
@@ -131,7 +177,7 @@ fn report(
             record.figure(*label, figures);
         }
     }
-    for label in [RUN_THP, RUN_POOL].iter().filter(|l| labels.contains(l)) {
+    for label in OURS.iter().filter(|l| labels.contains(l)) {
         let missed = missed(program, samples, label, labels);
         record.figure(format!("{label}, missed"), missed);
     }
@@ -165,7 +211,7 @@ fn missed(program: &dyn Program, samples: &Samples, ours: &str, labels: &[&str])
         }
         // Bare's interval over itself is 1.
         let highest = own.interval.map_or(own.center, |(_, high)| high);
-        for peer in labels.iter().filter(|l| ![RUN_THP, RUN_POOL].contains(l)) {
+        for peer in labels.iter().filter(|l| !OURS.contains(l)) {
             let theirs = samples.ratio(peer, BARE, quantity);
             let lowest = theirs.and_then(|r| r.interval).map(|(low, _)| low);
             if lowest.is_some_and(|low| low > highest) {

@@ -78,6 +78,7 @@ impl Program for Redis {
             .arg(400)
             .query::<()>(&mut connection)?;
         taken.rate(GROW, f64::from(self.keys) / start.elapsed().as_secs_f64());
+        arm.grown(server.pid())?;
         taken.private(look::look(server.pid())?);
         taken.resident(server.pid())?;
         let start = Instant::now();

@@ -62,6 +62,7 @@ impl Program for Talking {
         talk.tell(&self.tell[0])?;
         let mut said = talk.until_ready()?;
         let mut taken = Taken::default();
+        arm.grown(talk.pid())?;
         taken.private(look::look(talk.pid())?);
         taken.resident(talk.pid())?;
         let grow = match &self.timer {

@@ -1,0 +1,129 @@
+//! A PostgreSQL that systemd starts: planned for, on its pages after a real reboot, and back on base pages after `undo`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::boots::boot;
+use crate::kernel::{pool_file, smaps, text};
+use crate::{answer, hugeleaf, json, not_run};
+
+/// The cluster that Debian's package makes.
+struct Cluster {
+    unit: String,
+    /// A file of its configuration that is the test's own.
+    settings: PathBuf,
+}
+
+impl Cluster {
+    fn find(test: &str) -> Option<Cluster> {
+        let versions = std::fs::read_dir("/etc/postgresql").ok();
+        let version = versions.and_then(|mut folder| folder.next()?.ok());
+        let Some(version) = version.filter(|v| v.path().join("main/conf.d").is_dir()) else {
+            not_run(test, "needs PostgreSQL as Debian installs it");
+            return None;
+        };
+        Some(Cluster {
+            unit: format!(
+                "postgresql@{}-main.service",
+                version.file_name().to_string_lossy()
+            ),
+            settings: version.path().join("main/conf.d/hugeleaf-test.conf"),
+        })
+    }
+
+    fn set(&self, huge_pages: &str) {
+        // A SysV segment, since that needs a right on top of the pages.
+        let text = format!(
+            "shared_buffers = 48MB\nmax_connections = 10\nshared_memory_type = sysv\n\
+             huge_pages = {huge_pages}\n"
+        );
+        std::fs::write(&self.settings, text).unwrap();
+    }
+
+    /// Tells systemd something about it, and waits until that is done.
+    fn systemctl(&self, what: &str) {
+        let out = Command::new("systemctl")
+            .args([what, &self.unit])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{what} {}: {out:?}", self.unit);
+    }
+
+    /// What systemd says about it.
+    fn property(&self, name: &str) -> String {
+        let out = Command::new("systemctl")
+            .args(["show", "--property", name, "--value", &self.unit])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+
+    /// How much of its memory is mapped from a pool, in bytes.
+    fn from_the_pool(&self, size: u64) -> u64 {
+        let pid = self.property("MainPID").parse().unwrap();
+        assert_ne!(pid, 0, "{} does not run", self.unit);
+        let mappings = smaps(pid);
+        let of_pool = mappings.iter().filter(|m| m.get("KernelPageSize") == size);
+        of_pool.map(|m| m.end - m.start).sum()
+    }
+}
+
+/// The default size of pools, which is what a server asks for that names none.
+fn default_size() -> u64 {
+    let meminfo = crate::kernel::fields("/proc/meminfo");
+    meminfo["Hugepagesize"]
+}
+
+#[test]
+fn first_postgresql_is_planned_for() {
+    let test = "first_postgresql_is_planned_for";
+    let (Some(_host), Some(cluster)) = (boot(test, "1"), Cluster::find(test)) else {
+        return;
+    };
+    let size = default_size();
+    cluster.set("try");
+    cluster.systemctl("restart");
+    assert_eq!(cluster.from_the_pool(size), 0);
+    let before = cluster.property("LimitMEMLOCK");
+    let plan = "/var/lib/hugeleaf-every-host-postgresql.toml";
+    answer(&["plan", &cluster.unit, "--margin", "0", "--output", plan]);
+    answer(&["apply", plan]);
+    cluster.set("on");
+    cluster.systemctl("restart");
+    assert!(cluster.from_the_pool(size) >= 48 << 20);
+    assert_ne!(cluster.property("LimitMEMLOCK"), before, "it may lock more");
+    let verified = hugeleaf(&["verify"]);
+    assert!(verified.status.success(), "{verified:?}");
+}
+
+#[test]
+fn then_postgresql_is_on_its_pages_after_a_reboot() {
+    let test = "then_postgresql_is_on_its_pages_after_a_reboot";
+    let (Some(_host), Some(cluster)) = (boot(test, "2"), Cluster::find(test)) else {
+        return;
+    };
+    let size = default_size();
+    cluster.systemctl("start");
+    assert!(cluster.from_the_pool(size) >= 48 << 20);
+    let verified = json(&["verify"]);
+    assert_eq!(verified["good"], true, "{verified:#}");
+    cluster.set("try");
+    cluster.systemctl("stop");
+    answer(&["undo"]);
+    cluster.systemctl("start");
+    assert_eq!(cluster.from_the_pool(size), 0);
+    let drop_in = format!("/etc/systemd/system/{}.d/60-hugeleaf.conf", cluster.unit);
+    assert_eq!(text(drop_in), "");
+}
+
+#[test]
+fn at_last_postgresql_is_on_base_pages_again() {
+    let test = "at_last_postgresql_is_on_base_pages_again";
+    let (Some(_host), Some(cluster)) = (boot(test, "3"), Cluster::find(test)) else {
+        return;
+    };
+    let size = default_size();
+    cluster.systemctl("start");
+    assert_eq!(cluster.from_the_pool(size), 0);
+    assert_eq!(text(pool_file(size, None, "nr_hugepages")).trim(), "0");
+}

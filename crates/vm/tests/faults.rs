@@ -1,0 +1,207 @@
+//! Guests that do not do what they should: each is ended, says why with the last lines of its console, and leaves nothing
+//! running, mounted or lying about.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The smallest guest there is: no tests, and a kernel that `make test` fetches in any case.
+const HOST: &str = "title = 'for the tests of faults'\narchitecture = 'x86-64'\nuserland = 'small'\nmemory = '512M'\n\
+    kernel = { suite = 'bookworm', package = 'linux-image-cloud-amd64' }\nprocessors = 1\n";
+
+/// A folder of hosts with one that is named `faulty`, and a folder for what is temporary.
+struct Scene {
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(more: &str) -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        for part in ["hosts", "temporary"] {
+            std::fs::create_dir(folder.path().join(part)).unwrap();
+        }
+        std::fs::write(
+            folder.path().join("hosts/faulty.toml"),
+            format!("{HOST}{more}"),
+        )
+        .unwrap();
+        Scene { folder }
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.folder.path().join("temporary")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf-vm"));
+        command
+            .args(arguments)
+            .env("HUGELEAF_VM_HOSTS", self.folder.path().join("hosts"))
+            .env("TMPDIR", self.temporary());
+        command
+    }
+
+    /// Runs lines of a shell in the guest. `None`, said aloud, where this machine lacks something.
+    fn run(&self, test: &str, limit: u64, lines: &str) -> Option<Ran> {
+        let limit = limit.to_string();
+        let output = self
+            .command(&["run", "faulty", "--limit", &limit, "--", lines])
+            .output()
+            .unwrap();
+        let ran = Ran::of(output);
+        if ran.status == Some(3) {
+            println!("not run: {test}: {}", ran.errors);
+            return None;
+        }
+        assert_nothing_is_left(&self.temporary());
+        Some(ran)
+    }
+}
+
+struct Ran {
+    status: Option<i32>,
+    printed: String,
+    errors: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran {
+            status: output.status.code(),
+            printed: text(output.stdout),
+            errors: text(output.stderr),
+        }
+    }
+
+    fn assert_ended(&self, why: &str, console: &str) {
+        assert_eq!(self.status, Some(125), "{}", self.errors);
+        assert!(self.errors.contains(why), "{}", self.errors);
+        assert!(self.errors.contains(console), "{}", self.errors);
+    }
+}
+
+/// Nothing mounted or running that names the folder, and nothing in it.
+fn assert_nothing_is_left(temporary: &Path) {
+    let name = temporary.display().to_string();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&name), "{mounts}");
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        assert!(!command.contains(&name), "{:?}: {command}", entry.path());
+    }
+    let left: Vec<_> = std::fs::read_dir(temporary).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_guest_that_never_answers_is_ended_at_its_limit() {
+    let test = "a_guest_that_never_answers_is_ended_at_its_limit";
+    let lines = "echo started; echo last words >/dev/console; exec sleep 100000";
+    let Some(ran) = Scene::new("").run(test, 60, lines) else {
+        return;
+    };
+    assert_eq!(ran.printed, "started\n");
+    ran.assert_ended("did not end within its limit", "last words");
+}
+
+#[test]
+fn a_guest_that_hangs_at_boot_is_ended_at_its_limit() {
+    let test = "a_guest_that_hangs_at_boot_is_ended_at_its_limit";
+    // The kernel waits ten seconds after each line that it says.
+    let slow = "command-line = ['boot_delay=10000', 'loglevel=7', 'ignore_loglevel']\n";
+    let Some(ran) = Scene::new(slow).run(test, 15, "echo started") else {
+        return;
+    };
+    assert_eq!(ran.printed, "");
+    ran.assert_ended("did not end within its limit", "last lines");
+}
+
+#[test]
+fn a_guest_whose_kernel_panics_shows_why() {
+    let test = "a_guest_whose_kernel_panics_shows_why";
+    let Some(ran) = Scene::new("").run(test, 120, "echo c >/proc/sysrq-trigger") else {
+        return;
+    };
+    ran.assert_ended("its kernel panicked", "sysrq triggered crash");
+}
+
+#[test]
+fn a_guest_that_goes_down_is_no_success() {
+    let test = "a_guest_that_goes_down_is_no_success";
+    let Some(ran) = Scene::new("").run(test, 120, "echo o >/proc/sysrq-trigger; sleep 60") else {
+        return;
+    };
+    ran.assert_ended("went down before the end", "");
+}
+
+#[test]
+fn a_guest_that_fills_its_disks_says_so_and_ends() {
+    let test = "a_guest_that_fills_its_disks_says_so_and_ends";
+    let lines =
+        "cat /dev/zero >/var/full; rm /var/full; head -c 300M /dev/zero >/out/large; echo after";
+    let Some(ran) = Scene::new("").run(test, 180, lines) else {
+        return;
+    };
+    assert!(
+        ran.printed.contains("No space left on device"),
+        "{}",
+        ran.printed
+    );
+    assert!(
+        ran.printed.contains("what is in /out does not fit"),
+        "{}",
+        ran.printed
+    );
+    assert_eq!(ran.status, Some(1), "{}", ran.errors);
+}
+
+#[test]
+fn a_guest_that_never_stops_printing_is_ended() {
+    let test = "a_guest_that_never_stops_printing_is_ended";
+    let Some(ran) = Scene::new("").run(test, 180, "exec yes 'again and again'") else {
+        return;
+    };
+    ran.assert_ended("printed too much", "");
+}
+
+#[test]
+fn a_guest_has_no_network() {
+    let Some(ran) = Scene::new("").run("a_guest_has_no_network", 120, "ls /sys/class/net") else {
+        return;
+    };
+    assert_eq!((ran.status, ran.printed.as_str()), (Some(0), "lo\n"));
+}
+
+#[test]
+fn a_run_that_is_interrupted_takes_its_guest_with_it() {
+    let test = "a_run_that_is_interrupted_takes_its_guest_with_it";
+    let scene = Scene::new("");
+    let Some(_) = scene.run(test, 120, "true") else {
+        return;
+    };
+    for signal in ["-TERM", "-KILL"] {
+        let mut command = scene.command(&["run", "faulty", "--limit", "120", "--", "sleep 1000"]);
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        while !some_guest_of(&scene.temporary()) {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        }
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success());
+        child.wait().unwrap();
+        while some_guest_of(&scene.temporary()) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn some_guest_of(temporary: &Path) -> bool {
+    let name = temporary.display().to_string();
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).into_owned();
+        command.contains("qemu-system") && command.contains(&name)
+    })
+}
