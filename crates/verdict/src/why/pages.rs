@@ -66,7 +66,7 @@ pub fn tallies(range: Range, size: PageSize, map: &PageMap) -> Vec<Tally> {
             at = end;
         }
     }
-    out.retain(|t| !t.present.is_zero());
+    out.retain(|t| !(t.present + t.swapped).is_zero());
     out
 }
 

@@ -114,7 +114,8 @@ impl Found {
             bytes = bytes - taken;
         }
         self.small = self.small - bytes;
-        self.findings.retain(|f| !f.bytes.is_zero());
+        self.findings
+            .retain(|f| !f.bytes.is_zero() || f.obstacle == Obstacle::Swapped);
         self.findings.sort_by_key(|f| f.range.start());
     }
 }
@@ -122,7 +123,7 @@ impl Found {
 /// Obstacles in the order in which the kernel checks them (`__thp_vma_allowable_orders`).
 fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
-    if on_pool(segment) || segment.resident.is_zero() {
+    if on_pool(segment) || (segment.resident + segment.swapped).is_zero() {
         return Whole::Done;
     }
     match case.smallest {
@@ -291,8 +292,15 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
     found.resident = tallies.iter().map(|t| t.present).sum();
     let seen_large: Bytes = tallies.iter().map(|t| t.huge).sum();
     found.small = Bytes::ZERO;
-    for tally in tallies.iter().filter(|t| !t.on_base().is_zero()) {
-        let obstacle = if tally.whole {
+    // What is all in swap has no byte on any page, and is said all the same.
+    let in_swap = |t: &Tally| t.whole && t.present.is_zero();
+    for tally in tallies
+        .iter()
+        .filter(|t| !t.on_base().is_zero() || in_swap(t))
+    {
+        let obstacle = if in_swap(tally) {
+            Some(Obstacle::Swapped)
+        } else if tally.whole {
             Some(of_page(case, segment, tally, decides))
         } else {
             short_of_pmd(case, segment, tally.range)

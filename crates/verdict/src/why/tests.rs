@@ -740,6 +740,27 @@ fn other_page_sizes() {
 }
 
 #[test]
+fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
+    let mut segment = anon(AT, 8 * M);
+    let pages = vec![
+        (range(AT, 4 * M), PageState::SWAPPED),
+        (range(AT + 4 * M, 4 * M), OWN),
+    ];
+    set_pages(&mut segment, pages);
+    let host = host();
+    let said = |segment: &Segment| ids(&host, segment.clone());
+    assert_eq!(said(&segment), [("swapped", 0), ("not-advised", 4 * M)]);
+    set_pages(&mut segment, vec![(range(AT, 8 * M), PageState::SWAPPED)]);
+    assert_eq!(said(&segment), [("swapped", 0)]);
+    let told = judge(&host, &process(vec![segment]));
+    assert!(
+        told[0].text.contains("8M of it is in swap"),
+        "{}",
+        told[0].text
+    );
+}
+
+#[test]
 fn without_a_page_map_the_counters_decide() {
     let host = host();
     let without = |change: fn(&mut Segment)| {
@@ -950,7 +971,8 @@ proptest! {
             prop_assert_eq!(judged + a.large + a.small, a.resident);
             for v in &a.verdicts {
                 prop_assert!(segment.range.intersect(v.range) == Some(v.range));
-                prop_assert!(!v.bytes.is_zero() && v.bytes <= v.range.len());
+                prop_assert!(!v.bytes.is_zero() || v.id == Obstacle::Swapped);
+                prop_assert!(v.bytes <= v.range.len());
             }
             for pair in a.verdicts.windows(2) {
                 let apart = pair[0].range.end() <= pair[1].range.start();

@@ -53,6 +53,11 @@ impl Host {
         true
     }
 
+    /// Whether memory gets huge pages at its first touch where it is advised.
+    pub fn gives_at_touch(&self) -> bool {
+        chosen("/sys/kernel/mm/transparent_hugepage/enabled").as_deref() != Some("never")
+    }
+
     /// That many pages in a pool, on one node or anywhere; as many as were got.
     pub fn pool(&mut self, size: u64, node: Option<u32>, pages: u64) -> u64 {
         let path = pool_file(size, node, "nr_hugepages");

@@ -63,7 +63,9 @@ fn swapped_memory_is_called_swapped() {
     if swapped < host.huge {
         return not_run(test, "the kernel did not swap the memory out");
     }
-    assert_told(&victim, range, "swapped");
+    // Nothing of it may be left in memory: then no byte is on any page.
+    let told = verdicts(&victim, range);
+    assert!(told.iter().any(|(id, _)| id == "swapped"), "{told:?}");
     let shown = json(&["mem", &victim.id()]);
     assert_eq!(shown["processes"][0]["swapped_bytes"], swapped);
 }
