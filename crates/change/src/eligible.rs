@@ -132,6 +132,11 @@ fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedB
             plan.leave_out(Reason::ThpDisabled, base_bytes);
             continue;
         }
+        // Nobody reads the page map of a mapping that can hold no large page of any size.
+        if segment.range.aligned_inside(rules.huge).is_none() {
+            plan.leave_out(Reason::TooSmall, base_bytes);
+            continue;
+        }
         let Some(pages) = segment.pages.known().filter(|p| p.exclusive_known) else {
             plan.leave_out(Reason::ExclusiveUnknown, base_bytes);
             continue;

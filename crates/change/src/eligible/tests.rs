@@ -236,6 +236,30 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     left_out(Segment { pages, ..whole() }, Reason::ExclusiveUnknown);
 }
 
+/// No page map is read of mappings that can hold no large page, and that is no reason of theirs.
+#[test]
+fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
+    let page = span(START, 4096);
+    let pages = Fact::Absent;
+    left_out(
+        Segment {
+            pages,
+            ..anon(page, &[(page, own())])
+        },
+        Reason::TooSmall,
+    );
+    // Large enough, and across the border of a huge page.
+    let across = span(START + M, 2 * M);
+    let pages = Fact::Absent;
+    left_out(
+        Segment {
+            pages,
+            ..anon(across, &[(across, own())])
+        },
+        Reason::TooSmall,
+    );
+}
+
 #[test]
 fn hugetlb_and_the_vdso_are_no_matter_of_promotion() {
     let block = span(START, 2 * M);

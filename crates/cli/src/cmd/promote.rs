@@ -9,6 +9,7 @@ use hugeleaf_sys::Pid;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::is_drawable;
 
 /// Flags of `promote`.
 #[derive(Debug, clap::Args)]
@@ -159,7 +160,7 @@ struct Bar(Option<ProgressBar>);
 
 impl Bar {
     fn new(context: &Context) -> Bar {
-        if !Context::is_terminal() || context.json {
+        if !Context::is_terminal() || !is_drawable() || context.json {
             return Bar(None);
         }
         let bar = ProgressBar::new(0);
