@@ -177,7 +177,10 @@ fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
         (Role::Shm, true, _) => Kind::Shared,
         (_, false, true) => Kind::Private,
         (_, false, false) if segment.permissions[1] => return Err(Some(Reason::PrivateFile)),
-        (_, true, _) if segment.permissions[1] => return Err(Some(Reason::WritableFile)),
+        // Kernels that collapse such files say so (Linux 7.2).
+        (_, true, _) if segment.permissions[1] && segment.thp_eligible.get() != Some(true) => {
+            return Err(Some(Reason::WritableFile));
+        }
         _ => Kind::File,
     };
     if kind != Kind::Private && !segment.is_aligned_to(huge) {

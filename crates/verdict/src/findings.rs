@@ -236,6 +236,21 @@ pub(crate) mod testing {
         }
     }
 
+    /// The same with arm64's sizes for base pages of 16K: full huge pages of 32M, and contiguous
+    /// entries of 2M that are off as THP.
+    pub fn arm64_16k() -> Host {
+        let mut host = healthy();
+        host.base_page = size("16K");
+        host.pmd_page = Fact::Known(size("32M"));
+        host.pools = vec![pool("2M", None, 0), pool("32M", None, 0)];
+        thp(&mut host).orders = vec![
+            order("64K", "never", "never"),
+            order("2M", "never", "never"),
+            order("32M", "inherit", "inherit"),
+        ];
+        host
+    }
+
     /// The THP settings, to be changed.
     pub fn thp(host: &mut Host) -> &mut Thp {
         match &mut host.thp {

@@ -226,6 +226,11 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     };
     left_out(file(true, false), Reason::PrivateFile);
     left_out(file(true, true), Reason::WritableFile);
+    let eligible = Segment {
+        thp_eligible: Fact::Known(true),
+        ..file(true, true)
+    };
+    assert_eq!(plan_of(eligible, &rules()).blocks[0].kind, Kind::File);
     let text = plan_of(file(false, false), &rules());
     assert_eq!(text.blocks[0].kind, Kind::File);
     let mut disabled = process(vec![whole()]);

@@ -235,8 +235,11 @@ fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
         return Whole::Stopped(Obstacle::FileMisaligned);
     }
     let text = segment.role == Role::Text;
-    if text && segment.thp_eligible == Fact::Known(true) {
-        return Whole::Stopped(Obstacle::TextNotCollapsed);
+    if segment.thp_eligible == Fact::Known(true) {
+        return Whole::Stopped(match text {
+            true => Obstacle::TextNotCollapsed,
+            false => Obstacle::FileNotCollapsed,
+        });
     }
     // A host that has none in its page cache has shown no file system that makes them.
     let none_seen = case.host.memory.file_huge.get().is_none_or(Bytes::is_zero);
