@@ -612,7 +612,7 @@ mod tests {
         assert_eq!(of(None), None);
         let on = Ends {
             better: None,
-            ..ends
+            ..ends.clone()
         };
         assert_eq!(of(Some(&on)), None);
     }

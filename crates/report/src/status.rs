@@ -5,7 +5,7 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, Pool, Thp, ThpOrder, at_most};
+use hugeleaf_host::{Fact, Host, Memory, Pool, Thp, at_most};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 

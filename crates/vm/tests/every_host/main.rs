@@ -15,6 +15,7 @@ mod moves;
 mod numbers;
 mod plans;
 mod processes;
+mod settings;
 mod starts;
 mod traces;
 mod verdicts;
