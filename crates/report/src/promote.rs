@@ -257,7 +257,8 @@ pub fn meaning(reason: Reason) -> String {
         Reason::Merged => "handed to KSM: moving it would undo the merging",
         Reason::PrivateFile => "private pages of a file (a program's initialised data)",
         Reason::WritableFile => {
-            "a file mapped for writing, which this kernel does not collapse (THPeligible: 0)"
+            "a file mapped for writing, which the kernel does not say it would collapse \
+             (THPeligible: 0)"
         }
         Reason::ThpDisabled => {
             "the program switched transparent huge pages off for itself (prctl \

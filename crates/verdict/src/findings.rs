@@ -167,13 +167,16 @@ pub(crate) mod testing {
         }
     }
 
-    /// 64 GiB on two nodes, 4K base pages, a pool of 4096 pages of 2M in full use, THP on.
-    pub fn healthy() -> Host {
-        let order = |text: &str, anon: &str, shmem: &str| ThpOrder {
+    fn order(text: &str, anon: &str, shmem: &str) -> ThpOrder {
+        ThpOrder {
             size: size(text),
             anon: word(anon),
             shmem: word(shmem),
-        };
+        }
+    }
+
+    /// 64 GiB on two nodes, 4K base pages, a pool of 4096 pages of 2M in full use, THP on.
+    pub fn healthy() -> Host {
         Host {
             kernel: word("6.12.0"),
             arch: word("x86_64"),

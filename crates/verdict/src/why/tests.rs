@@ -124,6 +124,17 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
         only(&host, &process(vec![data.clone()])).command,
         "hugeleaf promote 100"
     );
+    // Linux 7.2 and later, where khugepaged is for advised memory only: a collapse works all the same.
+    let newer = with_thp(|t| t.khugepaged.makes_smaller = true);
+    assert_eq!(
+        only(&newer, &process(vec![data.clone()])).id,
+        Obstacle::FileNotCollapsed
+    );
+    data.permissions[1] = true;
+    assert_ne!(
+        only(&newer, &process(vec![data.clone()])).id,
+        Obstacle::FileNotCollapsed
+    );
     data.thp_eligible = Fact::Known(true);
     let verdict = only(&host, &process(vec![data]));
     assert_eq!(verdict.id, Obstacle::FileNotCollapsed);

@@ -144,12 +144,11 @@ impl Words<'_> {
                 setting::shmem_knob(self.case).path
             ),
             Obstacle::TextNotCollapsed => {
-                "this kernel puts program text on large pages, and khugepaged has not been here"
-                    .to_owned()
+                "this kernel puts program text on large pages, and has not done so here".to_owned()
             }
             Obstacle::FileNotCollapsed => format!(
-                "this kernel puts files of this file system on large pages{}, and khugepaged has not \
-                 been here",
+                "this kernel puts files of this file system{} on large pages, and has not done so \
+                 here",
                 self.on_file_system()
             ),
             Obstacle::NoThp => {
