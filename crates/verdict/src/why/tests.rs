@@ -125,7 +125,8 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
         "hugeleaf promote 100"
     );
     // Linux 7.2 and later, where khugepaged is for advised memory only: a collapse works all the same.
-    let newer = with_thp(|t| t.khugepaged.makes_smaller = true);
+    let mut newer = with_thp(|t| t.khugepaged.makes_smaller = true);
+    newer.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(
         only(&newer, &process(vec![data.clone()])).id,
         Obstacle::FileNotCollapsed
