@@ -97,7 +97,9 @@ fn khugepaged_is_held_against_what_there_is_to_scan() {
 #[test]
 fn memory_that_is_small_although_thp_is_always_on() {
     let host = with_thp(|t| t.enabled = word("always"));
-    let verdict = only(&host, &process(vec![anon(AT, 4 * M)]));
+    let mut segment = anon(AT, 4 * M);
+    segment.thp_eligible = Fact::Known(true);
+    let verdict = only(&host, &process(vec![segment]));
     assert_eq!(verdict.id, Obstacle::SmallSteps);
     for part in [
         "came in steps smaller than 2M",
