@@ -555,8 +555,8 @@ fn summed<'a>(role: Role, segments: impl Iterator<Item = &'a &'a Segment>) -> Ro
         row.swapped += s.swapped;
     }
     row.name = match count {
-        1 => "1 small mapping".to_owned(),
-        n => format!("{n} small mappings"),
+        1 => "1 mapping".to_owned(),
+        n => format!("{n} mappings"),
     };
     row
 }

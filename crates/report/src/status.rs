@@ -436,8 +436,8 @@ fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
     }
 }
 
-/// Whether the kernel splits mostly empty huge pages when memory is short. It keeps as many base pages
-/// empty as khugepaged may fill up, so with the default of `max_ptes_none` it splits none.
+/// Whether the kernel splits mostly empty huge pages when memory is short: those of which more than
+/// `max_ptes_none` base pages hold zeroes. With its default there are none.
 fn shrink_underused(host: &Host, thp: &Thp) -> String {
     let all_but_one = host.pmd_page.get().map(|p| p.holds(host.base_page) - 1);
     let none = thp.khugepaged.max_ptes_none.get().map(Pages::get);
