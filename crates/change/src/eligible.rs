@@ -132,6 +132,11 @@ fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedB
             plan.leave_out(Reason::ThpDisabled, base_bytes);
             continue;
         }
+        // Nobody reads the page map of a mapping that can hold no large page of any size.
+        if segment.range.aligned_inside(rules.huge).is_none() {
+            plan.leave_out(Reason::TooSmall, base_bytes);
+            continue;
+        }
         let Some(pages) = segment.pages.known().filter(|p| p.exclusive_known) else {
             plan.leave_out(Reason::ExclusiveUnknown, base_bytes);
             continue;
@@ -172,7 +177,10 @@ fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
         (Role::Shm, true, _) => Kind::Shared,
         (_, false, true) => Kind::Private,
         (_, false, false) if segment.permissions[1] => return Err(Some(Reason::PrivateFile)),
-        (_, true, _) if segment.permissions[1] => return Err(Some(Reason::WritableFile)),
+        // Kernels that collapse such files say so (Linux 7.2).
+        (_, true, _) if segment.permissions[1] && segment.thp_eligible.get() != Some(true) => {
+            return Err(Some(Reason::WritableFile));
+        }
         _ => Kind::File,
     };
     if kind != Kind::Private && !segment.is_aligned_to(huge) {

@@ -183,6 +183,22 @@ pub struct Khugepaged {
     pub pages_collapsed: Fact<u64>,
     /// `full_scans` since boot.
     pub full_scans: Fact<u64>,
+    /// Whether it makes sizes below the PMD's too, where they are on (Linux 7.2): the kernel then
+    /// counts them in `hugepages-*kB/stats/collapse_alloc`.
+    pub makes_smaller: bool,
+}
+
+impl Thp {
+    /// The sizes that khugepaged makes of private memory, smallest first: those that are not known to
+    /// be off. `pmd` is the size of a full huge page.
+    pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
+        let makes = |order: &&ThpOrder| {
+            let setting = order.anon_in_force(self);
+            let is_its = Some(order.size) == pmd || self.khugepaged.makes_smaller;
+            is_its && !order.anon.is_absent() && setting != Some("never")
+        };
+        self.orders.iter().filter(makes).map(|o| o.size).collect()
+    }
 }
 
 /// One THP size.

@@ -526,16 +526,12 @@ fn rows_of(host: &Host, p: &Process, all: bool) -> Vec<Row> {
     roles.sort_unstable();
     roles.dedup();
     for role in roles {
-        rows.push(summed(
-            role,
-            small.iter().filter(|s| s.role == role),
-            smallest,
-        ));
+        rows.push(summed(role, small.iter().filter(|s| s.role == role)));
     }
     rows
 }
 
-fn summed<'a>(role: Role, segments: impl Iterator<Item = &'a &'a Segment>, smallest: Bytes) -> Row {
+fn summed<'a>(role: Role, segments: impl Iterator<Item = &'a &'a Segment>) -> Row {
     let mut row = Row {
         role: role.name(),
         address: String::new(),
@@ -556,7 +552,10 @@ fn summed<'a>(role: Role, segments: impl Iterator<Item = &'a &'a Segment>, small
         row.locked += s.locked;
         row.swapped += s.swapped;
     }
-    row.name = format!("{count} under {smallest}");
+    row.name = match count {
+        1 => "1 mapping".to_owned(),
+        n => format!("{n} mappings"),
+    };
     row
 }
 

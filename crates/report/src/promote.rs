@@ -4,6 +4,7 @@
 use hugeleaf_change::{ChangeError, Ended, Outcome, Part, ProcessOutcome, Reason, StoppedBy};
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::ends::Ends;
 use serde_json::{Value, json};
 
 use crate::json::Object;
@@ -58,6 +59,8 @@ pub struct Request<'a> {
     pub program: &'a str,
     /// What starts programs here.
     pub scheduler: Scheduler,
+    /// The smaller THP size that would serve the ends of mappings, where the host has one.
+    pub ends: Option<&'a Ends>,
 }
 
 /// The answer as text.
@@ -254,7 +257,8 @@ pub fn meaning(reason: Reason) -> String {
         Reason::Merged => "handed to KSM: moving it would undo the merging",
         Reason::PrivateFile => "private pages of a file (a program's initialised data)",
         Reason::WritableFile => {
-            "a file mapped for writing: kernels collapse only files that are read"
+            "a file mapped for writing, which the kernel does not say it would collapse \
+             (THPeligible: 0)"
         }
         Reason::ThpDisabled => {
             "the program switched transparent huge pages off for itself (prctl \
@@ -290,6 +294,14 @@ fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
+        Reason::TooSmall if verb == Direction::Promote.verb() => {
+            let ends = request.ends?;
+            let size = ends.size;
+            format!(
+                "{}    # pages of {size} for these, after a restart",
+                ends.command()?
+            )
+        }
         Reason::NotResident => format!("hugeleaf promote --min-resident 90% {targets}"),
         Reason::ThpDisabled => format!("hugeleaf promote --switch-thp-on {targets}"),
         Reason::Misaligned | Reason::NoHuge | Reason::Refused => {
@@ -572,7 +584,38 @@ mod tests {
             budget: "10%",
             program: "/usr/bin/hugeleaf",
             scheduler: Scheduler::Cron,
+            ends: None,
         }
+    }
+
+    #[test]
+    fn the_ends_of_mappings_have_a_smaller_size_where_the_processor_knows_one() {
+        let ends = Ends {
+            size: "2M".parse().unwrap(),
+            path: "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled".to_owned(),
+            setting: "never".to_owned(),
+            better: Some("inherit"),
+        };
+        let of = |ends| {
+            remedy(
+                Reason::TooSmall,
+                &Request {
+                    ends,
+                    ..request(Direction::Promote)
+                },
+            )
+        };
+        assert_eq!(
+            of(Some(&ends)).unwrap(),
+            "echo inherit > /sys/kernel/mm/transparent_hugepage/hugepages-2048kB/enabled    # pages \
+             of 2M for these, after a restart"
+        );
+        assert_eq!(of(None), None);
+        let on = Ends {
+            better: None,
+            ..ends.clone()
+        };
+        assert_eq!(of(Some(&on)), None);
     }
 
     fn one() -> ProcessOutcome {

@@ -5,7 +5,7 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, Pool, Thp, ThpOrder, at_most};
+use hugeleaf_host::{Fact, Host, Memory, Pool, Thp, at_most};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
@@ -406,7 +406,8 @@ fn thp_line(host: &Host) -> String {
     let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
     let khugepaged = if khugepaged_runs(host, thp) {
         format!(
-            "khugepaged scans {} every {}, defrag {}, max_ptes_none {}",
+            "khugepaged makes {}, scans {} every {}, defrag {}, max_ptes_none {}",
+            khugepaged_makes(host, thp),
             words(&k.pages_to_scan, |pages| pages
                 .of(host.base_page)
                 .to_string()),
@@ -418,21 +419,45 @@ fn thp_line(host: &Host) -> String {
         "khugepaged does not run".to_owned()
     };
     format!(
-        "defrag {}; {khugepaged}; huge zero page {}",
+        "defrag {}; {khugepaged}; huge zero page {}{}",
         words(&thp.defrag, String::clone),
-        words(&thp.use_zero_page, switch)
+        words(&thp.use_zero_page, switch),
+        shrink_underused(host, thp)
     )
 }
 
-/// It runs where the PMD size is on for private or shared memory (mm/khugepaged.c,
-/// hugepage_pmd_enabled), or may be as far as is known.
+/// The sizes that khugepaged makes.
+fn khugepaged_makes(host: &Host, thp: &Thp) -> String {
+    let sizes = thp.khugepaged_sizes(host.pmd_page.get());
+    let sizes: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
+    match sizes.is_empty() {
+        true => "shared memory large".to_owned(),
+        false => sizes.join(" and "),
+    }
+}
+
+/// Whether the kernel splits mostly empty huge pages when memory is short: those of which more than
+/// `max_ptes_none` base pages hold zeroes. With its default there are none.
+fn shrink_underused(host: &Host, thp: &Thp) -> String {
+    let all_but_one = host.pmd_page.get().map(|p| p.holds(host.base_page) - 1);
+    let none = thp.khugepaged.max_ptes_none.get().map(Pages::get);
+    match thp.shrink_underused {
+        Fact::Known(true) if none.is_some() && none == all_but_one => {
+            "; shrink_underused on (splits nothing with this max_ptes_none)".to_owned()
+        }
+        Fact::Known(true) => "; shrink_underused on".to_owned(),
+        Fact::Known(false) => "; shrink_underused off".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// It runs where a size that it makes is on for private memory, or the PMD's for shared memory
+/// (mm/khugepaged.c, hugepage_enabled), or may be as far as is known.
 fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
-    let runs_for = |order: &ThpOrder| on(order.anon_in_force(thp)) || on(order.shmem_in_force(thp));
-    thp.orders
-        .iter()
-        .filter(|o| Some(o.size) == host.pmd_page.get())
-        .any(runs_for)
+    let pmd = host.pmd_page.get();
+    let mut full = thp.orders.iter().filter(|o| Some(o.size) == pmd);
+    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.shmem_in_force(thp)))
 }
 
 fn seconds(millis: u64) -> String {

@@ -167,13 +167,16 @@ pub(crate) mod testing {
         }
     }
 
-    /// 64 GiB on two nodes, 4K base pages, a pool of 4096 pages of 2M in full use, THP on.
-    pub fn healthy() -> Host {
-        let order = |text: &str, anon: &str, shmem: &str| ThpOrder {
+    fn order(text: &str, anon: &str, shmem: &str) -> ThpOrder {
+        ThpOrder {
             size: size(text),
             anon: word(anon),
             shmem: word(shmem),
-        };
+        }
+    }
+
+    /// 64 GiB on two nodes, 4K base pages, a pool of 4096 pages of 2M in full use, THP on.
+    pub fn healthy() -> Host {
         Host {
             kernel: word("6.12.0"),
             arch: word("x86_64"),
@@ -234,6 +237,21 @@ pub(crate) mod testing {
             kernel_log: Fact::Known(Vec::new()),
             nodes: vec![0, 1],
         }
+    }
+
+    /// The same with arm64's sizes for base pages of 16K: full huge pages of 32M, and contiguous
+    /// entries of 2M that are off as THP.
+    pub fn arm64_16k() -> Host {
+        let mut host = healthy();
+        host.base_page = size("16K");
+        host.pmd_page = Fact::Known(size("32M"));
+        host.pools = vec![pool("2M", None, 0), pool("32M", None, 0)];
+        thp(&mut host).orders = vec![
+            order("64K", "never", "never"),
+            order("2M", "never", "never"),
+            order("32M", "inherit", "inherit"),
+        ];
+        host
     }
 
     /// The THP settings, to be changed.

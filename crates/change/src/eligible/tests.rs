@@ -226,6 +226,11 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     };
     left_out(file(true, false), Reason::PrivateFile);
     left_out(file(true, true), Reason::WritableFile);
+    let eligible = Segment {
+        thp_eligible: Fact::Known(true),
+        ..file(true, true)
+    };
+    assert_eq!(plan_of(eligible, &rules()).blocks[0].kind, Kind::File);
     let text = plan_of(file(false, false), &rules());
     assert_eq!(text.blocks[0].kind, Kind::File);
     let mut disabled = process(vec![whole()]);
@@ -234,6 +239,30 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     assert_eq!(plan.left_out[0].reason, Reason::ThpDisabled);
     let pages = Fact::Absent;
     left_out(Segment { pages, ..whole() }, Reason::ExclusiveUnknown);
+}
+
+/// No page map is read of mappings that can hold no large page, and that is no reason of theirs.
+#[test]
+fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
+    let page = span(START, 4096);
+    let pages = Fact::Absent;
+    left_out(
+        Segment {
+            pages,
+            ..anon(page, &[(page, own())])
+        },
+        Reason::TooSmall,
+    );
+    // Large enough, and across the border of a huge page.
+    let across = span(START + M, 2 * M);
+    let pages = Fact::Absent;
+    left_out(
+        Segment {
+            pages,
+            ..anon(across, &[(across, own())])
+        },
+        Reason::TooSmall,
+    );
 }
 
 #[test]

@@ -6,9 +6,11 @@ use hugeleaf_change::{
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, text};
 use hugeleaf_sys::Pid;
+use hugeleaf_verdict::ends::ends;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::is_drawable;
 
 /// Flags of `promote`.
 #[derive(Debug, clap::Args)]
@@ -121,12 +123,14 @@ fn run(
     if context.json {
         Context::print(&json(&outcome))?;
     } else {
+        let ends = ends(&host);
         let request = Request {
             direction,
             targets: &common.targets.join(" "),
             budget: &common.budget.to_string(),
             program: &own_path(),
             scheduler: scheduler(context),
+            ends: ends.as_ref(),
         };
         let look = Context::look();
         Context::print(&text(&outcome, &request, look))?;
@@ -159,7 +163,7 @@ struct Bar(Option<ProgressBar>);
 
 impl Bar {
     fn new(context: &Context) -> Bar {
-        if !Context::is_terminal() || context.json {
+        if !Context::is_terminal() || !is_drawable() || context.json {
             return Bar(None);
         }
         let bar = ProgressBar::new(0);

@@ -25,7 +25,10 @@ pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
         shmem_enabled: knob(root, "shmem_enabled"),
         use_zero_page: switch(root, "use_zero_page"),
         shrink_underused: switch(root, "shrink_underused"),
-        khugepaged: khugepaged(root),
+        khugepaged: Khugepaged {
+            makes_smaller: makes_smaller(root, &folders, pmd),
+            ..khugepaged(root)
+        },
         orders: orders(root, folders, pmd),
     })
 }
@@ -51,7 +54,18 @@ fn khugepaged(root: &Root) -> Khugepaged {
         max_ptes_shared: number("max_ptes_shared").map(Pages),
         pages_collapsed: number("pages_collapsed"),
         full_scans: number("full_scans"),
+        makes_smaller: false,
     }
+}
+
+/// Whether the kernel counts what khugepaged makes of sizes below the PMD's.
+fn makes_smaller(root: &Root, folders: &[(PageSize, String)], pmd: Option<PageSize>) -> bool {
+    let counts = |folder: &str| {
+        let counter = root.read(format!("{folder}/stats/collapse_alloc"));
+        !counter.is_absent()
+    };
+    let mut smaller = folders.iter().filter(|(size, _)| Some(*size) < pmd);
+    smaller.any(|(_, folder)| counts(folder))
 }
 
 /// The sizes with their own knobs. Before Linux 6.8 there are none for anonymous memory and before
@@ -130,6 +144,37 @@ mod tests {
         assert!(thp.defrag.is_absent());
         assert_eq!(thp.orders[0].anon_in_force(thp), Some("madvise"));
         assert!(thp.orders[0].shmem.is_absent());
+    }
+
+    #[test]
+    fn the_sizes_that_khugepaged_makes() {
+        let files = [
+            ("hpage_pmd_size", "2097152\n"),
+            ("enabled", "[always] madvise never\n"),
+            ("hugepages-64kB/enabled", "always [inherit] madvise never\n"),
+            (
+                "hugepages-1024kB/enabled",
+                "always inherit madvise [never]\n",
+            ),
+            (
+                "hugepages-2048kB/enabled",
+                "always [inherit] madvise never\n",
+            ),
+            ("hugepages-64kB/stats/anon_fault_alloc", "0\n"),
+        ];
+        let sizes = |files: &[(&str, &str)]| {
+            let (_dir, root) = host(files);
+            let pmd = pmd_page(&root).get();
+            let thp = read(&root, pmd);
+            let sizes = thp.known().unwrap().khugepaged_sizes(pmd);
+            sizes.iter().map(PageSize::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&files), ["2M"]);
+        let counted = [("hugepages-64kB/stats/collapse_alloc", "0\n")];
+        assert_eq!(sizes(&[&files[..], &counted].concat()), ["64K", "2M"]);
+        // The PMD's own counter is no sign of it.
+        let own = [("hugepages-2048kB/stats/collapse_alloc", "0\n")];
+        assert_eq!(sizes(&[&files[..], &own].concat()), ["2M"]);
     }
 
     #[test]

@@ -196,7 +196,8 @@ fn khugepaged(k: &Khugepaged) -> Value {
         .put_fact("max_ptes_swap", &k.max_ptes_swap, pages)
         .put_fact("max_ptes_shared", &k.max_ptes_shared, pages)
         .put_fact("pages_collapsed", &k.pages_collapsed, |n| *n)
-        .put_fact("full_scans", &k.full_scans, |n| *n);
+        .put_fact("full_scans", &k.full_scans, |n| *n)
+        .put("makes_smaller_sizes", k.makes_smaller);
     object.build()
 }
 

@@ -132,8 +132,8 @@ pub fn defrag(host: &Host) -> Vec<Finding> {
     )
 }
 
-/// khugepaged is tuned, and does not run: it does where the PMD size is on for private or shared
-/// memory.
+/// khugepaged is tuned, and does not run: it does where a size that it makes is on for private
+/// memory, or the PMD's for shared memory.
 pub fn khugepaged(host: &Host) -> Vec<Finding> {
     let (Some(thp), Some(pmd)) = (host.thp.known(), host.pmd_page.get()) else {
         return Vec::new();
@@ -142,7 +142,9 @@ pub fn khugepaged(host: &Host) -> Vec<Finding> {
         return Vec::new();
     };
     let unknown = thp.enabled.error().is_some() || thp.shmem_enabled.error().is_some();
-    if unknown || is_on(order.anon_in_force(thp)) || is_on(order.shmem_in_force(thp)) {
+    let makes = |o: &&ThpOrder| o.size == pmd || thp.khugepaged.makes_smaller;
+    let mut made = thp.orders.iter().filter(makes);
+    if unknown || made.any(|o| is_on(o.anon_in_force(thp))) || is_on(order.shmem_in_force(thp)) {
         return Vec::new();
     }
     // The kernel's own values (mm/khugepaged.c): 8 huge pages a round, all but one page missing.
@@ -343,6 +345,11 @@ mod tests {
         assert_eq!(khugepaged(&host), []);
         thp(&mut host).shmem_enabled = word("never");
         assert!(khugepaged(&host)[0].text.contains("tuned (pages_to_scan)"));
+        // From Linux 7.2 it makes smaller sizes too.
+        thp(&mut host).orders[0].anon = word("always");
+        assert!(!khugepaged(&host).is_empty());
+        thp(&mut host).khugepaged.makes_smaller = true;
+        assert_eq!(khugepaged(&host), []);
         thp(&mut host).khugepaged.pages_to_scan = Fact::Known(Pages(4096));
         assert_eq!(khugepaged(&host), []);
     }

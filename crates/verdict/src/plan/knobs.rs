@@ -8,6 +8,7 @@ use hugeleaf_host::{Fact, Host, Thp, ThpOrder};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::model::{ForService, Knob, Plan};
+use crate::ends::ends;
 use crate::findings::{thp_file, thp_size_file};
 
 const SHMMAX: &str = "/proc/sys/kernel/shmmax";
@@ -56,6 +57,10 @@ pub(super) fn thp_knobs(host: &Host, plan: &Plan) -> Vec<Knob> {
     knobs.extend(anon(host, thp, services));
     knobs.extend(stacks(host, thp, plan));
     knobs.extend(pace(host, thp, services));
+    let for_ends = ends_of_mappings(host, services);
+    let is_new = |knob: &Knob| knobs.iter().all(|k: &Knob| k.path != knob.path);
+    let for_ends = for_ends.filter(is_new);
+    knobs.extend(for_ends);
     knobs
 }
 
@@ -196,6 +201,33 @@ fn stacks(host: &Host, thp: &Thp, plan: &Plan) -> Option<Knob> {
             "every program that asks with madvise gets pages of {} where a full huge page does not \
              fit: a little more memory for sparse ones",
             order.size
+        ),
+        restart: running(&names(&gain), services),
+    })
+}
+
+/// Where a full huge page is tens of megabytes, the ends of mappings come to much, and a smaller size
+/// that the processor translates as one serves them.
+fn ends_of_mappings(host: &Host, services: &[ForService]) -> Option<Knob> {
+    let gain = on_thp(services);
+    let (ends, pmd) = (ends(host)?, host.pmd_page.get()?);
+    let now = ends.better?;
+    if gain.is_empty() {
+        return None;
+    }
+    let size = ends.size;
+    Some(Knob {
+        path: PathBuf::from(ends.path),
+        was: Some(ends.setting),
+        now: now.to_owned(),
+        why: format!(
+            "up to {pmd} at each end of a mapping of {} cannot be on {pmd} pages; pages of {size} \
+             serve them, which this processor translates as one",
+            names(&gain).join(", ")
+        ),
+        risk: format!(
+            "programs for which THP is on get pages of {size} where no full huge page fits, and may \
+             hold more memory than they touch"
         ),
         restart: running(&names(&gain), services),
     })

@@ -69,6 +69,8 @@ obstacles! {
     ShmemNotAdvised = "shmem-not-advised", Promote;
     /// Text that this kernel would collapse.
     TextNotCollapsed = "text-not-collapsed", Promote;
+    /// Another file that this kernel would collapse.
+    FileNotCollapsed = "file-not-collapsed", Promote;
     /// A setting could not be read.
     Unknown = "unknown", Promote;
     /// Some pages are missing, most are there.

@@ -236,16 +236,24 @@ fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
         return Whole::Stopped(Obstacle::FileMisaligned);
     }
     let text = segment.role == Role::Text;
-    if text && segment.thp_eligible == Fact::Known(true) {
-        return Whole::Stopped(Obstacle::TextNotCollapsed);
-    }
     // A host that has none in its page cache has shown no file system that makes them.
     let none_seen = case.host.memory.file_huge.get().is_none_or(Bytes::is_zero);
     let never = segment
         .file_system
         .as_deref()
         .is_some_and(|fs| NEVER_LARGE.contains(&fs));
-    Whole::Stopped(match (none_seen || never, text) {
+    let base_only = none_seen || never;
+    // THPeligible answers for khugepaged, which goes by the settings; a collapse does not.
+    let thp = case.host.thp.known();
+    let newer = thp.is_some_and(|t| t.khugepaged.makes_smaller);
+    let on_request = newer && !base_only && !segment.permissions[1];
+    if segment.thp_eligible == Fact::Known(true) || on_request {
+        return Whole::Stopped(match text {
+            true => Obstacle::TextNotCollapsed,
+            false => Obstacle::FileNotCollapsed,
+        });
+    }
+    Whole::Stopped(match (base_only, text) {
         (false, _) => Obstacle::SmallFolios,
         (true, true) => Obstacle::TextUnsupported,
         (true, false) => Obstacle::NoLargeFolios,

@@ -3,6 +3,8 @@
 use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder};
 use hugeleaf_units::{PageSize, Range};
 
+use crate::ends::ends;
+
 use super::segment::is_shared_memory;
 use super::{Case, Obstacle};
 
@@ -148,6 +150,7 @@ pub fn largest_that_fits(
         return None; // A file: its file system chooses.
     }
     let advised = segment.asked.advised == Advised::Huge;
+    let ends = ends(case.host).map(|ends| ends.size);
     let mut best = None;
     for order in &thp.orders {
         let own = if shared { &order.shmem } else { &order.anon };
@@ -165,8 +168,10 @@ pub fn largest_that_fits(
             Some("madvise" | "advise") => advised,
             _ => false,
         };
-        // One that is on says more than a larger one that is off.
-        if best.is_none_or(|(size, was_on)| (on, order.size) > (was_on, size)) {
+        // One that is on says more than a larger one that is off, and one that the processor
+        // translates as one more than a larger one that it does not.
+        let rank = |size: PageSize, on: bool| (on, Some(size) == ends, size);
+        if best.is_none_or(|(size, was_on)| rank(order.size, on) > rank(size, was_on)) {
             best = Some((order.size, on));
         }
     }

@@ -92,6 +92,72 @@ fn khugepaged_is_held_against_what_there_is_to_scan() {
     assert!(verdict.text.contains("set to scan nothing"), "{verdict:?}");
 }
 
+/// Debian's default: `why` knows that THP is on, says when khugepaged comes, and advises what is not so
+/// already.
+#[test]
+fn memory_that_is_small_although_thp_is_always_on() {
+    let host = with_thp(|t| t.enabled = word("always"));
+    let mut segment = anon(AT, 4 * M);
+    segment.thp_eligible = Fact::Known(true);
+    let verdict = only(&host, &process(vec![segment]));
+    assert_eq!(verdict.id, Obstacle::SmallSteps);
+    for part in [
+        "came in steps smaller than 2M",
+        "scans 16M every 10 s",
+        "up to 1 h 25 min",
+        "under `hugeleaf run`",
+    ] {
+        assert!(verdict.text.contains(part), "{part}: {verdict:?}");
+    }
+    assert_eq!(verdict.command, "hugeleaf promote 100");
+    // What asked for THP in advised memory only: the kernel says that it is not eligible.
+    let mut segment = anon(AT, 4 * M);
+    segment.thp_eligible = Fact::Known(false);
+    let verdict = only(&host, &process(vec![segment]));
+    assert_eq!(verdict.id, Obstacle::ProcessUnlessAdvised);
+    assert_eq!(verdict.command, "hugeleaf promote 100");
+}
+
+#[test]
+fn a_file_that_this_kernel_collapses_can_be_promoted() {
+    let host = host();
+    let mut data = file(AT, 4 * M, Role::File);
+    assert_ne!(
+        only(&host, &process(vec![data.clone()])).command,
+        "hugeleaf promote 100"
+    );
+    // Linux 7.2 and later, where khugepaged is for advised memory only: a collapse works all the same.
+    let mut newer = with_thp(|t| t.khugepaged.makes_smaller = true);
+    newer.memory.file_huge = Fact::Known(Bytes(2 * M));
+    assert_eq!(
+        only(&newer, &process(vec![data.clone()])).id,
+        Obstacle::FileNotCollapsed
+    );
+    data.permissions[1] = true;
+    assert_ne!(
+        only(&newer, &process(vec![data.clone()])).id,
+        Obstacle::FileNotCollapsed
+    );
+    data.thp_eligible = Fact::Known(true);
+    let verdict = only(&host, &process(vec![data]));
+    assert_eq!(verdict.id, Obstacle::FileNotCollapsed);
+    assert!(verdict.text.contains("(ext4)"), "{verdict:?}");
+    assert_eq!(verdict.command, "hugeleaf promote 100");
+}
+
+/// khugepaged of Linux 7.2 makes smaller sizes too, but only where a whole huge page fits: tried, see
+/// docs/internals/kernel-notes.md.
+#[test]
+fn what_is_too_small_for_a_huge_page_is_never_visited_by_khugepaged() {
+    let host = with_thp(|t| {
+        t.orders[1].anon = word("always");
+        t.khugepaged.makes_smaller = true;
+    });
+    let verdict = only(&host, &process(vec![anon(AT, M)]));
+    assert_eq!(verdict.id, Obstacle::OrderAtFault);
+    assert!(verdict.text.contains("at first touch only"), "{verdict:?}");
+}
+
 #[test]
 fn what_no_large_page_fits_in() {
     let host = host();

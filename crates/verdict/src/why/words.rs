@@ -55,8 +55,8 @@ impl Words<'_> {
         use Obstacle::*;
         match self.finding.obstacle {
             ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
-            | ShmemNotAdvised | TextNotCollapsed | Unknown | NoThp | ProcessDisabled
-            | NoHugeAdvised => self.text_of_setting(),
+            | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown | NoThp
+            | ProcessDisabled | NoHugeAdvised => self.text_of_setting(),
             Misaligned | ShmemDeny | ShmemSizeOff => self.text_of_shared(),
             ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
                 self.text_of_pool()
@@ -75,7 +75,9 @@ impl Words<'_> {
         let target = self.case.target;
         match self.finding.obstacle {
             ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
-            | ShmemNotAdvised | TextNotCollapsed | Unknown => format!("hugeleaf promote {target}"),
+            | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown => {
+                format!("hugeleaf promote {target}")
+            }
             PartlyResident | Swapped | PartlyMapped => self.promote_and_grow(),
             ProcessDisabled => self.enable_thp(),
             Misaligned => self.place_well(),
@@ -120,9 +122,10 @@ impl Words<'_> {
                     .to_owned()
             }
             Obstacle::SmallSteps => format!(
-                "THP is on, but this memory came in steps smaller than {page}, and khugepaged has \
-                 not been here: {}",
-                self.khugepaged()
+                "THP is on, but this memory came in steps smaller than {page} or was split since, \
+                 and khugepaged has not been here: {}{}",
+                self.khugepaged(),
+                self.at_growth()
             ),
             Obstacle::ShmemNever => match setting::tmpfs_mount(self.segment) {
                 Some(folder) => format!(
@@ -141,9 +144,13 @@ impl Words<'_> {
                 setting::shmem_knob(self.case).path
             ),
             Obstacle::TextNotCollapsed => {
-                "this kernel puts program text on large pages, and khugepaged has not been here"
-                    .to_owned()
+                "this kernel puts program text on large pages, and has not done so here".to_owned()
             }
+            Obstacle::FileNotCollapsed => format!(
+                "this kernel puts files of this file system{} on large pages, and has not done so \
+                 here",
+                self.on_file_system()
+            ),
             Obstacle::NoThp => {
                 "this kernel has no transparent huge pages, and private memory has no other way"
                     .to_owned()
@@ -211,6 +218,15 @@ impl Words<'_> {
             duration_millis(sleep),
             duration(seconds)
         )
+    }
+
+    /// What would have been large from the start: private memory of a program under `hugeleaf run`.
+    fn at_growth(&self) -> &'static str {
+        let is_run = self.case.process.run.known().is_some();
+        match super::segment::is_private(self.segment) && !is_run {
+            true => ". Started under `hugeleaf run`, the program gets large pages as it grows",
+            false => "",
+        }
     }
 
     /// Only the process itself can take the call back, and is made to (see the notes on programs in

@@ -70,9 +70,18 @@ pub fn smaps(pid: u32) -> Vec<Mapping> {
                 ..Mapping::default()
             });
         } else if let (Some(last), Some((name, rest))) = (all.last_mut(), line.split_once(':')) {
-            let number: Option<u64> = rest.trim().strip_suffix(" kB").and_then(|n| n.parse().ok());
+            let kib = |rest: &str| {
+                rest.strip_suffix(" kB")?
+                    .parse()
+                    .ok()
+                    .map(|n: u64| 1024 * n)
+            };
+            let number = match name {
+                "THPeligible" => rest.trim().parse().ok(),
+                _ => kib(rest.trim()),
+            };
             match number {
-                Some(number) => drop(last.fields.insert(name.to_owned(), 1024 * number)),
+                Some(number) => drop(last.fields.insert(name.to_owned(), number)),
                 None => last.flags.push_str(rest),
             }
         }

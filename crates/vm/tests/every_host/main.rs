@@ -16,6 +16,7 @@ mod numbers;
 mod plans;
 mod processes;
 mod services;
+mod settings;
 mod starts;
 mod traces;
 mod verdicts;

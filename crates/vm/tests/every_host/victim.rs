@@ -209,6 +209,7 @@ impl Memory {
             "pageout" => advise(range, libc::MADV_PAGEOUT)?,
             "merge" => advise(range, libc::MADV_MERGEABLE)?,
             "watch" => watch(range)?,
+            "advised-only" => thp_for_advised_only()?,
             "check" => untouched(range)?,
             _ => return Err("no such command".into()),
         }
@@ -233,6 +234,14 @@ fn advise(range: Addresses, advice: i32) -> Result<(), Failed> {
 fn thp_disabled(disabled: bool) -> Result<(), Failed> {
     // SAFETY: sets a flag of this process.
     check(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, i32::from(disabled), 0, 0, 0) }.into())?;
+    Ok(())
+}
+
+/// PR_THP_DISABLE_EXCEPT_ADVISED (prctl(2), Linux 6.18).
+fn thp_for_advised_only() -> Result<(), Failed> {
+    const EXCEPT_ADVISED: i32 = 2;
+    // SAFETY: sets a flag of this process.
+    check(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, EXCEPT_ADVISED, 0, 0) }.into())?;
     Ok(())
 }
 

@@ -1,14 +1,16 @@
 //! How far `try` is: a bar on a terminal, a plain line a step in a pipe. On stderr, so that the
 //! answer on stdout stays clean.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::progress::is_drawable;
 
 /// The steps, one after the other.
 pub struct Steps {
     bar: Option<ProgressBar>,
-    is_terminal: bool,
+    is_drawable: bool,
     number: usize,
     of: usize,
     total: u64,
@@ -19,7 +21,7 @@ impl Steps {
     pub fn new(of: usize) -> Steps {
         Steps {
             bar: None,
-            is_terminal: std::io::stderr().is_terminal(),
+            is_drawable: is_drawable(),
             number: 0,
             of,
             total: 0,
@@ -32,7 +34,7 @@ impl Steps {
         self.number += 1;
         self.total = total;
         let (number, of) = (self.number, self.of);
-        if self.is_terminal {
+        if self.is_drawable {
             let bar = ProgressBar::new(total);
             bar.set_style(style());
             bar.set_prefix(format!("[{number}/{of}] {what}"));

@@ -65,6 +65,18 @@ fn private_memory_gets_the_thp_knob_where_it_is_off() {
     assert_eq!(knobs(&usual(&host, &[shared])), [""; 0]);
 }
 
+/// On arm64 with base pages of 16K up to 32M at each end of a mapping have no other large page.
+#[test]
+fn ends_of_mappings_get_the_size_that_the_processor_translates_as_one() {
+    let mut host = arm64_16k();
+    let plan = usual(&host, &[private(GIB)]);
+    assert_eq!(knobs(&plan), ["hugepages-2048kB/enabled: never -> inherit"]);
+    assert!(plan.knobs[0].why.contains("up to 32M at each end"));
+    // Not where it is on, nor for memory of a pool.
+    thp(&mut host).orders[1].anon = word("madvise");
+    assert_eq!(knobs(&usual(&host, &[private(GIB)])), [""; 0]);
+}
+
 #[test]
 fn khugepaged_goes_faster_where_it_would_take_hours() {
     // 16 MiB every 10 s: an hour for 5.6 GiB.

@@ -1,0 +1,104 @@
+//! The ends of mappings, where no full huge page fits, on processors that translate a smaller size as
+//! one too.
+//!
+//! On arm64 a huge page of base pages of 16K is 32M, and up to 32M at each end of a mapping stay on
+//! base pages. Contiguous entries of a page table make one translation of 2M there (of 64K with base
+//! pages of 4K). A host shows that size by having pools of it.
+
+use hugeleaf_host::{Host, Thp, ThpOrder};
+use hugeleaf_units::PageSize;
+
+use crate::findings::{thp_file, thp_size_file};
+
+/// The THP size that serves the ends of mappings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// The size.
+    pub size: PageSize,
+    /// The file of its setting.
+    pub path: String,
+    /// What that file says.
+    pub setting: String,
+    /// What to write into it, where it is off; `None` where it is on for somebody.
+    pub better: Option<&'static str>,
+}
+
+impl Ends {
+    /// Switches the size on, where it is off: a line for a shell.
+    pub fn command(&self) -> Option<String> {
+        Some(format!("echo {} > {}", self.better?, self.path))
+    }
+}
+
+/// The largest size below a full huge page that the processor translates as one and that the kernel
+/// makes of base pages; `None` where there is none, as on x86, or where its setting is not known.
+pub fn ends(host: &Host) -> Option<Ends> {
+    let (thp, pmd) = (host.thp.known()?, host.pmd_page.get()?);
+    let translated = |order: &&ThpOrder| {
+        let has_pool = host.pools.iter().any(|pool| pool.size == order.size);
+        has_pool && order.size > host.base_page && order.size < pmd
+    };
+    let order = thp.orders.iter().rev().find(translated)?;
+    let setting = order.anon.known()?.clone();
+    let is_off = order.anon_in_force(thp)? == "never";
+    let own = thp_size_file(order.size, "enabled");
+    Some(match (is_off, setting.as_str()) {
+        // The size follows `enabled`, which is off itself.
+        (true, "inherit") => Ends {
+            size: order.size,
+            path: thp_file("enabled"),
+            setting: "never".to_owned(),
+            better: Some("madvise"),
+        },
+        (is_off, _) => Ends {
+            size: order.size,
+            path: own,
+            setting,
+            better: is_off.then(|| follow(thp)),
+        },
+    })
+}
+
+/// What makes a size follow the setting for all, or allows it where that one is off.
+fn follow(thp: &Thp) -> &'static str {
+    match thp.enabled.known().map(String::as_str) {
+        Some("always" | "madvise") => "inherit",
+        _ => "madvise",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::testing::{arm64_16k, healthy, thp, word};
+
+    #[test]
+    fn arm64_has_contiguous_entries_of_2m_below_32m() {
+        let mut host = arm64_16k();
+        let off = ends(&host).unwrap();
+        assert_eq!(off.size.to_string(), "2M");
+        let folder = "/sys/kernel/mm/transparent_hugepage";
+        assert_eq!(
+            off.command().unwrap(),
+            format!("echo inherit > {folder}/hugepages-2048kB/enabled")
+        );
+        thp(&mut host).enabled = word("never");
+        assert_eq!(
+            ends(&host).unwrap().command().unwrap(),
+            format!("echo madvise > {folder}/hugepages-2048kB/enabled")
+        );
+        // It follows the setting for all.
+        thp(&mut host).orders[1].anon = word("inherit");
+        assert_eq!(
+            ends(&host).unwrap().command().unwrap(),
+            format!("echo madvise > {folder}/enabled")
+        );
+        thp(&mut host).enabled = word("always");
+        assert_eq!(ends(&host).unwrap().command(), None);
+    }
+
+    #[test]
+    fn x86_has_none() {
+        assert_eq!(ends(&healthy()), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! What `why` says of memory that is small although THP is on, and of what a program asked for itself.
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::kernel::inside;
+use crate::victim::{Addresses, Victim};
+use crate::{json, not_run};
+
+const PAGES: u64 = 4;
+const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// THP on for all memory, as Debian has it, and khugepaged asleep for the time of a test.
+fn always(host: &mut Host) -> bool {
+    let size = format!("{FOLDER}/hugepages-{}kB/enabled", host.huge / 1024);
+    host.set(&size, "inherit");
+    host.set(
+        &format!("{FOLDER}/khugepaged/scan_sleep_millisecs"),
+        "3600000",
+    ) && host.set(&format!("{FOLDER}/enabled"), "always")
+}
+
+/// The verdicts of `why` on a range.
+fn verdicts(victim: &Victim, range: Addresses) -> Vec<Value> {
+    let answer = json(&["why", &victim.id()]);
+    let mut all = answer["processes"][0]["verdicts"]
+        .as_array()
+        .unwrap()
+        .clone();
+    all.retain(|v| {
+        let (start, end) = (v["start"].as_u64().unwrap(), v["end"].as_u64().unwrap());
+        start < range.1 && range.0 < end
+    });
+    all
+}
+
+fn promote(victim: &Victim) -> Value {
+    let answer = json(&["promote", "--budget", "100%", &victim.id()]);
+    answer["processes"][0].clone()
+}
+
+/// Nobody is told to switch on what is on; when khugepaged comes is said with a figure.
+#[test]
+fn small_memory_under_always_waits_for_khugepaged() {
+    let test = "small_memory_under_always_waits_for_khugepaged";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    if !always(&mut host) {
+        return not_run(test, "needs to write the settings of THP");
+    }
+    let mut victim = Victim::start();
+    let range = victim.map("a", "private", PAGES * host.huge, host.huge);
+    victim.tell("small a");
+    let told = verdicts(&victim, range);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["id"], "small-steps", "{told:#?}");
+    let text = told[0]["text"].as_str().unwrap();
+    assert!(text.contains("THP is on"), "{text}");
+    assert!(
+        text.contains("khugepaged") && text.contains("it takes up to"),
+        "{text}"
+    );
+    let command = told[0]["command"].as_str().unwrap();
+    assert_eq!(command, format!("hugeleaf promote {}", victim.pid()));
+    // As root everything about it can be read.
+    let promoted = promote(&victim);
+    assert_eq!(inside(victim.pid(), range, |m| m.huge()), PAGES * host.huge);
+    for part in promoted["left_out"].as_array().into_iter().flatten() {
+        assert_ne!(part["reason"], "exclusive-unknown", "{promoted:#}");
+    }
+}
+
+#[test]
+fn a_program_that_wants_thp_for_advised_memory_only() {
+    let test = "a_program_that_wants_thp_for_advised_memory_only";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    if !always(&mut host) {
+        return not_run(test, "needs to write the settings of THP");
+    }
+    let mut victim = Victim::start();
+    let range = victim.map("a", "private", PAGES * host.huge, host.huge);
+    if victim.try_tell("advised-only a").is_err() {
+        return not_run(test, "needs PR_THP_DISABLE_EXCEPT_ADVISED, Linux 6.18");
+    }
+    victim.tell("touch a");
+    assert_eq!(inside(victim.pid(), range, |m| m.huge()), 0);
+    let told = verdicts(&victim, range);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["id"], "process-unless-advised", "{told:#?}");
+    let promoted = promote(&victim);
+    let huge = inside(victim.pid(), range, |m| m.huge());
+    assert_eq!(huge, PAGES * host.huge, "{promoted:#}");
+}
+
+/// Kernels that collapse files of ordinary file systems, written ones too, say so in smaps.
+#[test]
+fn a_file_that_is_mapped_for_writing() {
+    let test = "a_file_that_is_mapped_for_writing";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    if !always(&mut host) {
+        return not_run(test, "needs to write the settings of THP");
+    }
+    let path = format!("/var/tmp/hugeleaf-every-host-{}", std::process::id());
+    let mut victim = Victim::start();
+    let kind = format!("file:{path}");
+    let range = victim.map("a", &kind, PAGES * host.huge, host.huge);
+    let _ = std::fs::remove_file(&path);
+    victim.tell("touch a");
+    let eligible = inside(victim.pid(), range, |m| m.get("THPeligible")) > 0;
+    if !eligible || inside(victim.pid(), range, |m| m.huge()) > 0 {
+        return not_run(
+            test,
+            "needs a kernel that collapses files in base pages, Linux 7.2",
+        );
+    }
+    let told = verdicts(&victim, range);
+    assert!(
+        told.iter().all(|v| v["id"] == "file-not-collapsed") && !told.is_empty(),
+        "{told:#?}"
+    );
+    let promoted = promote(&victim);
+    let huge = inside(victim.pid(), range, |m| m.huge());
+    assert_eq!(huge, PAGES * host.huge, "{promoted:#}");
+    victim.tell("check a");
+}
