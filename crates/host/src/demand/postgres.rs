@@ -41,6 +41,9 @@ pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandE
         wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
         wish => wish,
     };
+    // Before version 12 there is no such setting, and no other kind than mmap.
+    let kind = cluster.ask(look, SHARED_MEMORY_TYPE).ok();
+    service.wish = unless_elsewhere(service.wish, kind.as_deref());
     service.demands = vec![cluster.demand(look)?];
     Ok(service)
 }
@@ -52,7 +55,9 @@ pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Ser
     let data = look.link(process.pid, "cwd");
     service.configured_by.clone_from(&data);
     service.demands = largest_shared(&process).map(measured).into_iter().collect();
-    service.wish = wish_of_running(look, &process, data.as_deref());
+    let kind = setting_of_running(look, &process, data.as_deref(), SHARED_MEMORY_TYPE);
+    let wish = wish_of_running(look, &process, data.as_deref());
+    service.wish = unless_elsewhere(wish, kind.as_deref());
     if let Some(page) = asked_page(look, &process, data.as_deref())
         && let Some(demand) = service.demands.first_mut()
     {
@@ -139,6 +144,21 @@ fn wish_of(value: &str) -> Wish {
     Wish {
         how,
         said: format!("huge_pages = {}", value.trim()),
+    }
+}
+
+/// How PostgreSQL gets its shared memory (since version 12). It takes only what it maps from a pool:
+/// with `sysv` and `huge_pages = on` it does not start, and with `try` it never asks
+/// (`PGSharedMemoryCreate`, `sysv_shmem.c`).
+const SHARED_MEMORY_TYPE: &str = "shared_memory_type";
+
+fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
+    match kind.map(str::trim) {
+        None | Some("mmap") => wish,
+        Some(kind) => Wish {
+            how: Insists::Never,
+            said: format!("{SHARED_MEMORY_TYPE} = {kind}"),
+        },
     }
 }
 
@@ -409,6 +429,15 @@ fn program_of(look: &Look<'_>, version: &str) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn memory_that_is_not_mapped_never_comes_from_a_pool() {
+        let wish = |kind| unless_elsewhere(wish_of("on"), kind);
+        assert_eq!(wish(Some("mmap")).how, Insists::Always);
+        assert_eq!(wish(None).how, Insists::Always);
+        assert_eq!(wish(Some("sysv\n")).how, Insists::Never);
+        assert_eq!(wish(Some("sysv")).said, "shared_memory_type = sysv");
+    }
 
     #[test]
     fn settings_are_read_as_the_server_does() {

@@ -60,6 +60,11 @@ fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String>
     }
     lines.push(match service.wish.how {
         Insists::Always => return lines,
+        Insists::Never if service.wish.said.starts_with("shared_memory_type") => format!(
+            "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL takes no \
+             other memory from a pool{}",
+            said(service)
+        ),
         Insists::Never => format!("postgresql.conf: huge_pages = on{}", said(service)),
         Insists::IfToBeHad | Insists::Unknown => format!(
             "postgresql.conf: huge_pages = on, so that it does not fall back in silence{}",

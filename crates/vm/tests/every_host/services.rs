@@ -7,6 +7,9 @@ use crate::boots::boot;
 use crate::kernel::{pool_file, smaps, text};
 use crate::{answer, hugeleaf, json, not_run};
 
+/// How much the unit may lock after the plan, in MiB: what no system has by itself.
+const MEMLOCK: u64 = 61;
+
 /// The cluster that Debian's package makes.
 struct Cluster {
     unit: String,
@@ -32,11 +35,8 @@ impl Cluster {
     }
 
     fn set(&self, huge_pages: &str) {
-        // A SysV segment, since that needs a right on top of the pages.
-        let text = format!(
-            "shared_buffers = 48MB\nmax_connections = 10\nshared_memory_type = sysv\n\
-             huge_pages = {huge_pages}\n"
-        );
+        let text =
+            format!("shared_buffers = 48MB\nmax_connections = 10\nhuge_pages = {huge_pages}\n");
         std::fs::write(&self.settings, text).unwrap();
     }
 
@@ -56,6 +56,13 @@ impl Cluster {
             .output()
             .unwrap();
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+
+    /// Whether systemd itself tells what the plan has for the unit.
+    fn has_its_drop_in(&self) -> bool {
+        let limit = (MEMLOCK << 20).to_string();
+        self.property("LimitMEMLOCK") == limit
+            && self.property("Environment").contains("HUGELEAF_TEST=yes")
     }
 
     /// How much of its memory is mapped from a pool, in bytes.
@@ -84,14 +91,25 @@ fn first_postgresql_is_planned_for() {
     cluster.set("try");
     cluster.systemctl("restart");
     assert_eq!(cluster.from_the_pool(size), 0);
-    let before = cluster.property("LimitMEMLOCK");
     let plan = "/var/lib/hugeleaf-every-host-postgresql.toml";
-    answer(&["plan", &cluster.unit, "--margin", "0", "--output", plan]);
+    let made = [
+        "plan",
+        &cluster.unit,
+        "--margin",
+        "0",
+        "--env",
+        "HUGELEAF_TEST=yes",
+    ];
+    answer(&[&made[..], &["--output", plan]].concat());
+    // As a person edits a plan: it may lock more as well.
+    let unit = format!("unit = \"{}\"\n", cluster.unit);
+    let edited = text(plan).replace(&unit, &format!("{unit}memlock_bytes = {}\n", MEMLOCK << 20));
+    std::fs::write(plan, edited).unwrap();
     answer(&["apply", plan]);
     cluster.set("on");
     cluster.systemctl("restart");
     assert!(cluster.from_the_pool(size) >= 48 << 20);
-    assert_ne!(cluster.property("LimitMEMLOCK"), before, "it may lock more");
+    assert!(cluster.has_its_drop_in());
     let verified = hugeleaf(&["verify"]);
     assert!(verified.status.success(), "{verified:?}");
 }
@@ -104,6 +122,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     };
     let size = default_size();
     cluster.systemctl("start");
+    assert!(cluster.has_its_drop_in());
     assert!(cluster.from_the_pool(size) >= 48 << 20);
     let verified = json(&["verify"]);
     assert_eq!(verified["good"], true, "{verified:#}");
@@ -125,5 +144,6 @@ fn at_last_postgresql_is_on_base_pages_again() {
     let size = default_size();
     cluster.systemctl("start");
     assert_eq!(cluster.from_the_pool(size), 0);
+    assert!(!cluster.has_its_drop_in());
     assert_eq!(text(pool_file(size, None, "nr_hugepages")).trim(), "0");
 }
