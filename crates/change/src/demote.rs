@@ -13,7 +13,7 @@ use crate::mover::unreached;
 use crate::options::{DemoteOptions, Percent, ranges_of};
 use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
-use crate::split::Splitter;
+use crate::split::{self, Splitter};
 use crate::work::{Course, Means, Skipped, State, Work};
 use crate::{pacer, privilege, readback, work};
 
@@ -62,8 +62,9 @@ pub fn demote(
     if !options.dry_run {
         let mut splitter = Splitter::default();
         for work in &mut works {
-            split_all(&mut course, work, options);
-            splitter.split_shared(&mut course, work, options);
+            let by_file = splitter.takes(&mut course, work);
+            split_all(&mut course, work, options, by_file);
+            splitter.split_shared(&mut course, work, options, by_file);
         }
     }
     Ok(finish(course, works, skipped, huge, options))
@@ -126,9 +127,15 @@ fn finish(
     }
 }
 
-fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions) {
+/// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
+fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions, but_shared: bool) {
     let base = course.means.kernel.base_page();
-    let mut todo: Vec<usize> = (0..work.states.len()).collect();
+    let mut todo: Vec<usize> = (0..work.states.len())
+        .filter(|i| !(but_shared && split::is_shared(&work.plan.blocks[*i])))
+        .collect();
+    if todo.is_empty() {
+        return;
+    }
     for pass in 0..PASSES {
         course.stage = if pass == 0 {
             Stage::Moving

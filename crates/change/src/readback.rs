@@ -199,7 +199,7 @@ fn tell_blocks(
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
             State::Called if *now == Now::Nothing => Reason::Unmapped,
-            State::Called if !to_huge && is_passed_over(work, block, *method) => {
+            State::Called if !to_huge && is_passed_over(block, *method) => {
                 Reason::SharedByOthers(work.no_split)
             }
             State::Called => Reason::NotSeen,
@@ -245,7 +245,7 @@ fn tell_totals(
         let reason = match *state {
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
-            State::Called if !to_huge && is_passed_over(work, block, *method) => {
+            State::Called if !to_huge && is_passed_over(block, *method) => {
                 Reason::SharedByOthers(work.no_split)
             }
             State::Called => continue,
@@ -266,9 +266,8 @@ fn tell_totals(
 
 /// Whether MADV_COLD passed over a block because several processes map it, and nothing else was
 /// tried.
-fn is_passed_over(work: &Work, block: &Block, method: Option<Method>) -> bool {
-    let shared = !block.exclusive || work.no_split.is_some();
-    shared && method != Some(Method::SplitFile)
+fn is_passed_over(block: &Block, method: Option<Method>) -> bool {
+    !block.exclusive && method != Some(Method::SplitFile)
 }
 
 /// Adds to a table that has each method once.

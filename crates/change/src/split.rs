@@ -3,19 +3,24 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::Range;
 
-use crate::eligible::{Kind, ObjectId};
+use crate::eligible::{Block, Kind, ObjectId};
 use crate::options::DemoteOptions;
-use crate::outcome::{Method, Reason};
+use crate::outcome::{Method, Reason, Stage};
 use crate::work::{Course, State, Work};
 use crate::{pacer, privilege, readback};
 
-/// How often a huge page is tried that stayed whole: somebody held a reference to it.
-const PASSES: u32 = 3;
+/// How often a huge page is tried that stayed whole. The split unmaps it first; a process that
+/// touches it at that moment holds a reference to it, and the split is given up (tried: of 131 huge
+/// pages of a busy PostgreSQL one stayed whole in each of three passes).
+const PASSES: u32 = 8;
+/// How long to wait before a further pass; doubled each time.
+const BACK_OFF: Duration = Duration::from_millis(2);
 /// Below the root of the host.
 const PATH: &str = "sys/kernel/debug/split_huge_pages";
 
@@ -128,10 +133,10 @@ fn probe(
         return Ok(());
     };
     match kernel.split(file, process, nothing) {
-        // It ended, or is about to.
-        Err(e) if matches!(e.errno, Errno::SRCH | Errno::INVAL) => Ok(()),
-        Err(e) => Err(NoSplit::of(e.errno)),
         Ok(()) => Ok(()),
+        // It ended, or is about to; or the writes that name memory will say the same again.
+        Err(e) if is_of_the_process(e.errno) || is_passing(e.errno) => Ok(()),
+        Err(e) => Err(NoSplit::of(e.errno)),
     }
 }
 
@@ -151,7 +156,13 @@ pub(crate) struct Splitter {
 }
 
 impl Splitter {
-    /// Whether it can be used on a process; notes in `work` why not.
+    /// Whether what several processes map of a process is to be split by the file: there is such
+    /// memory, and the file can be used. Notes in `work` where it cannot, and why.
+    pub(crate) fn takes(&mut self, course: &mut Course<'_>, work: &mut Work) -> bool {
+        let any = work.plan.blocks.iter().any(is_shared);
+        any && course.may_go_on(work) && self.is_open_for(course, work)
+    }
+
     fn is_open_for(&mut self, course: &Course<'_>, work: &mut Work) -> bool {
         let (kernel, root) = (course.means.kernel, course.means.root);
         let file = self.file.get_or_insert_with(|| open(kernel, root));
@@ -163,28 +174,75 @@ impl Splitter {
         work.no_split.is_none()
     }
 
-    /// Splits what several processes map, and what the kernel passed over for that reason.
+    /// Splits what several processes map, and what the kernel passed over because they do by now.
+    /// `is_open` is the answer of [`Splitter::takes`].
     pub(crate) fn split_shared(
         &mut self,
         course: &mut Course<'_>,
         work: &mut Work,
         options: &DemoteOptions,
+        is_open: bool,
     ) {
-        let todo = still_shared(course, work);
-        if todo.is_empty() || !course.may_go_on(work) || !self.is_open_for(course, work) {
+        let mut todo = self.still_whole(course, work);
+        if todo.is_empty() || !course.may_go_on(work) {
             return;
         }
-        for _ in 0..PASSES {
-            let todo = still_shared(course, work);
+        if !is_open && !self.is_open_for(course, work) {
+            return;
+        }
+        course.stage = Stage::Moving;
+        for pass in 0..PASSES {
             self.pass(course, work, &todo, pacer::splits_a_write(options.budget));
             let is_over = course.stopped_by.is_some()
                 || work.lost.is_some()
                 || work.no_split.is_some()
                 || work.plan.huge_unknown;
-            if todo.is_empty() || is_over {
+            if is_over {
                 return;
             }
+            todo = self.still_whole(course, work);
+            if todo.is_empty() {
+                return;
+            }
+            if pass + 1 < PASSES {
+                course.hold_back(work, BACK_OFF * (1 << pass));
+                course.stage = Stage::Retrying;
+            }
         }
+    }
+
+    /// The blocks that several processes map and that are huge still. Those that were split through
+    /// another process are noted as done.
+    fn still_whole(&self, course: &Course<'_>, work: &mut Work) -> Vec<usize> {
+        let now = readback::look(&course.means, work);
+        let mut whole = Vec::new();
+        for i in 0..work.states.len() {
+            let state = work.states[i];
+            let open = matches!(
+                state,
+                State::Todo | State::Called | State::Again(Reason::Busy)
+            );
+            let block = &work.plan.blocks[i];
+            if !open || block.locked {
+                continue;
+            }
+            match &now {
+                Some(now) if now[i] == readback::Now::Huge => whole.push(i),
+                Some(_) if state == State::Todo => {
+                    work.states[i] = State::Called;
+                    if key(work, i).is_some_and(|key| self.done.contains(&key)) {
+                        work.methods[i] = Some(Method::SplitFile);
+                    }
+                }
+                Some(_) => {}
+                // Nothing tells: what is shared is asked for, once.
+                None if is_shared(block) && work.methods[i] != Some(Method::SplitFile) => {
+                    whole.push(i);
+                }
+                None => {}
+            }
+        }
+        whole
     }
 
     /// One slice after the other: neighbours, at most `most` of them.
@@ -223,6 +281,9 @@ impl Splitter {
             Ok(()) => {
                 self.done.extend(keys.into_iter().flatten());
                 for i in slice {
+                    if work.states[*i] == State::Todo {
+                        course.done += work.plan.blocks[*i].range.len();
+                    }
                     work.states[*i] = State::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
@@ -252,28 +313,25 @@ fn neighbours(work: &Work, todo: &[usize], most: usize) -> usize {
         .count()
 }
 
-/// The blocks that are huge still and not for want of trying: several processes map them.
-fn still_shared(course: &Course<'_>, work: &Work) -> Vec<usize> {
-    let now = readback::look(&course.means, work);
-    let is_huge = |i: usize| match &now {
-        Some(now) => now[i] == readback::Now::Huge,
-        // Nothing tells: what is shared is asked for, once.
-        None => !work.plan.blocks[i].exclusive && work.methods[i] != Some(Method::SplitFile),
-    };
-    let all = 0..work.states.len();
-    all.filter(|i| {
-        let open = matches!(work.states[*i], State::Called | State::Again(Reason::Busy));
-        open && !work.plan.blocks[*i].locked && is_huge(*i)
-    })
-    .collect()
+/// Whether MADV_COLD would pass over it.
+pub(crate) fn is_shared(block: &Block) -> bool {
+    !block.exclusive && !block.locked
+}
+
+/// No process of that number, or one without memory.
+fn is_of_the_process(errno: Errno) -> bool {
+    errno == Errno::SRCH || errno == Errno::INVAL
+}
+
+fn is_passing(errno: Errno) -> bool {
+    errno == Errno::INTR || errno == Errno::AGAIN || errno == Errno::BUSY
 }
 
 /// What an error of the write means (mm/huge_memory.c, split_huge_pages_write).
 fn refused(course: &Course<'_>, work: &mut Work, error: &SysError) -> State {
     match error.errno {
-        Errno::INTR | Errno::AGAIN | Errno::BUSY => State::Again(Reason::Busy),
-        // No process of that number, or one without memory.
-        Errno::SRCH | Errno::INVAL => match course.is_same(work) {
+        errno if is_passing(errno) => State::Again(Reason::Busy),
+        errno if is_of_the_process(errno) => match course.is_same(work) {
             true => State::Failed(Reason::Refused),
             false => State::Failed(Reason::ProcessEnded),
         },

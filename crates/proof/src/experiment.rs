@@ -639,7 +639,7 @@ impl Engine<'_> {
     fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
         let expected = self.expected[index(arm)];
         let known = match self.separation() {
-            s if s > 0.0 => s,
+            s if s > 0.0 && self.same.is_none() => s,
             _ => 1.0,
         };
         let stray = (coverage - expected).abs();

@@ -72,6 +72,8 @@ struct Fake {
     readings: usize,
     collapsed_at: Vec<usize>,
     always_collapsed: bool,
+    /// By how much coverage differs from one reading to the next.
+    jitter: f64,
     /// Ends at this move.
     ends_at_move: Option<usize>,
     moves: Vec<Arm>,
@@ -90,6 +92,7 @@ impl Fake {
             readings: 0,
             collapsed_at: Vec::new(),
             always_collapsed: false,
+            jitter: 0.0,
             ends_at_move: None,
             moves: Vec::new(),
             mapping: Vec::new(),
@@ -126,11 +129,13 @@ impl Subject for Fake {
         let collapsed = self.collapsed_at.contains(&self.readings)
             || self.always_collapsed && self.readings.is_multiple_of(2);
         let arm = *self.arm.lock().unwrap();
-        Ok(match arm {
-            Arm::Large => 0.95,
-            Arm::Base if collapsed => 0.5,
-            Arm::Base => 0.02,
-        })
+        let jitter = self.jitter * f64::from(u8::from(self.readings.is_multiple_of(3)));
+        Ok(jitter
+            + match arm {
+                Arm::Large => 0.95,
+                Arm::Base if collapsed => 0.5,
+                Arm::Base => 0.02,
+            })
     }
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
         Ok(vec![SizeHeld {
@@ -460,7 +465,9 @@ fn the_same_pages_in_both_arms_make_no_difference() {
             same_pages: true,
             ..settings()
         };
-        let got = experiment(Fake::new(began), (1.5, 0.01), &same, unspoilt);
+        let mut subject = Fake::new(began);
+        subject.jitter = 0.004;
+        let got = experiment(subject, (1.5, 0.01), &same, unspoilt);
         let result = got.result.unwrap();
         assert_eq!(result.verdict, Verdict::Same, "{result:#?}");
         assert!(result.caveats.iter().any(|c| c.starts_with("A/A")));
