@@ -706,7 +706,11 @@ impl Engine<'_> {
             false => prepared.began,
         };
         let can_move = keep || !one_way;
-        if self.touched && can_move && self.at != Some(to) {
+        let is_there = match self.same {
+            Some(_) => self.at.is_some(),
+            None => self.at == Some(to),
+        };
+        if self.touched && can_move && !is_there {
             (self.progress)(Event::Restoring);
             match self.subject.go_to(to, &AtomicBool::new(false)) {
                 Ok(()) => {}

@@ -539,7 +539,7 @@ mod tests {
             )
         };
         let refused = Err(NoSplit::Refused);
-        for (block, with, without) in [
+        for (facts, with, without) in [
             (
                 (Kind::Private, false, true, false),
                 (1, 0, false),
@@ -576,10 +576,10 @@ mod tests {
                 (0, 0, false),
             ),
         ] {
-            let (kind, locked, exclusive, attach) = block;
+            let (kind, locked, exclusive, attach) = facts;
             let one = || block(kind, locked, exclusive, attach);
-            assert_eq!(goes_back(one(), Ok(())), with, "{block:?}");
-            assert_eq!(goes_back(one(), refused), without, "{block:?}");
+            assert_eq!(goes_back(one(), Ok(())), with, "{facts:?}");
+            assert_eq!(goes_back(one(), refused), without, "{facts:?}");
         }
     }
 
