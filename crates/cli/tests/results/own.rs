@@ -317,7 +317,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
             of("low") <= 1.0 && 1.0 <= of("high")
         };
         out.push_str(&format!(
-            "The same server, both arms on the same pages (`--same-pages`), {} experiments: {} false calls ({} faster, {} slower); the interval\ncovers 1 in {} ({}).\n\n",
+            "Smaller servers there (32M), both arms on the same pages (`--same-pages`), {} experiments: {} false calls ({} faster, {} slower); the interval\ncovers 1 in {} ({}).\n\n",
             all.len(),
             calls("faster") + calls("slower"),
             calls("faster"),
