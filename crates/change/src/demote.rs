@@ -1,5 +1,5 @@
-//! Moves memory back to base pages: `MADV_COLD` over one base page inside a huge page splits it.
-//! No data moves and nothing is written out.
+//! Moves memory back to base pages: `MADV_COLD` over one base page inside a huge page splits it,
+//! and debugfs what several processes map. No data moves and nothing is written out.
 
 use std::sync::atomic::AtomicBool;
 
@@ -11,8 +11,9 @@ use crate::eligible::{self, Rules};
 use crate::error::ChangeError;
 use crate::mover::unreached;
 use crate::options::{DemoteOptions, Percent, ranges_of};
-use crate::outcome::{Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
+use crate::split::{self, Splitter};
 use crate::work::{Course, Means, Skipped, State, Work};
 use crate::{pacer, privilege, readback, work};
 
@@ -27,8 +28,9 @@ const PASSES: u32 = 3;
 /// that (Linux 6.12, tried): the process is then smaller than before, and such blocks are not
 /// wholly resident any more.
 ///
-/// What several processes map cannot be split this way (the kernel skips it and reports success),
-/// nor can what is locked in memory, program text and hugetlb.
+/// What several processes map cannot be split this way (the kernel skips it and reports success).
+/// Where the host offers it, that is split by `split_huge_pages` of debugfs, in all processes that
+/// map it. What is locked in memory, program text and hugetlb stay as they are.
 ///
 /// # Errors
 /// [`ChangeError`]: a precondition is missing, and nothing was changed.
@@ -58,8 +60,11 @@ pub fn demote(
     let (mut works, skipped) = plan_all(&means, pids, options, huge)?;
     course.total = works.iter().map(|w| w.plan.asked()).sum();
     if !options.dry_run {
+        let mut splitter = Splitter::default();
         for work in &mut works {
-            split_all(&mut course, work, options);
+            let by_file = splitter.takes(&mut course, work);
+            split_all(&mut course, work, options, by_file);
+            splitter.split_shared(&mut course, work, options, by_file);
         }
     }
     Ok(finish(course, works, skipped, huge, options))
@@ -122,9 +127,15 @@ fn finish(
     }
 }
 
-fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions) {
+/// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
+fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions, but_shared: bool) {
     let base = course.means.kernel.base_page();
-    let mut todo: Vec<usize> = (0..work.states.len()).collect();
+    let mut todo: Vec<usize> = (0..work.states.len())
+        .filter(|i| !(but_shared && split::is_shared(&work.plan.blocks[*i])))
+        .collect();
+    if todo.is_empty() {
+        return;
+    }
     for pass in 0..PASSES {
         course.stage = if pass == 0 {
             Stage::Moving
@@ -212,6 +223,7 @@ fn note(course: &mut Course<'_>, work: &mut Work, block: usize, state: State) {
         course.done += work.plan.blocks[block].range.len();
     }
     work.states[block] = state;
+    work.methods[block] = Some(Method::Cold);
 }
 
 /// What an error on one block means (mm/madvise.c).

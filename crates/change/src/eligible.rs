@@ -42,6 +42,8 @@ pub struct Block {
     pub kind: Kind,
     /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
     pub object: ObjectId,
+    /// Where it lies in that, in bytes.
+    pub offset: u64,
     /// Whether another process of the plan moves it, so that it only has to be mapped here.
     pub attach: bool,
     /// How much of it is not in memory and would be filled up.
@@ -223,17 +225,18 @@ fn plan_segment(
         if !tally.huge.is_zero() || tally.is_empty() || !rules.allows(index, range) {
             continue;
         }
+        let offset = offset_of(segment, range);
         let block = Block {
             range,
             role: segment.role,
             kind,
             object: object_of(segment),
+            offset,
             attach: false,
             missing: rules.huge.bytes() - tally.present,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
             exclusive: tally.exclusive == tally.present,
         };
-        let offset = offset_of(segment, range);
         match judge(
             block,
             &tally,
@@ -355,6 +358,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
                     role: segment.role,
                     kind,
                     object: object_of(segment),
+                    offset: offset_of(segment, range),
                     attach: false,
                     missing: Bytes::ZERO,
                     locked: !segment.locked.is_zero() || segment.flags.has("lo"),

@@ -26,6 +26,7 @@ pub mod pressure;
 mod privilege;
 mod readback;
 mod sink;
+mod split;
 mod work;
 
 pub use demote::demote;
@@ -33,6 +34,8 @@ pub use error::ChangeError;
 pub use mover::promote;
 pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
 pub use outcome::{
-    Ended, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Stage, StoppedBy,
+    DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Stage,
+    StoppedBy,
 };
-pub use sink::{DryRun, Real, Recorded, Recording, Sink};
+pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
+pub use split::{NoSplit, can_split_shared};

@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 use crate::eligible::{self, Block, Kind, ObjectId, Rules};
 use crate::error::ChangeError;
 use crate::options::{Percent, PromoteOptions, ranges_of};
-use crate::outcome::{Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
 use crate::work::{Course, Means, Opened, Skipped, State, Work};
@@ -378,6 +378,9 @@ impl Mover<'_, '_> {
             return;
         };
         let before = self.course.moving;
+        for i in chunk {
+            work.methods[*i] = Some(Method::Collapse);
+        }
         let answer = self.course.call(work, &[range], Advice::Collapse);
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();

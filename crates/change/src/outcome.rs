@@ -7,6 +7,7 @@ use hugeleaf_sys::{Errno, Pid};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::ChangeError;
+use crate::split::NoSplit;
 
 /// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,8 +63,9 @@ pub enum Reason {
     /// The kernel reported success, and the page map says otherwise.
     NotSeen,
     // Demotion.
-    /// Several processes map it: the kernel skips it and reports success.
-    SharedByOthers,
+    /// Several processes map it: MADV_COLD passes over it and reports success. Why the kernel's
+    /// file for such pages was of no use either, where it was tried.
+    SharedByOthers(Option<NoSplit>),
     /// Locked in memory (mlock): MADV_COLD is refused.
     Locked,
     // Ended early.
@@ -103,7 +105,7 @@ impl Reason {
             Reason::Denied => "denied",
             Reason::Other(_) => "other",
             Reason::NotSeen => "not-seen",
-            Reason::SharedByOthers => "shared-by-others",
+            Reason::SharedByOthers(_) => "shared-by-others",
             Reason::Locked => "locked",
             Reason::Interrupted => "interrupted",
             Reason::Pressure => "memory-pressure",
@@ -148,6 +150,37 @@ pub enum Ended {
     Replaced,
 }
 
+/// By what call memory was moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `process_madvise(MADV_COLLAPSE)`.
+    Collapse,
+    /// `process_madvise(MADV_COLD)` over a part of a huge page.
+    Cold,
+    /// A line written to `split_huge_pages` of debugfs.
+    SplitFile,
+}
+
+impl Method {
+    /// Its name on screens and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Collapse => "process_madvise(MADV_COLLAPSE)",
+            Method::Cold => "process_madvise(MADV_COLD)",
+            Method::SplitFile => "debugfs split_huge_pages",
+        }
+    }
+}
+
+/// What was moved by one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DoneBy {
+    /// The call.
+    pub method: Method,
+    /// How much, as read back.
+    pub bytes: Bytes,
+}
+
 /// What was asked and got for one role of a process's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoleOutcome {
@@ -174,6 +207,8 @@ pub struct ProcessOutcome {
     pub already: Bytes,
     /// What was moved, as read back.
     pub done: Bytes,
+    /// By what it was moved. Less than `done` where it went there by itself.
+    pub done_by: Vec<DoneBy>,
     /// What was asked and not moved.
     pub failed: Vec<Part>,
     /// What was not asked for, and why.

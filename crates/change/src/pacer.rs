@@ -94,6 +94,12 @@ pub const fn splits_a_call(budget: Percent) -> usize {
     if budget.get() == 100 { 512 } else { 4 }
 }
 
+/// How many huge pages one write to the kernel's file for splitting covers. The process's memory
+/// map is locked for reading as long as that lasts, and Ctrl-C waits for it.
+pub const fn splits_a_write(budget: Percent) -> usize {
+    if budget.get() == 100 { 32 } else { 4 }
+}
+
 /// An estimate of the time to move `bytes`, in seconds.
 pub fn estimate_seconds(bytes: Bytes, budget: Percent) -> f64 {
     bytes.as_f64() / ASSUMED_BYTES_A_SECOND.as_f64() * 100.0 / f64::from(budget.get())

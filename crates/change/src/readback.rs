@@ -8,7 +8,7 @@ use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::eligible::{self, Block};
-use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Means, State, Work};
 
 /// What a block is now.
@@ -132,6 +132,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         asked: work.plan.asked(),
         already: work.plan.already,
         done: Bytes::ZERO,
+        done_by: Vec::new(),
         failed: Vec::new(),
         left_out: work.plan.left_out.clone(),
         grown: Bytes::ZERO,
@@ -178,7 +179,8 @@ fn tell_blocks(
     to_huge: bool,
     unreached: Reason,
 ) {
-    for ((block, state), now) in work.plan.blocks.iter().zip(&work.states).zip(now) {
+    let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
+    for (((block, state), method), now) in each.zip(now) {
         let len = block.range.len();
         if (*now == Now::Huge) == to_huge && !(to_huge && *now == Now::Nothing) {
             outcome.done += len;
@@ -190,13 +192,16 @@ fn tell_blocks(
                 outcome.locked += len;
             }
             push_joined(&mut outcome.moved, block.range);
+            by(&mut outcome.done_by, *method, len);
             continue;
         }
         let reason = match *state {
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
             State::Called if *now == Now::Nothing => Reason::Unmapped,
-            State::Called if !to_huge && !block.exclusive => Reason::SharedByOthers,
+            State::Called if !to_huge && is_passed_over(block, *method) => {
+                Reason::SharedByOthers(work.no_split)
+            }
             State::Called => Reason::NotSeen,
         };
         Part::add(&mut outcome.failed, reason, len);
@@ -224,14 +229,25 @@ fn tell_totals(
         let gained = if to_huge { is - was } else { was - is };
         role.done = gained.min(role.asked);
         rest.push((role.role, role.asked - role.done));
+        let mut done = role.done;
+        let blocks = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
+        let called = |b: &Block, s: State| b.role == role.role && s == State::Called;
+        for ((block, _), method) in blocks.filter(|((b, s), _)| called(b, **s)) {
+            let part = block.range.len().min(done);
+            done = done - part;
+            by(&mut outcome.done_by, *method, part);
+        }
     }
     outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
     let mut told = outcome.done;
-    for (block, state) in work.plan.blocks.iter().zip(&work.states) {
+    let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
+    for ((block, state), method) in each {
         let reason = match *state {
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
-            State::Called if !to_huge && !block.exclusive => Reason::SharedByOthers,
+            State::Called if !to_huge && is_passed_over(block, *method) => {
+                Reason::SharedByOthers(work.no_split)
+            }
             State::Called => continue,
         };
         if let Some((_, rest)) = rest.iter_mut().find(|(role, _)| *role == block.role) {
@@ -245,6 +261,21 @@ fn tell_totals(
     if outcome.done == outcome.asked && !outcome.done.is_zero() {
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));
+    }
+}
+
+/// Whether MADV_COLD passed over a block because several processes map it, and nothing else was
+/// tried.
+fn is_passed_over(block: &Block, method: Option<Method>) -> bool {
+    !block.exclusive && method != Some(Method::SplitFile)
+}
+
+/// Adds to a table that has each method once.
+fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
+    let Some(method) = method else { return };
+    match table.iter_mut().find(|d| d.method == method) {
+        Some(done) => done.bytes += bytes,
+        None => table.push(DoneBy { method, bytes }),
     }
 }
 

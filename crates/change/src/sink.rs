@@ -1,6 +1,6 @@
 //! Where changes go: to the kernel, nowhere, or onto a list. Nothing else in this crate acts.
 
-use hugeleaf_sys::{Advice, Kernel, Pid, PidFd, SysError};
+use hugeleaf_sys::{Advice, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 /// Takes every change this crate makes.
@@ -15,6 +15,15 @@ pub trait Sink {
         ranges: &[Range],
         advice: Advice,
     ) -> Result<Bytes, SysError>;
+
+    /// Splits the huge pages in a range of a process, in all processes that map them; see
+    /// [`Kernel::split`]. The process maps them again at once ([`Kernel::map_in`]), as it had them
+    /// before; the other processes do so as they touch them.
+    ///
+    /// # Errors
+    /// Those of [`Kernel::split`].
+    fn split(&mut self, file: &SplitFile, process: &PidFd, range: Range)
+    -> Result<Bytes, SysError>;
 }
 
 /// To the kernel.
@@ -28,6 +37,18 @@ impl Sink for Real<'_> {
         advice: Advice,
     ) -> Result<Bytes, SysError> {
         self.0.process_madvise(process, ranges, advice)
+    }
+
+    fn split(
+        &mut self,
+        file: &SplitFile,
+        process: &PidFd,
+        range: Range,
+    ) -> Result<Bytes, SysError> {
+        self.0.split(file, process, range)?;
+        // Where it cannot be done, the process maps them when it touches them.
+        let _ = self.0.map_in(process, range);
+        Ok(range.len())
     }
 }
 
@@ -44,6 +65,19 @@ impl Sink for DryRun {
     ) -> Result<Bytes, SysError> {
         Ok(ranges.iter().map(|r| r.len()).sum())
     }
+
+    fn split(&mut self, _: &SplitFile, _: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        Ok(range.len())
+    }
+}
+
+/// What was asked of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// This advice.
+    Advise(Advice),
+    /// To split shared huge pages too.
+    Split,
 }
 
 /// One call that went through a [`Recording`].
@@ -53,8 +87,8 @@ pub struct Recorded {
     pub pid: Pid,
     /// On what.
     pub ranges: Vec<Range>,
-    /// Which advice.
-    pub advice: Advice,
+    /// What was asked.
+    pub action: Action,
     /// What came back.
     pub answer: Result<Bytes, SysError>,
 }
@@ -87,7 +121,23 @@ impl<S: Sink> Sink for Recording<S> {
         self.calls.push(Recorded {
             pid: process.pid(),
             ranges: ranges.to_vec(),
-            advice,
+            action: Action::Advise(advice),
+            answer: answer.clone(),
+        });
+        answer
+    }
+
+    fn split(
+        &mut self,
+        file: &SplitFile,
+        process: &PidFd,
+        range: Range,
+    ) -> Result<Bytes, SysError> {
+        let answer = self.inner.split(file, process, range);
+        self.calls.push(Recorded {
+            pid: process.pid(),
+            ranges: vec![range],
+            action: Action::Split,
             answer: answer.clone(),
         });
         answer

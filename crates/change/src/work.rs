@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::eligible::Plan;
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::options::Percent;
-use crate::outcome::{Ended, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Ended, Method, Progress, Reason, Stage, StoppedBy};
 use crate::pressure::{self, Sample, Weather};
 use crate::sink::Sink;
+use crate::split::NoSplit;
 use crate::{pacer, privilege};
 
 /// How far a block is.
@@ -40,6 +41,10 @@ pub(crate) struct Work {
     pub(crate) plan: Plan,
     /// One a block of the plan.
     pub(crate) states: Vec<State>,
+    /// By what each block was moved last; one a block.
+    pub(crate) methods: Vec<Option<Method>>,
+    /// Why what several processes map could not be split; `None` too where it was not needed.
+    pub(crate) no_split: Option<NoSplit>,
     pub(crate) lost: Option<Lost>,
     pub(crate) spent: Duration,
     /// Whether THP was switched on for it again.
@@ -51,6 +56,8 @@ impl Work {
         Work {
             switched_on: false,
             states: vec![State::Todo; plan.blocks.len()],
+            methods: vec![None; plan.blocks.len()],
+            no_split: None,
             identity,
             before,
             plan,
@@ -317,9 +324,27 @@ impl<'a> Course<'a> {
         ranges: &[Range],
         advice: Advice,
     ) -> Result<Bytes, SysError> {
+        self.timed(work, |sink, process| sink.advise(process, ranges, advice))
+    }
+
+    /// Splits what lies in a range, and pauses for as long as the budget asks.
+    pub(crate) fn split(
+        &mut self,
+        work: &mut Work,
+        file: &SplitFile,
+        range: Range,
+    ) -> Result<Bytes, SysError> {
+        self.timed(work, |sink, process| sink.split(file, process, range))
+    }
+
+    fn timed(
+        &mut self,
+        work: &mut Work,
+        act: impl FnOnce(&mut dyn Sink, &PidFd) -> Result<Bytes, SysError>,
+    ) -> Result<Bytes, SysError> {
         let kernel = self.means.kernel;
         let before = kernel.now();
-        let answer = self.sink.advise(&work.identity.fd, ranges, advice);
+        let answer = act(self.sink.as_mut(), &work.identity.fd);
         let took = kernel.now().saturating_sub(before);
         self.moving += took;
         let pause = pacer::pause_after(took, self.budget);

@@ -376,7 +376,8 @@ fn postgresql_live() {
     host.verify();
 }
 
-/// The weaker experiment, before and after: shared memory does not go back.
+/// In pairs of random order where this host splits shared memory; else the weaker experiment, before
+/// and after.
 #[test]
 fn postgresql_proven() {
     let bin = postgresql::programs();
@@ -397,18 +398,23 @@ fn postgresql_proven() {
         ],
     );
     let said = guide.run("prove").stdout;
-    assert!(
-        said.contains("before"),
-        "it names the weaker design:\n{said}"
-    );
     load.assert_healthy();
     let shared = facts::largest_shared(postgresql.backend_that_touched_all());
-    assert!(
-        percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB) >= 90,
-        "{shared:?}"
-    );
-    // Once it is on large pages there is no other arm.
-    guide.run_expecting("prove", &[3]);
+    let large = percent(shared.kb("ShmemPmdMapped"), postgresql::SHARED_BUFFERS_KB);
+    if said.contains("order drawn at random") {
+        assert!(large <= 10, "it ends as it began: {shared:?}");
+    } else {
+        println!(
+            "not run: this host splits no shared memory: the part of postgresql_proven that does"
+        );
+        assert!(
+            said.contains("before") && said.contains("split_huge_pages"),
+            "it names the weaker design, and why:\n{said}"
+        );
+        assert!(large >= 90, "{shared:?}");
+        // Once it is on large pages there is no other arm.
+        guide.run_expecting("prove", &[3]);
+    }
     assert!(load.end() > 0);
     postgresql
         .server

@@ -32,6 +32,10 @@ const LEAST_SEPARATION: f64 = 0.01;
 /// Coverage may stray by this part of the arms' difference within an interval.
 const STRAY: f64 = 0.1;
 
+/// How long to look whether memory is mapped again, and how often at most.
+const MAPPING_LOOK: Duration = Duration::from_millis(250);
+const MOST_MAPPING_LOOKS: u32 = 40;
+
 /// What to do with the memory at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keep {
@@ -61,6 +65,9 @@ pub struct Settings {
     pub seed: u64,
     /// Measure before and after even where the memory could be moved back.
     pub before_after: bool,
+    /// Move the memory there and back before every interval, and measure both arms on the pages
+    /// that were found (A/A): what comes out is the noise of the method.
+    pub same_pages: bool,
 }
 
 impl Default for Settings {
@@ -75,6 +82,7 @@ impl Default for Settings {
             keep: Keep::AsFound,
             seed: Rng::new().u64(..),
             before_after: false,
+            same_pages: false,
         }
     }
 }
@@ -210,6 +218,12 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<ResultFile, ProveError> {
     let prepared = subject.prepare()?;
+    if let (true, Some(why)) = (settings.same_pages, &prepared.one_way) {
+        return Err(ProveError::Subject(SubjectError::Other {
+            what: format!("an A/A moves memory there and back: {why}"),
+            next: "hugeleaf prove --before-after, or a host that splits such memory".into(),
+        }));
+    }
     let design = match prepared.one_way.is_some() || settings.before_after {
         true => Design::BeforeAfter,
         false => Design::RandomPairs,
@@ -226,6 +240,7 @@ pub fn run(
         progress,
         stop,
         at: None,
+        same: settings.same_pages.then_some(prepared.began),
         expected: [0.0, 0.0],
         full: 0.0,
         taken: [Taken::default(), Taken::default()],
@@ -273,6 +288,8 @@ struct Engine<'a> {
     stop: &'a AtomicBool,
     /// The arm the memory is on; `None` before the first move and after a rejection.
     at: Option<Arm>,
+    /// For an A/A: the pages that both arms are measured on.
+    same: Option<Arm>,
     /// Coverage after the last move to each arm, base first.
     expected: [f64; 2],
     /// By how much the arms differed at first.
@@ -321,6 +338,25 @@ impl Engine<'_> {
         false
     }
 
+    /// Where a move unmapped memory: waits until the processes have nearly all of it mapped again,
+    /// ten seconds at most; `false` where Ctrl-C came.
+    fn wait_for_mapping(&mut self) -> bool {
+        let Some(mut mapped) = self.subject.mapped() else {
+            return true;
+        };
+        for _ in 0..MOST_MAPPING_LOOKS {
+            if !self.wait(MAPPING_LOOK) {
+                return false;
+            }
+            let now = self.subject.mapped().unwrap_or_default();
+            if now <= mapped + Bytes(mapped.get() / 200) {
+                break;
+            }
+            mapped = now;
+        }
+        !self.is_stopped()
+    }
+
     fn measure(&mut self, prepared: &Prepared, design: Design) -> Result<Ending, ProveError> {
         for note in &prepared.notes {
             (self.progress)(Event::Note(note));
@@ -342,12 +378,18 @@ impl Engine<'_> {
         (self.progress)(Event::Moving(arm));
         self.touched = true;
         self.at = None;
-        self.subject.go_to(arm, self.stop)?;
+        if let Some(began) = self.same {
+            // Both arms are what was found, after the same two moves.
+            self.subject.go_to(began.other(), self.stop)?;
+            self.subject.go_to(began, self.stop)?;
+        } else {
+            self.subject.go_to(arm, self.stop)?;
+        }
         if self.is_stopped() {
             return Ok(false);
         }
         self.at = Some(arm);
-        let settled = self.wait(self.settle);
+        let settled = self.wait(self.settle) && self.wait_for_mapping();
         self.expected[index(arm)] = self.subject.coverage()?;
         Ok(settled)
     }
@@ -368,6 +410,9 @@ impl Engine<'_> {
                 Arm::Base => self.page_sizes.base = sizes,
                 Arm::Large => self.page_sizes.large = sizes,
             }
+        }
+        if self.same.is_some() {
+            return Ok(true);
         }
         let [base, large] = self.expected;
         let moved = large - found;
@@ -594,7 +639,7 @@ impl Engine<'_> {
     fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
         let expected = self.expected[index(arm)];
         let known = match self.separation() {
-            s if s > 0.0 => s,
+            s if s > 0.0 && self.same.is_none() => s,
             _ => 1.0,
         };
         let stray = (coverage - expected).abs();
@@ -661,7 +706,11 @@ impl Engine<'_> {
             false => prepared.began,
         };
         let can_move = keep || !one_way;
-        if self.touched && can_move && self.at != Some(to) {
+        let is_there = match self.same {
+            Some(_) => self.at.is_some(),
+            None => self.at == Some(to),
+        };
+        if self.touched && can_move && !is_there {
             (self.progress)(Event::Restoring);
             match self.subject.go_to(to, &AtomicBool::new(false)) {
                 Ok(()) => {}
@@ -718,6 +767,7 @@ impl Engine<'_> {
                 pairs: rule.fixed_pairs,
                 equal: self.settings.equal.exp() - 1.0,
                 seed: self.settings.seed,
+                same_pages: self.settings.same_pages,
                 knobs: circumstances.knobs.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
@@ -792,6 +842,13 @@ impl Engine<'_> {
                     );
                 }
             }
+        }
+        if let Some(arm) = self.same {
+            caveats.push(format!(
+                "A/A: both arms were measured on {} pages, each after a move there and back. What \
+                 it says is the noise of the method, and nothing about larger pages.",
+                arm.name()
+            ));
         }
         if ending == Ending::Interrupted {
             caveats.push("Interrupted: it says what was measured until then.".to_owned());

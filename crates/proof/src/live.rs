@@ -4,11 +4,13 @@
 //! forth: memory that was on large pages before stays there in both arms, and what the server
 //! takes meanwhile stays as it comes.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::eligible::{self, Block, Kind, Rules};
+use hugeleaf_change::eligible::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
-    ChangeError, DemoteOptions, Ended, Percent, PromoteOptions, demote, promote,
+    ChangeError, DemoteOptions, Ended, NoSplit, Percent, PromoteOptions, can_split_shared, demote,
+    promote,
 };
 use hugeleaf_host::process::identity;
 use hugeleaf_host::process::stat::{parse_stat, parse_status};
@@ -35,6 +37,8 @@ pub struct LiveSubject<'a> {
     budget: Percent,
     /// What is moved.
     ranges: Ranges,
+    /// Whether memory that several processes map is moved back and forth.
+    splits_shared: bool,
 }
 
 impl<'a> LiveSubject<'a> {
@@ -58,6 +62,7 @@ impl<'a> LiveSubject<'a> {
                 .collect(),
             budget,
             ranges: Vec::new(),
+            splits_shared: false,
         }
     }
 
@@ -107,9 +112,10 @@ impl<'a> LiveSubject<'a> {
     }
 }
 
-/// The blocks of some processes, told apart by whether they can be moved back.
-#[derive(Default)]
+/// The blocks of some processes, sorted by whether they can be moved back.
 struct Blocks {
+    /// Whether what several processes map can be split on this host.
+    split: Result<(), NoSplit>,
     both_ways: Ranges,
     both_ways_bytes: Bytes,
     one_way: Ranges,
@@ -117,11 +123,29 @@ struct Blocks {
     /// Why some go one way only.
     is_locked: bool,
     is_shared: bool,
+    /// Whether some go both ways because what several processes map can be split.
+    needs_split: bool,
+    /// Blocks of shared memory that were counted: several processes may have the same.
+    counted: HashSet<(ObjectId, u64)>,
 }
 
 impl Blocks {
-    fn of(processes: &[Process], plans: &[eligible::Plan]) -> Blocks {
-        let mut blocks = Blocks::default();
+    fn new(split: Result<(), NoSplit>) -> Blocks {
+        Blocks {
+            split,
+            both_ways: Vec::new(),
+            both_ways_bytes: Bytes::ZERO,
+            one_way: Vec::new(),
+            one_way_bytes: Bytes::ZERO,
+            is_locked: false,
+            is_shared: false,
+            needs_split: false,
+            counted: HashSet::new(),
+        }
+    }
+
+    fn of(processes: &[Process], plans: &[eligible::Plan], split: Result<(), NoSplit>) -> Blocks {
+        let mut blocks = Blocks::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
                 blocks.add(process.pid, block);
@@ -132,16 +156,20 @@ impl Blocks {
 
     fn add(&mut self, pid: Pid, block: &Block) {
         // Program text that was collapsed cannot be split from outside, and is little: left out.
+        let alone = block.exclusive && !block.attach;
         let goes_back = match block.kind {
             Kind::Private => !block.locked,
-            Kind::Shared => !block.locked && block.exclusive && !block.attach,
+            Kind::Shared => !block.locked && (alone || self.split.is_ok()),
             Kind::File => return,
         };
+        self.needs_split |= goes_back && block.kind == Kind::Shared && !alone;
         let (list, bytes) = match goes_back {
             true => (&mut self.both_ways, &mut self.both_ways_bytes),
             false => (&mut self.one_way, &mut self.one_way_bytes),
         };
-        if !block.attach {
+        let is_new =
+            block.kind != Kind::Shared || self.counted.insert((block.object, block.offset));
+        if !block.attach && is_new {
             *bytes += block.range.len();
         }
         if !goes_back {
@@ -155,13 +183,16 @@ impl Blocks {
     }
 
     fn why_one_way(&self) -> String {
-        match (self.is_shared, self.is_locked) {
-            (true, true) => "the memory is shared by several processes and locked with mlock",
-            (false, true) => "the memory is locked with mlock",
-            _ => "the memory is shared by several processes",
-        }
-        .to_owned()
-            + ", and the kernel splits no such pages from outside"
+        let shared = || match self.split {
+            Err(why) => format!("the memory is shared by several processes ({why})"),
+            Ok(()) => "the memory is shared by several processes".to_owned(),
+        };
+        let why = match (self.is_shared, self.is_locked) {
+            (true, true) => format!("{}, and some is locked with mlock", shared()),
+            (false, true) => "the memory is locked with mlock".to_owned(),
+            _ => shared(),
+        };
+        why + ", and the kernel splits no such pages from outside"
     }
 }
 
@@ -183,11 +214,13 @@ impl Subject for LiveSubject<'_> {
             only: vec![None; processes.len()],
         };
         let all: Vec<&Process> = processes.iter().collect();
-        let up = Blocks::of(&processes, &eligible::plan(&all, &rules));
+        let alive: Vec<Pid> = processes.iter().map(|p| p.pid).collect();
+        let split = can_split_shared(self.kernel, self.root, &alive);
+        let up = Blocks::of(&processes, &eligible::plan(&all, &rules), split);
         let splits: Vec<_> = (processes.iter().enumerate())
             .map(|(index, process)| eligible::plan_split(index, process, &rules))
             .collect();
-        let down = Blocks::of(&processes, &splits);
+        let down = Blocks::of(&processes, &splits, split);
         self.choose(up, down)
     }
 
@@ -248,6 +281,17 @@ impl Subject for LiveSubject<'_> {
         Ok(SizeHeld::all(&self.table()?))
     }
 
+    fn mapped(&mut self) -> Option<Bytes> {
+        if !self.splits_shared {
+            return None;
+        }
+        let each = self.processes.iter().filter_map(|(pid, _)| {
+            let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
+            status.known().and_then(|s| s.resident_shmem)
+        });
+        Some(each.sum())
+    }
+
     fn beside(&mut self) -> Beside {
         let ticks = hugeleaf_sys::ticks_per_second();
         #[allow(clippy::cast_precision_loss)]
@@ -279,6 +323,18 @@ impl Subject for LiveSubject<'_> {
 }
 
 impl LiveSubject<'_> {
+    fn note_split(&mut self, splits_shared: bool, notes: &mut Vec<String>) {
+        self.splits_shared = splits_shared;
+        if splits_shared {
+            notes.push(
+                "Memory that several processes share is split for all of them (debugfs \
+                 split_huge_pages). They map it again as they touch it; nothing is measured until \
+                 that is nearly over."
+                    .to_owned(),
+            );
+        }
+    }
+
     /// What to experiment on: the larger of what could go up and what could come down; of that,
     /// what goes both ways, unless most of it goes one way only.
     fn choose(&mut self, up: Blocks, down: Blocks) -> Result<Prepared, SubjectError> {
@@ -286,6 +342,7 @@ impl LiveSubject<'_> {
         let up_all = up.both_ways_bytes + up.one_way_bytes;
         if down.both_ways_bytes > up_all {
             self.ranges = down.both_ways;
+            self.note_split(down.needs_split, &mut notes);
             if !up_all.is_zero() {
                 notes.push(format!("{up_all} on base pages stay there in both arms."));
             }
@@ -322,6 +379,7 @@ impl LiveSubject<'_> {
                 ));
             }
             self.ranges = up.both_ways;
+            self.note_split(up.needs_split, &mut notes);
             return Ok(Prepared {
                 began: Arm::Base,
                 bytes: up.both_ways_bytes,
@@ -455,27 +513,93 @@ mod tests {
         assert_eq!(flags("Features : fp"), None);
     }
 
-    #[test]
-    fn what_goes_back_is_told_apart() {
-        let block = |kind, locked, exclusive, attach| Block {
+    fn block(kind: Kind, locked: bool, exclusive: bool, attach: bool) -> Block {
+        Block {
             range: Range::new(0x20_0000, 0x40_0000).unwrap(),
             role: hugeleaf_host::Role::Anon,
             kind,
             object: (0, 0, 0, false),
+            offset: 0,
             attach,
             missing: Bytes::ZERO,
             locked,
             exclusive,
-        };
-        let goes_back = |b: Block| {
-            let mut blocks = Blocks::default();
+        }
+    }
+
+    #[test]
+    fn what_goes_back_depends_on_who_shares_it() {
+        let goes_back = |b: Block, split| {
+            let mut blocks = Blocks::new(split);
             blocks.add(Pid(1), &b);
-            (blocks.both_ways.len(), blocks.one_way.len())
+            (
+                blocks.both_ways.len(),
+                blocks.one_way.len(),
+                blocks.needs_split,
+            )
         };
-        assert_eq!(goes_back(block(Kind::Private, false, true, false)), (1, 0));
-        assert_eq!(goes_back(block(Kind::Private, true, true, false)), (0, 1));
-        assert_eq!(goes_back(block(Kind::Shared, false, true, false)), (1, 0));
-        assert_eq!(goes_back(block(Kind::Shared, false, false, false)), (0, 1));
-        assert_eq!(goes_back(block(Kind::File, false, true, false)), (0, 0));
+        let refused = Err(NoSplit::Refused);
+        for (facts, with, without) in [
+            (
+                (Kind::Private, false, true, false),
+                (1, 0, false),
+                (1, 0, false),
+            ),
+            (
+                (Kind::Private, true, true, false),
+                (0, 1, false),
+                (0, 1, false),
+            ),
+            (
+                (Kind::Shared, false, true, false),
+                (1, 0, false),
+                (1, 0, false),
+            ),
+            (
+                (Kind::Shared, false, false, false),
+                (1, 0, true),
+                (0, 1, false),
+            ),
+            (
+                (Kind::Shared, false, true, true),
+                (1, 0, true),
+                (0, 1, false),
+            ),
+            (
+                (Kind::Shared, true, false, false),
+                (0, 1, false),
+                (0, 1, false),
+            ),
+            (
+                (Kind::File, false, true, false),
+                (0, 0, false),
+                (0, 0, false),
+            ),
+        ] {
+            let (kind, locked, exclusive, attach) = facts;
+            let one = || block(kind, locked, exclusive, attach);
+            assert_eq!(goes_back(one(), Ok(())), with, "{facts:?}");
+            assert_eq!(goes_back(one(), refused), without, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn what_several_processes_share_counts_once() {
+        let mut blocks = Blocks::new(Ok(()));
+        for pid in 1..4 {
+            blocks.add(Pid(pid), &block(Kind::Shared, false, false, false));
+        }
+        assert_eq!(blocks.both_ways.len(), 3);
+        assert_eq!(blocks.both_ways_bytes, Bytes(0x20_0000));
+    }
+
+    #[test]
+    fn why_memory_stays_names_what_refused() {
+        let mut blocks = Blocks::new(Err(NoSplit::Refused));
+        blocks.add(Pid(1), &block(Kind::Shared, false, false, false));
+        let why = blocks.why_one_way();
+        assert!(why.contains("refused even to root"), "{why}");
+        blocks.add(Pid(1), &block(Kind::Shared, true, false, false));
+        assert!(blocks.why_one_way().contains("mlock"));
     }
 }

@@ -243,6 +243,9 @@ pub struct SettingsInForce {
     pub equal: f64,
     /// Seed of the random orders.
     pub seed: u64,
+    /// Whether both arms were measured on the pages as found (A/A).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_pages: bool,
     /// Knobs of the kernel that bear on large pages, by path below
     /// `/sys/kernel/mm/transparent_hugepage` or name.
     pub knobs: Vec<Knob>,

@@ -173,6 +173,12 @@ pub trait Subject {
     /// [`SubjectError`].
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError>;
 
+    /// How much its processes have mapped, where a move to base pages unmaps memory that they map
+    /// again as they touch it; `None` where it does not.
+    fn mapped(&mut self) -> Option<Bytes> {
+        None
+    }
+
     /// What else moves. What cannot be read is `None`.
     fn beside(&mut self) -> Beside;
 }

@@ -12,7 +12,7 @@ use hugeleaf_proof::{
     Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
     Settings, SizeHeld, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SplitFile, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 /// A clock that only sleeping moves.
@@ -37,6 +37,15 @@ impl Kernel for Clock {
     }
     fn switch_thp_on(&self, _: &PidFd) -> Result<(), SysError> {
         Err(SysError::new("ptrace", "", Errno::SRCH))
+    }
+    fn open_split(&self, _: Option<&std::path::Path>) -> Result<SplitFile, SysError> {
+        Err(SysError::new("open", "", Errno::NOENT))
+    }
+    fn split(&self, _: &SplitFile, _: &PidFd, _: Range) -> Result<(), SysError> {
+        Err(SysError::new("write", "", Errno::SRCH))
+    }
+    fn map_in(&self, _: &PidFd, _: Range) -> Result<Bytes, SysError> {
+        Err(SysError::new("process_vm_readv", "", Errno::SRCH))
     }
     fn knows_collapse(&self) -> bool {
         true
@@ -63,9 +72,14 @@ struct Fake {
     readings: usize,
     collapsed_at: Vec<usize>,
     always_collapsed: bool,
+    /// By how much coverage differs from one reading to the next.
+    jitter: f64,
     /// Ends at this move.
     ends_at_move: Option<usize>,
     moves: Vec<Arm>,
+    /// What is mapped at each look after a move, from the first on; then the last of it.
+    mapping: Vec<Bytes>,
+    looks: usize,
 }
 
 impl Fake {
@@ -78,8 +92,11 @@ impl Fake {
             readings: 0,
             collapsed_at: Vec::new(),
             always_collapsed: false,
+            jitter: 0.0,
             ends_at_move: None,
             moves: Vec::new(),
+            mapping: Vec::new(),
+            looks: 0,
         }
     }
 }
@@ -98,6 +115,7 @@ impl Subject for Fake {
     }
     fn go_to(&mut self, arm: Arm, _: &AtomicBool) -> Result<(), SubjectError> {
         self.moves.push(arm);
+        self.looks = 0;
         if self.ends_at_move.is_some_and(|n| self.moves.len() >= n) {
             return Err(SubjectError::Ended { pid: Pid(7) });
         }
@@ -111,11 +129,13 @@ impl Subject for Fake {
         let collapsed = self.collapsed_at.contains(&self.readings)
             || self.always_collapsed && self.readings.is_multiple_of(2);
         let arm = *self.arm.lock().unwrap();
-        Ok(match arm {
-            Arm::Large => 0.95,
-            Arm::Base if collapsed => 0.5,
-            Arm::Base => 0.02,
-        })
+        let jitter = self.jitter * f64::from(u8::from(self.readings.is_multiple_of(3)));
+        Ok(jitter
+            + match arm {
+                Arm::Large => 0.95,
+                Arm::Base if collapsed => 0.5,
+                Arm::Base => 0.02,
+            })
     }
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
         Ok(vec![SizeHeld {
@@ -127,6 +147,11 @@ impl Subject for Fake {
             kind: "thp".into(),
             bytes: 1 << 30,
         }])
+    }
+    fn mapped(&mut self) -> Option<Bytes> {
+        let at = self.looks.min(self.mapping.len().saturating_sub(1));
+        self.looks += 1;
+        self.mapping.get(at).copied()
     }
     fn beside(&mut self) -> Beside {
         Beside {
@@ -431,6 +456,54 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &asked, unspoilt);
     assert_eq!(got.result.unwrap().experiment.design, Design::BeforeAfter);
     assert_eq!(got.left, Arm::Base);
+}
+
+#[test]
+fn the_same_pages_in_both_arms_make_no_difference() {
+    for began in [Arm::Base, Arm::Large] {
+        let same = Settings {
+            same_pages: true,
+            ..settings()
+        };
+        let mut subject = Fake::new(began);
+        subject.jitter = 0.004;
+        let got = experiment(subject, (1.5, 0.01), &same, unspoilt);
+        let result = got.result.unwrap();
+        assert_eq!(result.verdict, Verdict::Same, "{result:#?}");
+        assert!(result.caveats.iter().any(|c| c.starts_with("A/A")));
+        assert_eq!(got.left, began);
+        // There and back before every interval: two moves each time.
+        assert!(got.moves.chunks(2).all(|two| two == [began.other(), began]));
+    }
+    let mut subject = Fake::new(Arm::Base);
+    subject.one_way = true;
+    let same = Settings {
+        same_pages: true,
+        ..settings()
+    };
+    let got = experiment(subject, (1.0, 0.01), &same, unspoilt);
+    let e = got.result.unwrap_err();
+    assert!(e.to_string().contains("it is locked"), "{e}");
+    assert!(got.moves.is_empty());
+}
+
+#[test]
+fn nothing_is_measured_while_memory_is_mapped_again() {
+    let length = |mapping: Vec<u64>| {
+        let mut subject = Fake::new(Arm::Base);
+        subject.mapping = mapping.into_iter().map(Bytes).collect();
+        let mut settings = settings();
+        settings.rule.fixed_pairs = Some(8);
+        let got = experiment(subject, (1.2, 0.02), &settings, unspoilt);
+        got.result.unwrap().experiment.duration_seconds
+    };
+    let nothing = length(Vec::new());
+    let settled = length(vec![1000, 1000]);
+    let growing = length(vec![1000, 2000, 3000, 3001]);
+    let endless = length((1..200).map(|n| n * 1000).collect());
+    assert!(nothing < settled && settled < growing && growing < endless);
+    // Bounded: ten seconds a move at most, of which there are 18 or fewer.
+    assert!(endless - nothing <= 18.0 * 10.0 + 1.0, "{endless}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
 //! cost, how to undo it, and how to make it last.
 
-use hugeleaf_change::{ChangeError, Ended, Outcome, Part, ProcessOutcome, Reason, StoppedBy};
+use hugeleaf_change::{
+    ChangeError, DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Reason, StoppedBy,
+};
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::ends::Ends;
@@ -68,6 +70,7 @@ pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     let mut out = headline(outcome, request, look);
     out.push_str(&processes(outcome, request).render_as(look));
     out.push_str(&roles(outcome, look));
+    out.push_str(&split_for_others(outcome, look));
     let (failed, left_out) = (all(outcome, |p| &p.failed), all(outcome, |p| &p.left_out));
     out.push_str(&reasons("not got", &failed, request, look));
     out.push_str(&reasons("left out", &left_out, request, look));
@@ -205,6 +208,22 @@ fn roles(outcome: &Outcome, look: Look) -> String {
     look.wrap("by role: ", &parts.collect::<Vec<_>>().join(", "))
 }
 
+/// What was split in processes that nobody named, because they share it.
+fn split_for_others(outcome: &Outcome, look: Look) -> String {
+    let done = outcome.processes.iter().flat_map(|p| &p.done_by);
+    let by_file = done.filter(|d| d.method == Method::SplitFile);
+    let bytes: Bytes = by_file.map(|d| d.bytes).sum();
+    if bytes.is_zero() {
+        return String::new();
+    }
+    let line = format!(
+        "{bytes} that several processes map, by {}: split in all of them, which map it again as \
+         they touch it. Where shmem_enabled lets khugepaged have it, nothing keeps it on base pages",
+        Method::SplitFile.name()
+    );
+    look.wrap("shared:  ", &line)
+}
+
 /// The parts of all processes, largest first.
 fn all(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> &Vec<Part>) -> Vec<Part> {
     let mut sums = Vec::new();
@@ -278,8 +297,11 @@ pub fn meaning(reason: Reason) -> String {
             "the kernel reported success, and the page map says otherwise: the program or \
              khugepaged changed it again"
         }
-        Reason::SharedByOthers => {
-            "mapped by several processes: the kernel skips such pages and reports success"
+        Reason::SharedByOthers(None) => {
+            "mapped by several processes: the kernel passes over such pages and reports success"
+        }
+        Reason::SharedByOthers(Some(why)) => {
+            return format!("mapped by several processes, which takes another way: {why}");
         }
         Reason::Locked => "locked in memory (mlock): the kernel refuses to split it",
         Reason::Interrupted => "not reached: interrupted",
@@ -315,6 +337,7 @@ fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
         }
         Reason::Pressure => format!("hugeleaf {verb} {targets}    # when memory is free again"),
         Reason::NoContiguousMemory => "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
+        Reason::SharedByOthers(Some(why)) => return why.remedy().map(str::to_owned),
         Reason::CgroupLimit => "hugeleaf status    # the cgroup's limits".to_owned(),
         _ => return None,
     })
@@ -503,6 +526,7 @@ fn process(p: &ProcessOutcome) -> Value {
         .put_bytes("asked_bytes", p.asked)
         .put_bytes("already_bytes", p.already)
         .put_bytes("done_bytes", p.done)
+        .put("done_by", p.done_by.iter().map(done_by).collect::<Value>())
         .put("failed", parts(&p.failed))
         .put("left_out", parts(&p.left_out))
         .put("thp_switched_on", p.switched_on)
@@ -536,6 +560,10 @@ fn role(role: &hugeleaf_change::RoleOutcome) -> Value {
         "asked_bytes": role.asked.get(),
         "done_bytes": role.done.get(),
     })
+}
+
+fn done_by(done: &DoneBy) -> Value {
+    json!({"by": done.method.name(), "bytes": done.bytes.get()})
 }
 
 fn parts(parts: &[Part]) -> Value {
@@ -572,7 +600,7 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_change::RoleOutcome;
+    use hugeleaf_change::{NoSplit, RoleOutcome};
     use hugeleaf_sys::{Errno, Pid};
 
     const LOOK: Look = Look::plain(100);
@@ -626,6 +654,10 @@ mod tests {
             asked: Bytes::from_mib(3200),
             already: Bytes::from_mib(8),
             done: Bytes::from_mib(3190),
+            done_by: vec![DoneBy {
+                method: Method::Collapse,
+                bytes: Bytes::from_mib(3190),
+            }],
             failed: vec![Part {
                 reason: Reason::Busy,
                 bytes: Bytes::from_mib(10),
@@ -797,10 +829,55 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
     }
 
     #[test]
+    fn what_was_split_for_others_is_said() {
+        let mut process = one();
+        process.done_by[0].method = Method::SplitFile;
+        let outcome = outcome(vec![process]);
+        let text = text(&outcome, &request(Direction::Demote), LOOK);
+        assert!(
+            text.contains("3.1G that several processes map, by debugfs"),
+            "{text}"
+        );
+        let value: Value = serde_json::from_str(&json(&outcome)).unwrap();
+        let by = &value["processes"][0]["done_by"][0];
+        assert_eq!(by["by"], "debugfs split_huge_pages");
+        assert_eq!(by["bytes"], 3190u64 << 20);
+    }
+
+    #[test]
+    fn why_shared_memory_stays_is_said_with_what_to_do() {
+        let request = request(Direction::Demote);
+        for (why, says, next) in [
+            (NoSplit::Refused, "even to root", Some("lockdown")),
+            (NoSplit::NotRoot, "only root", Some("run as root")),
+            (NoSplit::NoDebugfs, "no debugfs", Some("debugfs=off")),
+            (NoSplit::NoFile, "no such file", None),
+            (
+                NoSplit::OtherNamespace,
+                "PID namespace",
+                Some("the host itself"),
+            ),
+            (NoSplit::Failed(Errno::FAULT), "Bad address", None),
+        ] {
+            let reason = Reason::SharedByOthers(Some(why));
+            assert_eq!(reason.id(), "shared-by-others");
+            let text = meaning(reason);
+            assert!(text.contains(says), "{text}");
+            let remedy = remedy(reason, &request);
+            assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
+            assert!(
+                remedy.is_none_or(|r| next.is_some_and(|n| r.contains(n))),
+                "{why:?}"
+            );
+        }
+    }
+
+    #[test]
     fn every_reason_has_a_sentence() {
         let other = meaning(Reason::Other(Errno::FAULT));
         assert!(other.contains("Bad address"), "{other}");
-        for reason in [Reason::SharedByOthers, Reason::Locked, Reason::Hugetlb] {
+        let shared = Reason::SharedByOthers(None);
+        for reason in [shared, Reason::Locked, Reason::Hugetlb] {
             assert!(!meaning(reason).is_empty());
             assert_eq!(remedy(reason, &request(Direction::Demote)), None);
         }

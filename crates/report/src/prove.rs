@@ -65,6 +65,9 @@ pub fn meaning(result: &ResultFile) -> String {
     };
     let equal = number(result.settings.equal * 100.0);
     let says = match (result.verdict, &result.effect) {
+        (Verdict::Faster | Verdict::Slower, _) if result.settings.same_pages => {
+            "both arms were the same, so this is a false call".to_owned()
+        }
         (Verdict::Faster, _) => "larger pages make it better".to_owned(),
         (Verdict::Slower, _) => "larger pages make it worse".to_owned(),
         (Verdict::Same, _) => format!("any difference is within ±{equal} %"),
@@ -244,6 +247,9 @@ pub fn how(result: &ResultFile) -> String {
 /// What to do now.
 pub fn next(result: &ResultFile) -> Option<String> {
     let target = &result.experiment.target;
+    if result.settings.same_pages {
+        return None;
+    }
     match result.verdict {
         // What was measured by a phrase, as the database of `try`, is gone by the time this is read.
         Verdict::Faster if target.contains(' ') => None,
@@ -415,6 +421,18 @@ next  hugeleaf promote redis-server
         assert!(headline(&result).contains("too few pairs"));
         result.verdict = Verdict::Faster;
         result.experiment.left_on = Some(Arm::Large);
+        assert_eq!(next(&result), None);
+    }
+
+    #[test]
+    fn an_a_a_recommends_nothing() {
+        let mut result = example();
+        result.settings.same_pages = true;
+        assert!(
+            meaning(&result).contains("false call"),
+            "{}",
+            meaning(&result)
+        );
         assert_eq!(next(&result), None);
     }
 

@@ -87,6 +87,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             for_seconds: 150.0,
             pairs: None,
             equal: 0.02,
+            same_pages: false,
             seed: 1,
             knobs: vec![],
             version: "0".to_owned(),

@@ -1,12 +1,13 @@
 //! A kernel that fails on order, for tests of every error arm.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SysError};
+use crate::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SplitFile, SysError};
 
 /// The calls that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,6 +22,12 @@ pub enum Call {
     PageMap,
     /// ptrace(2).
     SwitchThpOn,
+    /// Opening the file that splits huge pages.
+    OpenSplit,
+    /// Writing to that file.
+    Split,
+    /// process_vm_readv(2).
+    MapIn,
 }
 
 /// Which calls fail, and how.
@@ -111,6 +118,21 @@ impl<K: Kernel> Kernel for Faulty<K> {
     fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         self.check(Call::SwitchThpOn, "ptrace")?;
         self.inner.switch_thp_on(process)
+    }
+
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        self.check(Call::OpenSplit, "open")?;
+        self.inner.open_split(path)
+    }
+
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.check(Call::Split, "write")?;
+        self.inner.split(file, process, range)
+    }
+
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.check(Call::MapIn, "process_vm_readv")?;
+        self.inner.map_in(process, range)
     }
 
     fn knows_collapse(&self) -> bool {

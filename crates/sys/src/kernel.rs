@@ -7,12 +7,14 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::process::PidFd;
+use crate::split::{self, SplitFile};
 use crate::{Errno, SysError};
 
 /// A process id as this process's PID namespace counts; above 0.
@@ -121,6 +123,35 @@ pub trait Kernel: Send + Sync {
     /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
     fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError>;
 
+    /// Opens the file that splits huge pages, shared ones too: `path`, or without one that of a
+    /// debugfs which is mounted nowhere for it, so that nothing on the host changes.
+    ///
+    /// # Errors
+    /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV:
+    /// a kernel without debugfs, or with `debugfs=off`.
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError>;
+
+    /// Splits the huge pages in a range of a process, in all processes that map them. The kernel
+    /// ends at the first gap between mappings, passes over pages that somebody holds, and reports
+    /// success in both cases: read it back. It holds the process's memory map for reading
+    /// meanwhile, and looks at every base page of the range: keep ranges short.
+    ///
+    /// The kernel is given a number, which it looks up in this process's PID namespace. Make sure
+    /// before that it means the process behind the handle.
+    ///
+    /// # Errors
+    /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal came. EPERM,
+    /// EACCES: refused. EIO: not all of the line was taken.
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError>;
+
+    /// Has a process map the pages of a range again, by reading a byte of each
+    /// (process_vm_readv(2)). Returns how much of it was read before the first page that is not
+    /// there.
+    ///
+    /// # Errors
+    /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError>;
+
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
     fn knows_collapse(&self) -> bool;
 
@@ -224,6 +255,18 @@ impl Kernel for RealKernel {
 
     fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         crate::remote_call::switch_thp_on(process)
+    }
+
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        SplitFile::open(path)
+    }
+
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        file.split(process, range)
+    }
+
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        split::map_in(process, range, self.base_page())
     }
 
     fn knows_collapse(&self) -> bool {

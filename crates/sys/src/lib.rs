@@ -27,6 +27,7 @@ mod perf_ring;
 mod process;
 mod remote_call;
 mod space;
+mod split;
 mod start;
 mod tracefs;
 mod uring;
@@ -64,6 +65,7 @@ pub use process::{
     ticks_per_second,
 };
 pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use split::SplitFile;
 pub use start::{
     Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
     real_ids, set_task_policy,

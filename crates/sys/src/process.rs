@@ -42,6 +42,11 @@ impl PidFd {
         self.pid
     }
 
+    /// Its number among this process's descriptors: `/proc/self/fdinfo` has a file of that name.
+    pub fn number(&self) -> RawFd {
+        self.raw()
+    }
+
     pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

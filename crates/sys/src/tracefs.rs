@@ -1,6 +1,6 @@
-//! The kernel's list of tracepoints, also where nobody has mounted it.
+//! The kernel's list of tracepoints and its debugfs, also where nobody has mounted them.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -20,17 +20,29 @@ impl Detached {
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN or under kernel lockdown; ENODEV where the kernel has none.
     pub fn tracefs() -> Result<Detached, SysError> {
-        let fail = |call, errno| SysError::new(call, "tracefs", errno);
-        let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)
+        Detached::open("tracefs", MountAttrFlags::MOUNT_ATTR_RDONLY)
+    }
+
+    /// Opens the debugfs.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_ADMIN or under kernel lockdown; ENODEV where the kernel has none.
+    pub fn debugfs() -> Result<Detached, SysError> {
+        Detached::open("debugfs", MountAttrFlags::empty())
+    }
+
+    fn open(name: &'static str, attributes: MountAttrFlags) -> Result<Detached, SysError> {
+        let fail = |call, errno| SysError::new(call, name, errno);
+        let context = rustix::mount::fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)
             .map_err(|e| fail("fsopen", e))?;
         rustix::mount::fsconfig_create(&context).map_err(|e| fail("fsconfig", e))?;
-        let mount = rustix::mount::fsmount(
-            &context,
-            FsMountFlags::FSMOUNT_CLOEXEC,
-            MountAttrFlags::MOUNT_ATTR_RDONLY,
-        )
-        .map_err(|e| fail("fsmount", e))?;
+        let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+            .map_err(|e| fail("fsmount", e))?;
         Ok(Detached { mount })
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.mount.as_fd()
     }
 
     /// The folder under which this process finds it.

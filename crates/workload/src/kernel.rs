@@ -1,8 +1,11 @@
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hugeleaf_sys::{Advice, Kernel, PageMap, Pid, PidFd, RealKernel, ScanDetail, SysError};
+use hugeleaf_sys::{
+    Advice, Kernel, PageMap, Pid, PidFd, RealKernel, ScanDetail, SplitFile, SysError,
+};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::client::Client;
@@ -63,6 +66,18 @@ impl Kernel for RemoteKernel {
 
     fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         self.kernel.switch_thp_on(process)
+    }
+
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        self.kernel.open_split(path)
+    }
+
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.kernel.split(file, process, range)
+    }
+
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.kernel.map_in(process, range)
     }
 
     fn knows_collapse(&self) -> bool {

@@ -1,12 +1,13 @@
 //! Every call failing with every errno it can return: each has its reason, and nothing is believed.
 
 use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use hugeleaf_change::{ChangeError, Outcome, Percent, PromoteOptions, Reason, StoppedBy};
 use hugeleaf_sys::{
     Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, PageRun, PageState, Pid, PidFd,
-    RealKernel, ScanDetail, SysError,
+    RealKernel, ScanDetail, SplitFile, SysError,
 };
 use hugeleaf_units::{Bytes, PageSize, Range};
 
@@ -269,6 +270,15 @@ where
     }
     fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
         self.inner.switch_thp_on(process)
+    }
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        self.inner.open_split(path)
+    }
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.inner.split(file, process, range)
+    }
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.inner.map_in(process, range)
     }
     fn knows_collapse(&self) -> bool {
         true

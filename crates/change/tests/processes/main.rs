@@ -8,6 +8,7 @@
 mod ends;
 mod faults;
 mod moves;
+mod splits;
 mod victim;
 
 use std::sync::atomic::AtomicBool;

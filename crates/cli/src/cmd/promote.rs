@@ -42,8 +42,9 @@ pub struct PromoteArgs {
   hugeleaf demote mariadbd      undo a promotion
   hugeleaf demote tree:1234     a process and its descendants
 
-Memory that several processes map, and memory locked with mlock, stays as it is: the kernel
-offers no way to split it from outside. What was huge before a promotion is split too.")]
+Memory that several processes map is split by debugfs, for all that map it; where the host does
+not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
+stays as it is. What was huge before a promotion is split too.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,

@@ -71,6 +71,10 @@ pub struct Args {
     /// Measure all base pages first, then all large ones: weaker, moves memory once only
     #[arg(long)]
     before_after: bool,
+    /// A/A: measure both arms on the pages as found, after the same moves; a verdict other than
+    /// `same` or `unclear` is then a false one
+    #[arg(long, conflicts_with_all = ["before_after", "keep"])]
+    same_pages: bool,
     /// Seed of the random orders, to repeat an experiment
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -197,6 +201,7 @@ fn settings(args: &Args) -> Settings {
         },
         seed: args.seed.unwrap_or(defaults.seed),
         before_after: args.before_after,
+        same_pages: args.same_pages,
     }
 }
 

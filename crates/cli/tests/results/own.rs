@@ -289,7 +289,44 @@ pub fn prove(runs: &Runs) -> String {
         run.link(),
         noise.join(", "),
         table.text()
-    )
+    ) + &prove_on_a_server(runs)
+}
+
+/// `prove` on PostgreSQL in a virtual machine, and its experiments in which both arms were the same.
+fn prove_on_a_server(runs: &Runs) -> String {
+    let mut out = String::new();
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("-").to_owned();
+    if let Some(run) = runs.find("prove-postgresql") {
+        let number = |key: &str| run.value["effect"][key].as_f64().unwrap_or(f64::NAN);
+        out.push_str(&format!(
+            "`prove` on a PostgreSQL whose shared memory goes back and forth by debugfs, in a virtual machine (kernel {}, emulated\nprocessors): {} ×{:.2} [{:.2}, {:.2}], {} pairs of random order ({}).\n\n",
+            text(&run.value["host"], "kernel"),
+            text(&run.value, "verdict"),
+            number("ratio"),
+            number("low"),
+            number("high"),
+            run.value["pairs"].as_array().map_or(0, Vec::len),
+            run.link()
+        ));
+    }
+    if let Some(run) = runs.find("prove-postgresql-same-pages") {
+        let all = run.value["runs"].as_array().map_or(&[][..], Vec::as_slice);
+        let calls = |verdict: &str| all.iter().filter(|r| text(r, "verdict") == verdict).count();
+        let covers = |run: &&Value| {
+            let of = |key: &str| run["effect"][key].as_f64().unwrap_or(f64::NAN);
+            of("low") <= 1.0 && 1.0 <= of("high")
+        };
+        out.push_str(&format!(
+            "Smaller servers there (32M), both arms on the same pages (`--same-pages`), {} experiments: {} false calls ({} faster, {} slower); the interval\ncovers 1 in {} ({}).\n\n",
+            all.len(),
+            calls("faster") + calls("slower"),
+            calls("faster"),
+            calls("slower"),
+            all.iter().filter(covers).count(),
+            run.link()
+        ));
+    }
+    out
 }
 
 /// What a trace costs, and how it stands beside `perf`.

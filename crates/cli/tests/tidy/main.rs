@@ -234,6 +234,7 @@ const UNSAFE: [(&str, &str); 42] = [
     ),
     ("crates/sys/src/process.rs", "klogctl"),
     ("crates/sys/src/remote_call.rs", "ptrace"),
+    ("crates/sys/src/split.rs", "process_vm_readv"),
     (
         "crates/sys/src/space.rs",
         "addresses that this process lays out",

@@ -1,0 +1,403 @@
+//! Splitting what several processes map: on a kernel that does it, on one that says it did, and on
+//! all that refuse. What refuses or does nothing is made up; where memory is split, it really is:
+//! a hole of one page in the shared file has the kernel split the huge page around it, for all who
+//! map it.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use hugeleaf_change::{
+    DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
+};
+use hugeleaf_sys::{
+    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, Pid, PidFd, RealKernel, ScanDetail,
+    SplitFile, SysError,
+};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::victim::Victim;
+use crate::{Bench, bytes_of, fast, fast_demote};
+
+const PAGES: u64 = 8;
+
+/// Two processes with the same shared memory on huge pages.
+struct Sharers {
+    file: tempfile::NamedTempFile,
+    victims: [Victim; 2],
+    ranges: [Range; 2],
+}
+
+impl Sharers {
+    fn new(bench: &Bench) -> Sharers {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        let mut victims = [Victim::start(), Victim::start()];
+        let ranges = victims.each_mut().map(|victim| {
+            let range = victim.map("a", &path, bench.pages(PAGES), bench.huge);
+            victim.tell("touch a");
+            range
+        });
+        let sharers = Sharers {
+            file,
+            victims,
+            ranges,
+        };
+        let there = bench.promote(&sharers.pids(), &fast());
+        assert_eq!(there.done(), bench.pages(2 * PAGES), "{there:#?}");
+        sharers
+    }
+
+    fn pids(&self) -> [Pid; 2] {
+        [self.victims[0].pid(), self.victims[1].pid()]
+    }
+
+    fn kernel(&self, huge: PageSize) -> Splitting<'_> {
+        Splitting {
+            inner: RealKernel::new(),
+            sharers: self,
+            huge,
+            open: None,
+            does_nothing: false,
+            stranger: false,
+            splits: Mutex::new(Vec::new()),
+        }
+    }
+}
+
+/// The kernel of this host, but for splitting.
+struct Splitting<'a> {
+    inner: RealKernel,
+    sharers: &'a Sharers,
+    huge: PageSize,
+    /// What opening answers: by its path, and unattached.
+    open: Option<[Errno; 2]>,
+    does_nothing: bool,
+    /// Hands out handles on another process than asked for, as if `/proc` counted otherwise.
+    stranger: bool,
+    /// What was asked for, but for ranges without memory.
+    splits: Mutex<Vec<(Pid, Range)>>,
+}
+
+impl Kernel for Splitting<'_> {
+    fn base_page(&self) -> PageSize {
+        self.inner.base_page()
+    }
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        if !self.stranger {
+            return self.inner.pidfd_open(pid);
+        }
+        let own = self.inner.pidfd_open(hugeleaf_sys::own_pid())?;
+        let copy = hugeleaf_sys::duplicate_raw(own.number())?;
+        Ok(PidFd::from_fd(pid, copy))
+    }
+    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
+        self.inner.has_exited(process)
+    }
+    fn process_madvise(
+        &self,
+        process: &PidFd,
+        ranges: &[Range],
+        advice: Advice,
+    ) -> Result<Bytes, SysError> {
+        if self.stranger {
+            return Ok(ranges.iter().map(|r| r.len()).sum());
+        }
+        self.inner.process_madvise(process, ranges, advice)
+    }
+    fn page_map(&self, file: &File, range: Range, detail: ScanDetail) -> Result<PageMap, SysError> {
+        self.inner.page_map(file, range, detail)
+    }
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        self.inner.switch_thp_on(process)
+    }
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        match self.open {
+            Some(errnos) => {
+                let errno = errnos[usize::from(path.is_none())];
+                Err(SysError::new("open", "split_huge_pages", errno))
+            }
+            None => Ok(SplitFile::from_file(File::open("/dev/null").unwrap())),
+        }
+    }
+    fn split(&self, _: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        let at = self
+            .sharers
+            .ranges
+            .iter()
+            .find(|r| r.intersect(range).is_some());
+        let Some(start) = at.map(|r| r.start()) else {
+            return Ok(());
+        };
+        self.splits.lock().unwrap().push((process.pid(), range));
+        for block in range.chunks(self.huge).filter(|_| !self.does_nothing) {
+            let done = Command::new("fallocate")
+                .arg("--punch-hole")
+                .args(["--offset", &(block.start() - start).to_string()])
+                .args(["--length", &self.base_page().bytes().get().to_string()])
+                .arg(self.sharers.file.path())
+                .status()
+                .unwrap();
+            assert!(done.success());
+        }
+        Ok(())
+    }
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.inner.map_in(process, range)
+    }
+    fn knows_collapse(&self) -> bool {
+        true
+    }
+    fn knows_process_madvise(&self) -> bool {
+        true
+    }
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+    fn sleep(&self, time: Duration) {
+        self.inner.sleep(time);
+    }
+}
+
+/// That both processes keep their huge pages, for this reason.
+#[track_caller]
+fn assert_kept(bench: &Bench, outcome: &Outcome, reason: Reason) {
+    assert_eq!(outcome.done(), Bytes::ZERO, "{outcome:#?}");
+    for p in &outcome.processes {
+        let kept = bytes_of(&p.failed, reason);
+        assert_eq!(kept, bench.pages(PAGES), "{reason:?}: {p:#?}");
+    }
+}
+
+fn demote(bench: &Bench, kernel: &dyn Kernel, sharers: &Sharers) -> Outcome {
+    bench
+        .demote_with(kernel, &sharers.pids(), &fast_demote())
+        .unwrap()
+}
+
+#[test]
+fn what_two_processes_share_is_split_once_for_both() {
+    let Some(bench) = Bench::new("what_two_processes_share_is_split_once_for_both") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    for budget in [Percent::ALL, Percent::new(50).unwrap()] {
+        let kernel = sharers.kernel(bench.huge);
+        let options = DemoteOptions {
+            budget,
+            ..DemoteOptions::default()
+        };
+        let outcome = bench
+            .demote_with(&kernel, &sharers.pids(), &options)
+            .unwrap();
+        assert!(outcome.is_complete(), "{outcome:#?}");
+        for p in &outcome.processes {
+            let by = DoneBy {
+                method: Method::SplitFile,
+                bytes: bench.pages(PAGES),
+            };
+            assert_eq!(p.done_by, [by], "{p:#?}");
+        }
+        let splits = kernel.splits.lock().unwrap();
+        let first = sharers.victims[0].pid();
+        assert!(splits.iter().all(|(pid, _)| *pid == first), "{splits:?}");
+        let asked: Bytes = splits.iter().map(|(_, range)| range.len()).sum();
+        assert_eq!(asked, bench.pages(PAGES));
+        if budget != Percent::ALL {
+            let longest = splits.iter().map(|(_, range)| range.len()).max();
+            assert!(longest <= Some(bench.pages(4)), "in slices: {splits:?}");
+        }
+        // Whole again in the first process, which was made to map it: so it can go back.
+        let back = bench.promote(&sharers.pids(), &fast());
+        assert!(back.processes[0].done == bench.pages(PAGES), "{back:#?}");
+        sharers_touch(&sharers);
+        bench.promote(&sharers.pids(), &fast());
+    }
+}
+
+/// Both have all of it in their page tables.
+fn sharers_touch(sharers: &Sharers) {
+    let kernel = RealKernel::new();
+    for (pid, range) in sharers.pids().into_iter().zip(sharers.ranges) {
+        let process = kernel.pidfd_open(pid).unwrap();
+        kernel.map_in(&process, range).unwrap();
+    }
+}
+
+#[test]
+fn only_the_named_ranges_of_shared_memory_are_split() {
+    let Some(bench) = Bench::new("only_the_named_ranges_of_shared_memory_are_split") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    let kernel = sharers.kernel(bench.huge);
+    let third = sharers.ranges[1].chunks(bench.huge).nth(3).unwrap();
+    let options = DemoteOptions {
+        only: Some(vec![(sharers.pids()[1], vec![third])]),
+        ..fast_demote()
+    };
+    let outcome = bench
+        .demote_with(&kernel, &sharers.pids(), &options)
+        .unwrap();
+    assert_eq!(outcome.processes[1].moved, [third], "{outcome:#?}");
+    let splits = kernel.splits.lock().unwrap();
+    assert_eq!(*splits, [(sharers.pids()[1], third)]);
+}
+
+#[test]
+fn a_file_that_does_not_open_is_the_reason() {
+    let Some(bench) = Bench::new("a_file_that_does_not_open_is_the_reason") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    for (by_path, unattached, why) in [
+        (Errno::PERM, Errno::IO, NoSplit::Refused),
+        (Errno::ACCESS, Errno::IO, NoSplit::Refused),
+        (Errno::NOENT, Errno::NOENT, NoSplit::NoFile),
+        (Errno::NOENT, Errno::NODEV, NoSplit::NoDebugfs),
+        (Errno::NOENT, Errno::PERM, NoSplit::Refused),
+        (Errno::MFILE, Errno::IO, NoSplit::Failed(Errno::MFILE)),
+    ] {
+        let kernel = Splitting {
+            open: Some([by_path, unattached]),
+            ..sharers.kernel(bench.huge)
+        };
+        let outcome = demote(&bench, &kernel, &sharers);
+        assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
+        let probed = can_split_shared(&kernel, &bench.root, &sharers.pids());
+        assert_eq!(probed, Err(why));
+    }
+}
+
+#[test]
+fn each_errno_of_the_write_has_its_reason() {
+    let Some(bench) = Bench::new("each_errno_of_the_write_has_its_reason") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    let failing = |errno, after, times| {
+        let fault = Fault {
+            call: Call::Split,
+            after,
+            times,
+            errno,
+        };
+        Faulty::new(sharers.kernel(bench.huge), vec![fault])
+    };
+    let shared = |why| Reason::SharedByOthers(Some(why));
+    for (errno, reason) in [
+        (Errno::INTR, Reason::Busy),
+        (Errno::AGAIN, Reason::Busy),
+        (Errno::BUSY, Reason::Busy),
+        (Errno::SRCH, Reason::Refused),
+        (Errno::INVAL, Reason::Refused),
+        (Errno::PERM, shared(NoSplit::Refused)),
+        (Errno::ACCESS, shared(NoSplit::Refused)),
+        (Errno::IO, shared(NoSplit::Failed(Errno::IO))),
+    ] {
+        // The first write asks whether it is allowed at all.
+        let kernel = failing(errno, 1, u64::MAX);
+        let pids = [sharers.pids()[0]];
+        let outcome = bench.demote_with(&kernel, &pids, &fast_demote()).unwrap();
+        assert_kept(&bench, &outcome, reason);
+    }
+    for (errno, why) in [
+        (Errno::PERM, NoSplit::Refused),
+        (Errno::IO, NoSplit::Failed(Errno::IO)),
+    ] {
+        let kernel = failing(errno, 0, u64::MAX);
+        assert_kept(&bench, &demote(&bench, &kernel, &sharers), shared(why));
+        let probed = can_split_shared(&kernel, &bench.root, &sharers.pids());
+        assert_eq!(probed, Err(why));
+    }
+    let once = failing(Errno::INTR, 1, 1);
+    let outcome = demote(&bench, &once, &sharers);
+    assert!(outcome.is_complete(), "{outcome:#?}");
+}
+
+#[test]
+fn a_write_that_does_nothing_is_not_believed() {
+    let Some(bench) = Bench::new("a_write_that_does_nothing_is_not_believed") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    let kernel = Splitting {
+        does_nothing: true,
+        ..sharers.kernel(bench.huge)
+    };
+    let outcome = demote(&bench, &kernel, &sharers);
+    assert_kept(&bench, &outcome, Reason::NotSeen);
+}
+
+#[test]
+fn memory_that_is_not_mapped_in_is_split_all_the_same() {
+    let Some(bench) = Bench::new("memory_that_is_not_mapped_in_is_split_all_the_same") else {
+        return;
+    };
+    for errno in [Errno::PERM, Errno::SRCH, Errno::FAULT, Errno::NOSYS] {
+        let sharers = Sharers::new(&bench);
+        let fault = Fault {
+            call: Call::MapIn,
+            after: 0,
+            times: u64::MAX,
+            errno,
+        };
+        let kernel = Faulty::new(sharers.kernel(bench.huge), vec![fault]);
+        let outcome = demote(&bench, &kernel, &sharers);
+        assert!(outcome.is_complete(), "{errno}: {outcome:#?}");
+    }
+}
+
+#[test]
+fn a_number_that_may_mean_another_process_is_not_written() {
+    let Some(bench) = Bench::new("a_number_that_may_mean_another_process_is_not_written") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    let kernel = Splitting {
+        stranger: true,
+        ..sharers.kernel(bench.huge)
+    };
+    let outcome = demote(&bench, &kernel, &sharers);
+    let reason = Reason::SharedByOthers(Some(NoSplit::OtherNamespace));
+    assert_kept(&bench, &outcome, reason);
+    assert!(kernel.splits.lock().unwrap().is_empty());
+}
+
+#[test]
+fn locked_shared_memory_keeps_its_promise() {
+    let Some(bench) = Bench::new("locked_shared_memory_keeps_its_promise") else {
+        return;
+    };
+    let mut sharers = Sharers::new(&bench);
+    for victim in &mut sharers.victims {
+        victim.tell("lock a");
+    }
+    let kernel = sharers.kernel(bench.huge);
+    assert_kept(&bench, &demote(&bench, &kernel, &sharers), Reason::Locked);
+    assert!(kernel.splits.lock().unwrap().is_empty());
+}
+
+/// By the kernel of this host itself, where it offers that.
+#[test]
+fn this_host_splits_or_says_why_not() {
+    let Some(bench) = Bench::new("this_host_splits_or_says_why_not") else {
+        return;
+    };
+    let sharers = Sharers::new(&bench);
+    let can = can_split_shared(&bench.kernel, &bench.root, &sharers.pids());
+    let outcome = demote(&bench, &bench.kernel, &sharers);
+    match can {
+        Ok(()) => {
+            assert!(outcome.is_complete(), "{outcome:#?}");
+            let back = bench.promote(&sharers.pids()[..1], &fast());
+            assert!(back.is_complete(), "{back:#?}");
+        }
+        Err(why) => {
+            println!("not run: {why}: the part of this_host_splits_or_says_why_not that splits");
+            assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
+        }
+    }
+}

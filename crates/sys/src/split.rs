@@ -1,0 +1,168 @@
+//! The kernel's own file for splitting huge pages of any process: `split_huge_pages` of debugfs.
+#![allow(unsafe_code)]
+//! # Safety
+//! process_vm_readv(2) has no safe wrapper in any library used here. It writes one byte for each
+//! address into a buffer of that many bytes; addresses of the other process are never dereferenced
+//! here.
+
+use std::fs::File;
+use std::path::Path;
+
+use hugeleaf_units::{Bytes, PageSize, Range};
+use rustix::fs::{Mode, OFlags};
+
+use crate::kernel::last_errno;
+use crate::tracefs::Detached;
+use crate::{Errno, PidFd, SysError};
+
+/// The name of the file below debugfs.
+const NAME: &str = "split_huge_pages";
+/// What process_vm_readv(2) takes at most (UIO_MAXIOV).
+const MOST_PARTS: usize = 1024;
+
+/// The open file. A write of `PID,START,END` splits every huge page in that range of the process,
+/// shared ones too, in all processes that map them.
+#[derive(Debug)]
+pub struct SplitFile {
+    file: File,
+}
+
+impl SplitFile {
+    pub(crate) fn open(path: Option<&Path>) -> Result<SplitFile, SysError> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let opened = match path {
+            Some(path) => rustix::fs::open(path, flags, Mode::empty())
+                .map_err(|e| SysError::new("open", path.display().to_string(), e)),
+            // The open file keeps the file system, which is mounted nowhere.
+            None => rustix::fs::openat(
+                Detached::debugfs()?.descriptor(),
+                NAME,
+                flags,
+                Mode::empty(),
+            )
+            .map_err(|e| SysError::new("open", format!("debugfs {NAME}"), e)),
+        };
+        Ok(SplitFile {
+            file: File::from(opened?),
+        })
+    }
+
+    /// Made of an open file; for tests that stand in for the kernel.
+    pub fn from_file(file: File) -> SplitFile {
+        SplitFile { file }
+    }
+
+    pub(crate) fn split(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
+        let line = line(process, range);
+        let fail = |errno| SysError::new("write", format!("{line} to debugfs {NAME}"), errno);
+        match rustix::io::write(&self.file, line.as_bytes()) {
+            Ok(n) if n == line.len() => Ok(()),
+            Ok(_) => Err(fail(Errno::IO)),
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+}
+
+/// What is written. The kernel reads `0x` literally. A number alone would mean something else: `1`
+/// splits every huge page of the host.
+fn line(process: &PidFd, range: Range) -> String {
+    let (start, end) = (range.start(), range.end());
+    format!("{},{start:#x},{end:#x}", process.pid())
+}
+
+/// Reads one byte of every page of `range` in another process.
+pub(crate) fn map_in(process: &PidFd, range: Range, page: PageSize) -> Result<Bytes, SysError> {
+    let fail = |errno| SysError::new("process_vm_readv", format!("of {}", process.pid()), errno);
+    let pid = i32::try_from(process.pid().0).map_err(|_| fail(Errno::SRCH))?;
+    let mut buffer = [0u8; MOST_PARTS];
+    let pages: Vec<Range> = range.chunks(page).collect();
+    let mut done = Bytes::ZERO;
+    for part in pages.chunks(MOST_PARTS) {
+        let remote = part
+            .iter()
+            .map(|p| {
+                let start = usize::try_from(p.start()).map_err(|_| fail(Errno::INVAL))?;
+                Ok(libc::iovec {
+                    iov_base: start as *mut libc::c_void,
+                    iov_len: 1,
+                })
+            })
+            .collect::<Result<Vec<_>, SysError>>()?;
+        let local = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: part.len(),
+        };
+        // SAFETY: `local` is `part.len()` bytes of `buffer`, which holds MOST_PARTS; both vectors
+        // outlive the call. The other process's addresses are checked by the kernel.
+        let read = unsafe {
+            libc::process_vm_readv(
+                pid,
+                &raw const local,
+                1,
+                remote.as_ptr(),
+                part.len() as libc::c_ulong,
+                0,
+            )
+        };
+        let read = usize::try_from(read).map_err(|_| fail(last_errno()))?;
+        done += part[..read.min(part.len())].iter().map(|p| p.len()).sum();
+        if read < part.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, Mapping, Placement, RealKernel, Sharing, own_pid};
+    use std::io::Read;
+
+    fn range(start: u64, end: u64) -> Range {
+        Range::new(start, end).unwrap()
+    }
+
+    #[test]
+    fn a_line_always_has_its_three_parts() {
+        let kernel = RealKernel::new();
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        let text = line(&own, range(0, 0x20_0000));
+        assert_eq!(text, format!("{},0x0,0x200000", own_pid()));
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let file = SplitFile::from_file(File::from(std::os::fd::OwnedFd::from(writer)));
+        kernel.split(&file, &own, range(0x1000, 0x2000)).unwrap();
+        drop(file);
+        let mut written = String::new();
+        reader.read_to_string(&mut written).unwrap();
+        assert_eq!(written, format!("{},0x1000,0x2000", own_pid()));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_or_written_says_so() {
+        let kernel = RealKernel::new();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let error = kernel.open_split(Some(&path)).unwrap_err();
+        assert_eq!((error.call, error.errno), ("open", Errno::NOENT));
+        let full = kernel.open_split(Some(Path::new("/dev/full"))).unwrap();
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        let error = kernel.split(&full, &own, range(0, 0x1000)).unwrap_err();
+        assert_eq!((error.call, error.errno), ("write", Errno::NOSPC));
+        assert!(error.to_string().contains(NAME), "{error}");
+    }
+
+    #[test]
+    fn pages_are_mapped_by_reading_them() {
+        let kernel = RealKernel::new();
+        let page = kernel.base_page();
+        let size = Bytes(page.bytes().get() * 3000);
+        let placed = Placement::Past(page, Bytes::ZERO);
+        let mapping = Mapping::placed(size, Sharing::Shared, placed).unwrap();
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        assert_eq!(kernel.map_in(&own, mapping.range()).unwrap(), size);
+        let gone = mapping.range();
+        drop(mapping);
+        assert!(kernel.map_in(&own, gone).is_err());
+    }
+}
