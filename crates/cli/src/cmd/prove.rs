@@ -1,6 +1,5 @@
 //! See `hugeleaf prove --help`.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -292,7 +291,7 @@ struct Bar(Option<ProgressBar>);
 
 impl Bar {
     fn new() -> Bar {
-        if !std::io::stderr().is_terminal() {
+        if !crate::progress::is_drawable() {
             return Bar(None);
         }
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());

@@ -102,7 +102,7 @@ fn first_postgresql_is_planned_for() {
     ];
     answer(&[&made[..], &["--output", plan]].concat());
     // As a person edits a plan: it may lock more as well.
-    let unit = format!("unit = \"{}\"\n", cluster.unit);
+    let unit = format!("[[unit]]\nunit = \"{}\"\n", cluster.unit);
     let edited = text(plan).replace(&unit, &format!("{unit}memlock_bytes = {}\n", MEMLOCK << 20));
     std::fs::write(plan, edited).unwrap();
     answer(&["apply", plan]);
