@@ -49,6 +49,15 @@ impl Cluster {
         assert!(out.status.success(), "{what} {}: {out:?}", self.unit);
     }
 
+    /// What `apply` leaves to a person, since it says something about the whole host.
+    fn reload() {
+        let out = Command::new("systemctl")
+            .arg("daemon-reload")
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+    }
+
     /// What systemd says about it.
     fn property(&self, name: &str) -> String {
         let out = Command::new("systemctl")
@@ -107,6 +116,7 @@ fn first_postgresql_is_planned_for() {
     std::fs::write(plan, edited).unwrap();
     answer(&["apply", plan]);
     cluster.set("on");
+    Cluster::reload();
     cluster.systemctl("restart");
     assert!(cluster.from_the_pool(size) >= 48 << 20);
     assert!(cluster.has_its_drop_in());
@@ -129,6 +139,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     cluster.set("try");
     cluster.systemctl("stop");
     answer(&["undo"]);
+    Cluster::reload();
     cluster.systemctl("start");
     assert_eq!(cluster.from_the_pool(size), 0);
     let drop_in = format!("/etc/systemd/system/{}.d/60-hugeleaf.conf", cluster.unit);
