@@ -1,6 +1,9 @@
 //! Guests that do not do what they should: each is ended, says why with the last lines of its console, and leaves nothing
 //! running, mounted or lying about.
 
+// Not only tests: what they share unwraps too.
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use hugeleaf_vm::host::HostFile;
 use hugeleaf_vm::results::{page, recorded};
 
+#[allow(clippy::unwrap_used)]
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()

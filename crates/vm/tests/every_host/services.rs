@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// How much of its memory is mapped from a pool, in bytes.
-    fn from_the_pool(&self, size: u64) -> u64 {
+    fn of_the_pool(&self, size: u64) -> u64 {
         let pid = self.property("MainPID").parse().unwrap();
         assert_ne!(pid, 0, "{} does not run", self.unit);
         let mappings = smaps(pid);
@@ -99,7 +99,7 @@ fn first_postgresql_is_planned_for() {
     let size = default_size();
     cluster.set("try");
     cluster.systemctl("restart");
-    assert_eq!(cluster.from_the_pool(size), 0);
+    assert_eq!(cluster.of_the_pool(size), 0);
     let plan = "/var/lib/hugeleaf-every-host-postgresql.toml";
     let made = [
         "plan",
@@ -118,7 +118,7 @@ fn first_postgresql_is_planned_for() {
     cluster.set("on");
     Cluster::reload();
     cluster.systemctl("restart");
-    assert!(cluster.from_the_pool(size) >= 48 << 20);
+    assert!(cluster.of_the_pool(size) >= 48 << 20);
     assert!(cluster.has_its_drop_in());
     let verified = hugeleaf(&["verify"]);
     assert!(verified.status.success(), "{verified:?}");
@@ -133,7 +133,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     let size = default_size();
     cluster.systemctl("start");
     assert!(cluster.has_its_drop_in());
-    assert!(cluster.from_the_pool(size) >= 48 << 20);
+    assert!(cluster.of_the_pool(size) >= 48 << 20);
     let verified = json(&["verify"]);
     assert_eq!(verified["good"], true, "{verified:#}");
     cluster.set("try");
@@ -141,7 +141,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     answer(&["undo"]);
     Cluster::reload();
     cluster.systemctl("start");
-    assert_eq!(cluster.from_the_pool(size), 0);
+    assert_eq!(cluster.of_the_pool(size), 0);
     let drop_in = format!("/etc/systemd/system/{}.d/60-hugeleaf.conf", cluster.unit);
     assert_eq!(text(drop_in), "");
 }
@@ -154,7 +154,7 @@ fn at_last_postgresql_is_on_base_pages_again() {
     };
     let size = default_size();
     cluster.systemctl("start");
-    assert_eq!(cluster.from_the_pool(size), 0);
+    assert_eq!(cluster.of_the_pool(size), 0);
     assert!(!cluster.has_its_drop_in());
     assert_eq!(text(pool_file(size, None, "nr_hugepages")).trim(), "0");
 }
