@@ -16,7 +16,7 @@ use crate::host::Kernel;
 use crate::process::{need, output, program};
 
 /// Modules that guests may load; those that a kernel has built in are no files of it.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     "virtio_pci",
     "virtio_console",
     "virtio_blk",
@@ -27,6 +27,7 @@ const MODULES: [&str; 11] = [
     "btrfs",
     "zsmalloc",
     "lz4",
+    "lzo_rle",
     "configfs",
 ];
 
@@ -77,10 +78,10 @@ pub fn bootable(
     })
 }
 
-/// Another init makes another RAM disk.
+/// Another init, or other modules, make another RAM disk.
 fn version_of_init() -> String {
     use sha2::{Digest, Sha256};
-    let sum = Sha256::digest(INIT.as_bytes());
+    let sum = Sha256::digest(format!("{INIT}{MODULES:?}"));
     sum.iter()
         .take(4)
         .map(|byte| format!("{byte:02x}"))

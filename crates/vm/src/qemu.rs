@@ -194,7 +194,8 @@ impl Machine<'_> {
         }
         let mut modules = self.host.modules.clone();
         if matches!(self.host.swap, Some(Swap::Zram(_))) {
-            modules.push("zram".to_owned());
+            // With what compresses by default where that is a module of its own.
+            modules.extend(["lzo_rle", "zram"].map(str::to_owned));
         }
         if !modules.is_empty() {
             words.push(format!("hugeleaf.modules={}", modules.join(",")));

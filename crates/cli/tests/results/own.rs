@@ -98,6 +98,51 @@ fn others_best(run: &Run, key: &str) -> String {
     }
 }
 
+/// The same where THP is always on: what each arm has on large pages, and does.
+pub fn always(runs: &Runs) -> String {
+    let mut table = Table::new(&[
+        "program",
+        "arm",
+        "private on large",
+        "growing",
+        "work",
+        "resident",
+        "raw samples",
+    ]);
+    let mut rounds: Vec<String> = Vec::new();
+    for run in runs.named("always-") {
+        let summary = run.value["summary"].as_object();
+        let (program, _) = run.name.split_once('.').unwrap_or((&run.name, ""));
+        let program = program.trim_start_matches("always-");
+        rounds.push(format!("{program} {}", run.value["summary"]["rounds"]));
+        let arms = summary.into_iter().flatten();
+        for (arm, figures) in arms.filter(|(_, figures)| figures.is_object()) {
+            let over_bare = |key: &str| {
+                let key = format!("{key}, over bare");
+                let median = figures[&key].as_f64().map(|ratio| format!("{ratio:.2}"));
+                let ratio = run.three(Some(arm), &key).map(interval);
+                ratio.or(median).unwrap_or_else(|| "-".to_owned())
+            };
+            let part = figures["private on large, share"].as_f64();
+            table.row(&[
+                program.to_owned(),
+                arm.clone(),
+                part.map_or_else(|| "-".to_owned(), share),
+                over_bare("grow, operations/s"),
+                over_bare("work, operations/s"),
+                over_bare("resident, bytes"),
+                run.link(),
+            ]);
+        }
+    }
+    format!(
+        "With the knob at `always` in every arm, over the bare program there; medians, with an interval where there are\n\
+         rounds enough ({}). Redis turns THP off for itself on such a host.\n\n{}\n",
+        rounds.join(", "),
+        table.text()
+    )
+}
+
 fn rates(runs: &Runs) -> String {
     let Some(run) = runs.find("run-rates") else {
         return "`run-rates.json`: not measured yet.\n\n".to_owned();

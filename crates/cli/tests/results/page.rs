@@ -43,6 +43,7 @@ pub fn page(runs: &Runs) -> String {
         results(runs, "pagetables") + &page_tables(runs),
     );
     section("Programs under run", own::programs(runs));
+    section("Programs where THP is always on", own::always(runs));
     section("Promotion, and the library", own::promotion(runs));
     section("Trace", own::trace(runs));
     section(
