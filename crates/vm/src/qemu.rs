@@ -343,7 +343,7 @@ impl Machine<'_> {
         Ended {
             how: went_down.unwrap_or_else(|| how_of(&report, self.host.tests.len().max(1))),
             output: self.text("output"),
-            console: last_lines(&console, 20),
+            console: last_words(&console),
             release: word_of(&report, "boot ", 1),
             seconds: (booted.as_secs_f64(), all.as_secs_f64()),
         }
@@ -381,6 +381,15 @@ fn how_of(report: &str, phases: usize) -> How {
         How::Done(statuses)
     } else {
         How::WentDown
+    }
+}
+
+/// The last lines of a console; of a panic the line that says why as well, which stands above them.
+fn last_words(console: &str) -> String {
+    let last = last_lines(console, 20);
+    match console.lines().find(|line| line.contains(PANIC)) {
+        Some(why) if !last.contains(why) => format!("{why}\n…\n{last}"),
+        _ => last,
     }
 }
 
@@ -478,6 +487,16 @@ mod tests {
         assert_eq!(how_of("boot 1 6.1.0\nended 1 0\n", 1), How::WentDown);
         assert_eq!(how_of("", 1), How::WentDown);
         assert_eq!(word_of(report, "boot ", 1).as_deref(), Some("6.1.0"));
+    }
+
+    #[test]
+    fn a_panic_is_shown_with_its_reason() {
+        let trace = "[1] trace\n".repeat(30);
+        let console = format!("[0] Kernel panic - not syncing: no root\n{trace}[2] end\n");
+        let words = last_words(&console);
+        assert!(words.starts_with("[0] Kernel panic - not syncing: no root\n…\n"));
+        assert!(words.ends_with("[2] end"), "{words}");
+        assert_eq!(last_words("a\nb\n"), "a\nb");
     }
 
     #[test]

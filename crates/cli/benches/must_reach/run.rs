@@ -80,6 +80,11 @@ impl Workshop {
     }
 }
 
+/// Runs a command; how it ended.
+fn quietly(command: &mut Command) -> Result<std::process::ExitStatus, Failed> {
+    Ok(command.stdin(std::process::Stdio::null()).output()?.status)
+}
+
 /// Runs a command that must succeed; what it wrote.
 fn done(command: &mut Command) -> Result<String, Failed> {
     let output = command.stdin(std::process::Stdio::null()).output()?;
