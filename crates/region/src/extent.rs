@@ -121,20 +121,19 @@ impl Why {
     }
 }
 
-/// What gets so many pages more.
+/// What gets so many pages more. The kernel takes no relative number: `+7` sets the pool to 7.
 fn add_pages(size: PageSize, missing: Pages, limited_by: &str) -> String {
-    let file = format!(
-        "hugepages/hugepages-{}kB/nr_hugepages",
-        size.bytes().get() / 1024
-    );
+    let kib = size.bytes().get() / 1024;
+    let file = format!("hugepages/hugepages-{kib}kB/nr_hugepages");
+    let add = format!("echo $(($(cat $f) + {missing})) > $f");
     match limited_by {
-        "nodes" => format!(
-            "echo +{missing} > /sys/devices/system/node/nodeN/{file}    # N: a node of the policy"
-        ),
+        "nodes" => {
+            format!("f=/sys/devices/system/node/nodeN/{file}; {add}    # N: a node of the policy")
+        }
         by if by.starts_with("cgroup") => {
             format!("raise the limit of {by} by {}", missing.of(size))
         }
-        _ => format!("echo +{missing} > /sys/kernel/mm/{file}"),
+        _ => format!("f=/sys/kernel/mm/{file}; {add}"),
     }
 }
 
@@ -183,11 +182,12 @@ mod tests {
             why.next()
         };
         let file = "hugepages/hugepages-2048kB/nr_hugepages";
-        assert_eq!(next("pool"), format!("echo +7 > /sys/kernel/mm/{file}"));
+        let add = "echo $(($(cat $f) + 7)) > $f";
+        assert_eq!(next("pool"), format!("f=/sys/kernel/mm/{file}; {add}"));
         assert_eq!(
             next("cgroup /db"),
             "raise the limit of cgroup /db by 14M".to_owned()
         );
-        assert!(next("nodes").starts_with("echo +7 > /sys/devices/system/node/nodeN/"));
+        assert!(next("nodes").starts_with("f=/sys/devices/system/node/nodeN/"));
     }
 }

@@ -2,6 +2,7 @@
 //! written to the last page, and what a process holds.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use hugeleaf::{Bytes, PageSize, Region, RegionOptions};
@@ -118,6 +119,12 @@ pub fn pool(size: PageSize) -> Pool {
         reserved: number("resv_hugepages"),
         surplus: number("surplus_hugepages"),
     }
+}
+
+/// Does what an error says to do: its guard puts the pool back.
+pub fn do_next(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
 }
 
 /// `n` pages.

@@ -268,7 +268,7 @@ pub(crate) fn example() -> ChaseResult {
           "points": [{}, {}]}},
         {{"label": "thp:2M", "page_bytes": 2097152, "kind": "thp", "points": [{}, {}]}},
         {{"label": "hugetlb:1G", "page_bytes": 1073741824, "kind": "hugetlb", "points": [],
-          "not_had": {{"from_bytes": 65536, "reason": "no page of 1G <b>", "next": "echo +1 > pool"}}}}
+          "not_had": {{"from_bytes": 65536, "reason": "no page of 1G <b>", "next": "echo 6 > pool"}}}}
       ],
       "caveats": ["This is a virtual machine."],
       "host": {{"kernel": "6.18.0", "arch": "x86_64", "cpus": 2, "nodes": 1,
@@ -304,7 +304,7 @@ WORKING SET               BASE             THP:2M
         assert!(text.starts_with(expected), "{text}");
         let rest = "
 not had  hugetlb:1G: no page of 1G <b>
-  next   echo +1 > pool
+  next   echo 6 > pool
 how   one cycle through every 64 bytes of the working set, in an order drawn from seed 7; 9 rounds,
       the arms in a new order in each; 80.0 ms a sample, after reading on without a clock; took 61.2
       s

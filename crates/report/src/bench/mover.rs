@@ -378,7 +378,7 @@ pub(crate) fn example() -> MoverResult {
         arm
     };
     let not_had: Value = json!({"label": "hugetlb:2M", "mode": "lock", "samples": [], "raw": [],
-        "not_had": {"from_bytes": 1, "reason": "no page <b>", "next": "echo +1 > pool"}});
+        "not_had": {"from_bytes": 1, "reason": "no page <b>", "next": "echo 6 > pool"}});
     let split = "64M of 64M were not on thp:2M";
     let result = json!({
         "schema": 1,
@@ -416,7 +416,7 @@ mover, lock: scattered 467 MiB/s; split 900 MiB/s, ×1.80 [1.71, 1.89]; thp:2M 9
         for line in [
             "lock  scattered    64.0   467 [420, 514]                   -        8 or more         100 µs",
             "lock: 85 % of the gain of thp:2M is contiguity",
-            "not had  hugetlb:2M: no page <b>\n  next   echo +1 > pool\n",
+            "not had  hugetlb:2M: no page <b>\n  next   echo 6 > pool\n",
             "locking a part of a huge page splits",
             "the devices alone, from the last of the pages, nothing checked: 1800 MiB/s",
         ] {

@@ -230,7 +230,7 @@ pub(crate) fn example() -> PageTablesResult {
         {{"label": "base", "page_bytes": 4096, "kind": "base", "points": [{}, {}]}},
         {{"label": "hugetlb:2M", "page_bytes": 2097152, "kind": "hugetlb", "points": [{}, {}]}},
         {{"label": "hugetlb:1G", "page_bytes": 1073741824, "kind": "hugetlb", "points": [],
-          "not_had": {{"from_bytes": 1073741824, "reason": "no page of 1G", "next": "echo +1 > pool"}}}}
+          "not_had": {{"from_bytes": 1073741824, "reason": "no page of 1G", "next": "echo 6 > pool"}}}}
       ],
       "caveats": ["Shared tables count once in the host's sum."],
       "host": {{"kernel": "6.18.0", "arch": "x86_64", "cpus": 2, "nodes": 1,
@@ -271,7 +271,7 @@ growth with 64 processes
         assert!(text.starts_with(expected), "{text}");
         let rest = "
 not had  hugetlb:1G: no page of 1G
-  next   echo +1 > pool
+  next   echo 6 > pool
 how   each process started anew, 256K of its own before it attaches; one after the other attaches
       (which fills in its page tables) and reads a byte of each base page; arms in an order drawn
       from seed 7; took 71.0 s
