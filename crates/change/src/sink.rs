@@ -108,6 +108,22 @@ impl<S: Sink> Recording<S> {
             calls: Vec::new(),
         }
     }
+
+    fn record(
+        &mut self,
+        process: &PidFd,
+        ranges: &[Range],
+        action: Action,
+        answer: Result<Bytes, SysError>,
+    ) -> Result<Bytes, SysError> {
+        self.calls.push(Recorded {
+            pid: process.pid(),
+            ranges: ranges.to_vec(),
+            action,
+            answer: answer.clone(),
+        });
+        answer
+    }
 }
 
 impl<S: Sink> Sink for Recording<S> {
@@ -118,13 +134,7 @@ impl<S: Sink> Sink for Recording<S> {
         advice: Advice,
     ) -> Result<Bytes, SysError> {
         let answer = self.inner.advise(process, ranges, advice);
-        self.calls.push(Recorded {
-            pid: process.pid(),
-            ranges: ranges.to_vec(),
-            action: Action::Advise(advice),
-            answer: answer.clone(),
-        });
-        answer
+        self.record(process, ranges, Action::Advise(advice), answer)
     }
 
     fn split(
@@ -134,12 +144,6 @@ impl<S: Sink> Sink for Recording<S> {
         range: Range,
     ) -> Result<Bytes, SysError> {
         let answer = self.inner.split(file, process, range);
-        self.calls.push(Recorded {
-            pid: process.pid(),
-            ranges: vec![range],
-            action: Action::Split,
-            answer: answer.clone(),
-        });
-        answer
+        self.record(process, &[range], Action::Split, answer)
     }
 }

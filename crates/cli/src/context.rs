@@ -119,6 +119,11 @@ impl Context {
         std::io::stdout().is_terminal()
     }
 
+    /// Whether the answer goes to a terminal, and progress can be drawn on stderr before it.
+    pub fn draws_progress() -> bool {
+        Context::is_terminal() && crate::progress::is_drawable()
+    }
+
     /// Whether colour may be used: on a terminal, unless NO_COLOR is set and not empty
     /// (no-color.org).
     pub fn colour() -> bool {

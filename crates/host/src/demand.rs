@@ -100,10 +100,19 @@ pub enum Insists {
     Unknown,
     /// It does not ask for them.
     Never,
+    /// It could not: its memory is of a kind that comes from no pool, as it is configured.
+    Cannot,
     /// It asks, and starts without them where they cannot be had.
     IfToBeHad,
     /// It does not start without them.
     Always,
+}
+
+impl Insists {
+    /// Whether its own configuration keeps it off the pool.
+    pub const fn is_off(self) -> bool {
+        matches!(self, Insists::Never | Insists::Cannot)
+    }
 }
 
 /// What a service is.

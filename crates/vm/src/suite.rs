@@ -1,6 +1,6 @@
 //! Runs in guests: a command for a person, and the tests of a host.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::cache::Cache;
 use crate::guest::Guest;
-use crate::host::HostFile;
+use crate::host::{Description, HostFile};
 use crate::image::{self, userlands};
 use crate::kernel::{self, Bootable};
 use crate::process::{output, program};
@@ -52,6 +52,23 @@ pub struct Prepared {
     pub busybox_32: Option<PathBuf>,
 }
 
+impl Prepared {
+    fn machine<'a>(
+        &'a self,
+        host: &'a Description,
+        payload: &'a Path,
+        guest: &'a Guest,
+    ) -> Machine<'a> {
+        Machine {
+            host,
+            kernel: &self.kernel,
+            root: &self.root,
+            payload,
+            folder: guest.folder(),
+        }
+    }
+}
+
 impl Workshop {
     /// All hosts: those of the repository, or of the folder in `HUGELEAF_VM_HOSTS`.
     ///
@@ -81,6 +98,21 @@ impl Workshop {
         })
     }
 
+    /// What goes into every guest of a host.
+    fn guest(
+        &self,
+        host: &HostFile,
+        programs: &Programs,
+        prepared: &Prepared,
+    ) -> anyhow::Result<Guest> {
+        let guest = Guest::new(host, &self.repository)?;
+        programs.add_to(&guest, &self.repository)?;
+        if let Some(program) = &prepared.busybox_32 {
+            guest.add(program, "bin")?;
+        }
+        Ok(guest)
+    }
+
     /// Runs a command of a person, and brings back what it left in `/out`.
     ///
     /// # Errors
@@ -92,8 +124,7 @@ impl Workshop {
         errand: &Errand,
     ) -> anyhow::Result<i32> {
         let prepared = self.prepare(host)?;
-        let guest = Guest::new(host, &self.repository)?;
-        programs.add_to(&guest, &self.repository)?;
+        let guest = self.guest(host, programs, &prepared)?;
         for file in &errand.add {
             guest.add(file, "bin")?;
         }
@@ -101,13 +132,7 @@ impl Workshop {
         let payload = guest.disk()?;
         let mut one_boot = host.description.clone();
         one_boot.tests.truncate(1);
-        let machine = Machine {
-            host: &one_boot,
-            kernel: &prepared.kernel,
-            root: &prepared.root,
-            payload: &payload,
-            folder: guest.folder(),
-        };
+        let machine = prepared.machine(&one_boot, &payload, &guest);
         let ended = machine.run(errand.limit, &self.stop, to_stdout)?;
         if let Some(folder) = &errand.files {
             machine.files(folder)?;
@@ -121,17 +146,10 @@ impl Workshop {
     /// Where something is missing.
     pub fn shell(&self, host: &HostFile, programs: &Programs) -> anyhow::Result<()> {
         let prepared = self.prepare(host)?;
-        let guest = Guest::new(host, &self.repository)?;
-        programs.add_to(&guest, &self.repository)?;
+        let guest = self.guest(host, programs, &prepared)?;
         guest.shell()?;
         let payload = guest.disk()?;
-        let machine = Machine {
-            host: &host.description,
-            kernel: &prepared.kernel,
-            root: &prepared.root,
-            payload: &payload,
-            folder: guest.folder(),
-        };
+        let machine = prepared.machine(&host.description, &payload, &guest);
         machine.with_a_person()
     }
 
@@ -147,22 +165,12 @@ impl Workshop {
     ) -> anyhow::Result<(HostResult, Ended)> {
         let d = &host.description;
         let prepared = self.prepare(host)?;
-        let guest = Guest::new(host, &self.repository)?;
-        programs.add_to(&guest, &self.repository)?;
-        if let Some(program) = &prepared.busybox_32 {
-            guest.add(program, "bin")?;
-        }
+        let guest = self.guest(host, programs, &prepared)?;
         for (boot, tests) in d.tests.iter().enumerate() {
             guest.phase(boot + 1, &phase(&guest, programs, tests)?)?;
         }
         let payload = guest.disk()?;
-        let machine = Machine {
-            host: d,
-            kernel: &prepared.kernel,
-            root: &prepared.root,
-            payload: &payload,
-            folder: guest.folder(),
-        };
+        let machine = prepared.machine(d, &payload, &guest);
         let limit = Duration::from_secs(d.time_limit_seconds);
         let ended = machine.run(limit, &self.stop, |_| ())?;
         machine.files(&self.repository.join("target/vm").join(&host.name))?;
@@ -202,7 +210,7 @@ pub fn programs_of<'a>(
 
 /// The lines that run the tests of one boot.
 fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result<String> {
-    let mut lines = "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1\nstatus=0\n".to_owned();
+    let mut lines = "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1 HUGELEAF_CAPTURES=/out/captured\nstatus=0\n".to_owned();
     for line in tests {
         let (name, filter) = line.split_once(' ').unwrap_or((line, ""));
         let path = programs.add_test(guest, &TestProgram::parse(name)?)?;

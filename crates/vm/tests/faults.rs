@@ -88,11 +88,8 @@ fn assert_nothing_is_left(temporary: &Path) {
     let name = temporary.display().to_string();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).into_owned();
-        assert!(!command.contains(&name), "{:?}: {command}", entry.path());
-    }
+    let running = running_with(&name);
+    assert!(running.is_empty(), "{running:?}");
     let left: Vec<_> = std::fs::read_dir(temporary).unwrap().flatten().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -201,10 +198,16 @@ fn a_run_that_is_interrupted_takes_its_guest_with_it() {
 }
 
 fn some_guest_of(temporary: &Path) -> bool {
-    let name = temporary.display().to_string();
-    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).into_owned();
-        command.contains("qemu-system") && command.contains(&name)
-    })
+    let running = running_with(&temporary.display().to_string());
+    running.iter().any(|line| line.contains("qemu-system"))
+}
+
+/// The command lines of processes that name something.
+fn running_with(name: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.map(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).into_owned()
+    });
+    lines.filter(|line| line.contains(name)).collect()
 }

@@ -12,7 +12,6 @@ use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status};
-use crate::progress::is_drawable;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -107,7 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 
 /// What the work is at, on a terminal; nothing in a pipe.
 pub fn progress(context: &Context) -> ProgressBar {
-    match Context::is_terminal() && is_drawable() && !context.json {
+    match Context::draws_progress() && !context.json {
         true => ProgressBar::new_spinner(),
         false => ProgressBar::hidden(),
     }

@@ -10,7 +10,6 @@ use hugeleaf_verdict::ends::ends;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::context::{Context, Failure, Status};
-use crate::progress::is_drawable;
 
 /// Flags of `promote`.
 #[derive(Debug, clap::Args)]
@@ -164,7 +163,7 @@ struct Bar(Option<ProgressBar>);
 
 impl Bar {
     fn new(context: &Context) -> Bar {
-        if !Context::is_terminal() || !is_drawable() || context.json {
+        if !Context::draws_progress() || context.json {
             return Bar(None);
         }
         let bar = ProgressBar::new(0);

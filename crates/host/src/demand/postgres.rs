@@ -156,7 +156,7 @@ fn unless_elsewhere(wish: Wish, kind: Option<&str>) -> Wish {
     match kind.map(str::trim) {
         None | Some("mmap") => wish,
         Some(kind) => Wish {
-            how: Insists::Never,
+            how: Insists::Cannot,
             said: format!("{SHARED_MEMORY_TYPE} = {kind}"),
         },
     }
@@ -435,7 +435,7 @@ mod tests {
         let wish = |kind| unless_elsewhere(wish_of("on"), kind);
         assert_eq!(wish(Some("mmap")).how, Insists::Always);
         assert_eq!(wish(None).how, Insists::Always);
-        assert_eq!(wish(Some("sysv\n")).how, Insists::Never);
+        assert_eq!(wish(Some("sysv\n")).how, Insists::Cannot);
         assert_eq!(wish(Some("sysv")).said, "shared_memory_type = sysv");
     }
 

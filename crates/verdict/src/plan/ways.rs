@@ -60,7 +60,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String>
     }
     lines.push(match service.wish.how {
         Insists::Always => return lines,
-        Insists::Never if service.wish.said.starts_with("shared_memory_type") => format!(
+        Insists::Cannot => format!(
             "postgresql.conf: shared_memory_type = mmap and huge_pages = on: PostgreSQL takes no \
              other memory from a pool{}",
             said(service)
@@ -77,7 +77,7 @@ fn postgres(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String>
 fn mariadb(service: &Service) -> Vec<String> {
     match service.wish.how {
         Insists::IfToBeHad | Insists::Always => Vec::new(),
-        Insists::Never | Insists::Unknown => {
+        Insists::Never | Insists::Cannot | Insists::Unknown => {
             vec![format!(
                 "its option file, [mysqld]: large_pages = ON{}",
                 said(service)
@@ -88,7 +88,7 @@ fn mariadb(service: &Service) -> Vec<String> {
 
 fn java(plan: &Plan, service: &Service, planned: &ForService) -> Vec<String> {
     let mut flags = Vec::new();
-    if matches!(service.wish.how, Insists::Never | Insists::Unknown) {
+    if service.wish.how.is_off() || service.wish.how == Insists::Unknown {
         flags.push("-XX:+UseLargePages".to_owned());
     }
     if let Some(size) = unusual(plan, service, planned) {

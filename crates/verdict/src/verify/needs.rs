@@ -163,7 +163,7 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
     let default = facts.host.memory.default_hugetlb_page.get();
     let asks = match service.wish.how {
         // It may have been told by a way that is not seen here: what it has it asked for.
-        Insists::Never => service.demands.iter().any(has_hugetlb),
+        Insists::Never | Insists::Cannot => service.demands.iter().any(has_hugetlb),
         Insists::Always => true,
         // A server that takes them by default asked for nothing where nobody made a pool, or where a
         // plan made it for others.
@@ -293,7 +293,7 @@ fn by_pool(service: &Service, row: &Row, page: PageSize, available: Pages) -> Fi
     let short = pages_text(row.short, page);
     let name = &row.name;
     let restart = restart_command(row);
-    if service.wish.how == Insists::Never {
+    if service.wish.how.is_off() {
         return Finding {
             id: "service-off",
             severity: Severity::Problem,
@@ -352,7 +352,7 @@ pub(super) fn restart(rows: &[Looked<'_>], pools: &[PoolRow], facts: &Facts<'_>)
     let one = |looked: &Looked<'_>| {
         let row = &looked.row;
         // Where it is off it would start, without; who was not found may run and have its pages.
-        let is_off = looked.service.is_some_and(|s| s.wish.how == Insists::Never);
+        let is_off = looked.service.is_some_and(|s| s.wish.how.is_off());
         let is_unknown = !row.is_found && !can_be_found(row.kind);
         if row.short.get() > 0 || is_off && row.got.is_empty() || is_unknown {
             return None;

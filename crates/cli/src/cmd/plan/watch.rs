@@ -7,7 +7,6 @@ use hugeleaf_verdict::plan::{Sample, sample};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::context::{Context, Failure};
-use crate::progress::is_drawable;
 
 /// How often it looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -41,7 +40,7 @@ pub fn watch(
 }
 
 fn progress(period: Duration) -> ProgressBar {
-    if !Context::is_terminal() || !is_drawable() {
+    if !Context::draws_progress() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template(
