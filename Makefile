@@ -12,7 +12,7 @@ CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak fuzz install-library vm vm-shell vm-list vm-test vm-table
+.PHONY: help compiler build try test lint fmt bench soak fuzz install-library vm vm-shell vm-list vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -57,6 +57,9 @@ vm-list: compiler ## the hosts there are
 vm-test: compiler ## the tests of all hosts, or of HOST='A B'; results go to vm/results
 	$(VM) test --record $(HOST)
 	$(VM) table
+
+captures:       ## the captured hosts in fixtures anew, of what the guests of vm-test brought home
+	scripts/captures.sh
 
 vm-table: compiler ## docs/reference/hosts.md anew, of vm/results
 	$(VM) table

@@ -98,6 +98,7 @@ impl Why<'_> {
             .put_bytes("resident_bytes", summary.resident)
             .put_bytes("large_bytes", summary.large)
             .put_bytes("small_bytes", summary.small)
+            .put_bytes("swapped_bytes", summary.swapped)
             .put_bytes("promotable_bytes", summary.by_way(Way::Promote))
             .put_bytes(
                 "promotable_growing_bytes",
@@ -213,8 +214,8 @@ fn name_of(process: &Process) -> String {
     }
 }
 
-/// `4.2G resident: 0.3G on large pages, 3.9G could be promoted now, …`; parts of nothing are left
-/// out.
+/// `4.2G resident: 0.3G on large pages, 3.9G could be promoted now, …; 1G more in swap`; parts of
+/// nothing are left out.
 fn totals(summary: &Summary) -> String {
     let rest = summary.small + summary.by_way(Way::Nothing);
     let parts = [
@@ -235,6 +236,9 @@ fn totals(summary: &Summary) -> String {
             text.push_str(&format!(", {bytes} {what}"));
         }
     }
+    if !summary.swapped.is_zero() {
+        text.push_str(&format!("; {} more in swap", summary.swapped));
+    }
     if summary.lines.iter().all(|l| l.id.way() == Way::Nothing) {
         text.push_str("; nothing to do");
     }
@@ -245,9 +249,12 @@ fn totals(summary: &Summary) -> String {
 fn reasons(summary: &Summary, look: Look, all: bool) -> String {
     let mut text = String::new();
     let share = |line: &Line| line.bytes.share_of(summary.resident);
-    // What is under a percent is no reason to read on, unless there is nothing else.
+    // What is under a percent is no reason to read on, unless there is nothing else. Of memory in swap
+    // nothing need be resident.
+    let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
     let shown = |at: usize, line: &Line| {
-        all || at < 1 || (at < LINES && share(line).is_some_and(|s| s >= 0.01))
+        let is_swap = line.id == Obstacle::Swapped && much(summary.swapped);
+        all || at < 1 || (at < LINES && much(line.bytes)) || is_swap
     };
     let (mut rest, mut names) = (Bytes::ZERO, Vec::new());
     for (at, line) in summary.lines.iter().enumerate() {
@@ -477,6 +484,12 @@ mod tests {
             totals(&summary),
             "10M resident: 10M on large pages; nothing to do"
         );
+        summary.swapped = Bytes(3 << 20);
+        assert_eq!(
+            totals(&summary),
+            "10M resident: 10M on large pages; 3M more in swap; nothing to do"
+        );
+        summary.swapped = Bytes::ZERO;
         summary.large = Bytes(6 << 20);
         summary.lines.push(Line {
             id: Obstacle::NotAdvised,

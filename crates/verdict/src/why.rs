@@ -150,6 +150,8 @@ pub struct Summary {
     pub large: Bytes,
     /// Too small for any large page.
     pub small: Bytes,
+    /// In swap, which is not resident.
+    pub swapped: Bytes,
     /// One line an id, most bytes first.
     pub lines: Vec<Line>,
 }
@@ -207,7 +209,10 @@ pub(crate) fn part_of_object(segment: &Segment) -> Option<(Object, u64)> {
 pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
     let mut summary = Summary::default();
     let mut largest: HashMap<Obstacle, &Verdict> = HashMap::new();
-    for ((_, accounts), counts) in judged.iter().zip(counted(judged)) {
+    for ((process, accounts), counts) in judged.iter().zip(counted(judged)) {
+        let segments = process.segments.iter().zip(&counts);
+        let counted = segments.filter(|(_, counts)| **counts);
+        summary.swapped += counted.map(|(s, _)| s.swapped).sum::<Bytes>();
         for (account, _) in accounts.iter().zip(counts).filter(|(_, counts)| *counts) {
             summary.resident += account.resident;
             summary.large += account.large;

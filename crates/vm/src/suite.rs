@@ -173,7 +173,10 @@ impl Workshop {
         let machine = prepared.machine(d, &payload, &guest);
         let limit = Duration::from_secs(d.time_limit_seconds);
         let ended = machine.run(limit, &self.stop, |_| ())?;
-        machine.files(&self.repository.join("target/vm").join(&host.name))?;
+        let files = self.repository.join("target/vm").join(&host.name);
+        // Nothing of a run before this one stays among them.
+        let _ = std::fs::remove_dir_all(&files);
+        machine.files(&files)?;
         let result = HostResult {
             host: host.name.clone(),
             title: d.title.clone(),
@@ -210,7 +213,9 @@ pub fn programs_of<'a>(
 
 /// The lines that run the tests of one boot.
 fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result<String> {
-    let mut lines = "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1 HUGELEAF_CAPTURES=/out/captured\nstatus=0\n".to_owned();
+    let mut lines =
+        "export RUST_TEST_THREADS=1 RUST_BACKTRACE=1 HUGELEAF_CAPTURES=/out/captured\nstatus=0\n"
+            .to_owned();
     for line in tests {
         let (name, filter) = line.split_once(' ').unwrap_or((line, ""));
         let path = programs.add_test(guest, &TestProgram::parse(name)?)?;

@@ -247,15 +247,19 @@ mod tests {
 
     #[test]
     fn the_own_cgroup_bounds_what_the_pool_has() {
-        let root = fixture("arm64-16k");
-        let now = had(&root, PageKind::Hugetlb, "32M").0;
-        assert_eq!(now, known(1 << 30, "cgroup /docker/4c1f"));
-        // Out of that cgroup the whole pool is there.
-        let root = root.failing("proc/self/cgroup", ErrorKind::NotFound);
-        assert_eq!(
-            had(&root, PageKind::Hugetlb, "32M").0,
-            known(4 << 30, "pool")
-        );
+        let own = "cgroup /hugeleaf-test-limited";
+        for (host, size, page) in [
+            ("arm64-16k", "32M", 32 << 20),
+            ("x86-6.1-cgroup-v1", "2M", 2 << 20),
+        ] {
+            let root = fixture(host);
+            let now = had(&root, PageKind::Hugetlb, size).0;
+            assert_eq!(now, known(4 * page, own), "{host}");
+            // Out of that cgroup the whole pool is there.
+            let root = root.failing("proc/self/cgroup", ErrorKind::NotFound);
+            let now = had(&root, PageKind::Hugetlb, size).0;
+            assert_eq!(now, known(6 * page, "pool"), "{host}");
+        }
     }
 
     #[test]

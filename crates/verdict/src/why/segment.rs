@@ -84,10 +84,12 @@ impl Found {
         });
     }
 
-    /// Adds a stretch to the one before it where both have the same obstacle.
+    /// Adds a stretch to the one before it where both have the same obstacle. Of what is all in swap nothing
+    /// can be promoted, so it stays apart.
     fn push(&mut self, finding: Finding) {
         if let Some(last) = self.findings.last_mut()
             && last.obstacle == finding.obstacle
+            && last.bytes.is_zero() == finding.bytes.is_zero()
             && last.range.end() == finding.range.start()
             && let Ok(range) = Range::new(last.range.start(), finding.range.end())
         {

@@ -820,10 +820,30 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
     assert_eq!(said(&segment), [("swapped", 0)]);
     let told = judge(&host, &process(vec![segment]));
     assert!(
-        told[0].text.contains("8M of it is in swap"),
+        told[0].text.starts_with("8M that is all in swap"),
         "{}",
         told[0].text
     );
+    assert_eq!(
+        told[0].command,
+        "# once it is back in memory: hugeleaf promote 100"
+    );
+    // What is there in part can be promoted, and is told apart from its neighbour that is not.
+    let pages = vec![
+        (range(AT, 3 * M), PageState::SWAPPED),
+        (range(AT + 3 * M, 5 * M), OWN),
+    ];
+    let mut segment = anon(AT, 8 * M);
+    set_pages(&mut segment, pages);
+    let told = judge(&host, &process(vec![segment]));
+    let ranges: Vec<Range> = told.iter().map(|v| v.range).collect();
+    let parts = [
+        range(AT, 2 * M),
+        range(AT + 2 * M, 2 * M),
+        range(AT + 4 * M, 4 * M),
+    ];
+    assert_eq!(ranges, parts, "{told:#?}");
+    assert!(told[1].command.contains("--min-resident 50%"), "{told:#?}");
 }
 
 #[test]

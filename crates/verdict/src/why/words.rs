@@ -78,6 +78,9 @@ impl Words<'_> {
             | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown => {
                 format!("hugeleaf promote {target}")
             }
+            Swapped if self.finding.bytes.is_zero() => {
+                format!("# once it is back in memory: hugeleaf promote {target}")
+            }
             PartlyResident | Swapped | PartlyMapped => self.promote_and_grow(),
             ProcessDisabled => self.enable_thp(),
             Misaligned => self.place_well(),
@@ -446,6 +449,10 @@ impl Words<'_> {
                 "only {}% of these pages are in memory; large pages would cost {} more",
                 self.percent(),
                 f.missing
+            ),
+            Obstacle::Swapped if f.bytes.is_zero() => format!(
+                "{} that is all in swap: it comes back on base pages as it is used",
+                f.swapped
             ),
             Obstacle::Swapped => format!(
                 "{} of it is in swap; promotion would bring that back into memory",

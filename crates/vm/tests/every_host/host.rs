@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hugeleaf_sys::{HostLock, Kernel, RealKernel, effective_uid, lock_host};
 
-use crate::kernel::{chosen, nodes, number, pool_file, pool_sizes, text};
+use crate::kernel::{chosen, node_memory, nodes, number, pool_file, pool_sizes};
 use crate::not_run;
 
 /// The host, locked.
@@ -74,10 +74,7 @@ impl Host {
 
     /// Free memory of a node, in bytes.
     pub fn free_on(node: u32) -> u64 {
-        let meminfo = text(format!("/sys/devices/system/node/node{node}/meminfo"));
-        let line = meminfo.lines().find(|line| line.contains(" MemFree:"));
-        let kib = line.and_then(|line| line.split_ascii_whitespace().nth(3)?.parse().ok());
-        kib.unwrap_or(0_u64) * 1024
+        node_memory(node, "MemFree").unwrap_or(0)
     }
 
     /// The nodes that could give so much memory now, with some to spare.

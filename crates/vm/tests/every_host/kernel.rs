@@ -105,6 +105,15 @@ pub fn nodes() -> Vec<u32> {
     nodes
 }
 
+/// A line of a node's `meminfo`, in bytes.
+pub fn node_memory(node: u32, name: &str) -> Option<u64> {
+    let meminfo = text(format!("/sys/devices/system/node/node{node}/meminfo"));
+    let name = format!(" {name}:");
+    let line = meminfo.lines().find(|line| line.contains(&name))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(3)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
 /// Sizes of hugetlb pages, in bytes, smallest first.
 pub fn pool_sizes() -> Vec<u64> {
     let mut sizes: Vec<u64> = std::fs::read_dir("/sys/kernel/mm/hugepages")

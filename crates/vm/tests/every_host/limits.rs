@@ -2,16 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
+use crate::capture::capture;
 use crate::host::Host;
 use crate::kernel::{flag, text};
-use crate::not_run;
 use crate::victim::Victim;
+use crate::{json, not_run};
 
-/// A control group of version 2 that is removed when this is dropped.
+/// A control group with limits on hugetlb pages, which is removed when this is dropped.
 struct Group(PathBuf);
 
 impl Group {
-    /// Below the root, with the controller for hugetlb pages; `None` where there is none.
+    /// Of the version that the host has; `None` where there is none.
+    fn of_either(name: &str) -> Option<Group> {
+        let first = Path::new("/sys/fs/cgroup/hugetlb");
+        if !first.join("cgroup.procs").exists() {
+            return Group::new(name);
+        }
+        let group = first.join(format!("hugeleaf-test-{name}"));
+        std::fs::create_dir(&group).ok()?;
+        Some(Group(group))
+    }
+
+    /// Of version 2.
     fn new(name: &str) -> Option<Group> {
         let root = Path::new("/sys/fs/cgroup");
         let controllers = text(root.join("cgroup.controllers"));
@@ -24,7 +38,12 @@ impl Group {
         Some(Group(group))
     }
 
+    /// Limits by the name of version 2.
     fn limit(&self, size: u64, name: &str, bytes: u64) {
+        let name = match self.0.starts_with("/sys/fs/cgroup/hugetlb") {
+            true => name.replace("max", "limit_in_bytes"),
+            false => name.to_owned(),
+        };
         let unit = if size >= 1 << 30 {
             format!("{}GB", size >> 30)
         } else {
@@ -32,6 +51,16 @@ impl Group {
         };
         let file = self.0.join(format!("hugetlb.{unit}.{name}"));
         std::fs::write(&file, bytes.to_string()).unwrap_or_else(|e| panic!("{file:?}: {e}"));
+    }
+
+    /// Enters it with this process; or leaves it, for the group above.
+    fn hold_own(&self, is_in: bool) {
+        let group = if is_in {
+            &self.0
+        } else {
+            self.0.parent().unwrap()
+        };
+        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     }
 
     /// The line of a shell that enters it.
@@ -105,4 +134,37 @@ fn a_limit_on_reservations_kills_nobody_with_shared_memory() {
 fn a_limit_on_reservations_kills_nobody_with_a_heap() {
     let test = "a_limit_on_reservations_kills_nobody_with_a_heap";
     under_a_limit(test, "rsvd.max", "--data", &PRIVATE);
+}
+
+/// What `status` says is to be had ends at the limit of the group that it runs in, and it names both.
+#[test]
+fn the_own_limit_bounds_what_is_to_be_had() {
+    let test = "the_own_limit_bounds_what_is_to_be_had";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(group) = Group::of_either("limited") else {
+        return not_run(test, "needs control groups with hugetlb");
+    };
+    let size = host.pool_size().unwrap();
+    if host.pool(size, None, 6) < 6 {
+        return not_run(test, "6 pages for a pool cannot be reserved");
+    }
+    group.limit(size, "max", 4 * size);
+    group.hold_own(true);
+    capture("limited", &[]);
+    let answer = json(&["status"]);
+    group.hold_own(false);
+    let host = &answer["host"];
+    let sizes = host["page_sizes"].as_array().unwrap();
+    let is_it = |of: &&Value| of["kind"] == "hugetlb" && of["page_bytes"] == size;
+    let shown = sizes.iter().find(is_it).unwrap();
+    assert_eq!(shown["could_be_had_bytes"], 4 * size, "{shown}");
+    let limited_by = shown["limited_by"].as_str().unwrap();
+    assert_eq!(limited_by, "cgroup /hugeleaf-test-limited");
+    let told = host["cgroups"].as_array().unwrap();
+    let own = told
+        .iter()
+        .find(|g| limited_by.ends_with(g["path"].as_str().unwrap()));
+    assert_eq!(own.unwrap()["hugetlb"][0]["fault_limit_bytes"], 4 * size);
 }

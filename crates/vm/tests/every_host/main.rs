@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod boots;
+mod capture;
 mod host;
 mod kernel;
 mod limits;

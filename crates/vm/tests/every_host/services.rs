@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::boots::boot;
+use crate::capture::capture;
 use crate::kernel::{pool_file, smaps, text};
 use crate::{answer, hugeleaf, json, not_run};
 
@@ -42,29 +43,26 @@ impl Cluster {
 
     /// Tells systemd something about it, and waits until that is done.
     fn systemctl(&self, what: &str) {
-        let out = Command::new("systemctl")
-            .args([what, &self.unit])
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{what} {}: {out:?}", self.unit);
+        systemctl(&[what, &self.unit]);
     }
 
-    /// What `apply` leaves to a person, since it says something about the whole host.
-    fn reload() {
-        let out = Command::new("systemctl")
-            .arg("daemon-reload")
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{out:?}");
+    /// Its first process, and two that this one started.
+    fn processes(&self) -> Vec<u32> {
+        let first: u32 = self.property("MainPID").parse().unwrap();
+        let children = text(format!("/proc/{first}/task/{first}/children"));
+        let children = children.split_ascii_whitespace().take(2);
+        let children = children.map(|pid| pid.parse().unwrap());
+        std::iter::once(first).chain(children).collect()
+    }
+
+    /// What `why` says of the shared memory of its first process.
+    fn what_keeps_it_small(&self) -> String {
+        answer(&["why", &self.property("MainPID")])
     }
 
     /// What systemd says about it.
     fn property(&self, name: &str) -> String {
-        let out = Command::new("systemctl")
-            .args(["show", "--property", name, "--value", &self.unit])
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+        systemctl(&["show", "--property", name, "--value", &self.unit])
     }
 
     /// Whether systemd itself tells what the plan has for the unit.
@@ -84,10 +82,43 @@ impl Cluster {
     }
 }
 
+/// Asks systemd for something that it must do; what it says.
+fn systemctl(words: &[&str]) -> String {
+    let out = Command::new("systemctl").args(words).output().unwrap();
+    assert!(out.status.success(), "{words:?}: {out:?}");
+    String::from_utf8_lossy(&out.stdout).trim().to_owned()
+}
+
+/// What `apply` leaves to a person, since it says something about the whole host.
+fn reload() {
+    systemctl(&["daemon-reload"]);
+}
+
 /// The default size of pools, which is what a server asks for that names none.
 fn default_size() -> u64 {
     let meminfo = crate::kernel::fields("/proc/meminfo");
     meminfo["Hugepagesize"]
+}
+
+/// As Debian starts it, without a pool; and then beside one that is too small for it, which it says nothing of.
+#[test]
+fn a_postgresql_is_told_what_keeps_it_small() {
+    let test = "a_postgresql_is_told_what_keeps_it_small";
+    let (Some(mut host), Some(cluster)) = (boot(test, "1"), Cluster::find(test)) else {
+        return;
+    };
+    cluster.set("try");
+    cluster.systemctl("restart");
+    capture("postgres-stock", &cluster.processes());
+    let stock = cluster.what_keeps_it_small();
+    assert!(!stock.contains("pool-short"), "{stock}");
+    assert!(stock.contains(&cluster.unit), "{stock}");
+    assert_eq!(host.pool(default_size(), None, 8), 8);
+    cluster.systemctl("restart");
+    capture("postgres-pool-short", &cluster.processes());
+    let short = cluster.what_keeps_it_small();
+    assert!(short.contains("pool-short"), "{short}");
+    assert!(short.contains(&cluster.unit), "{short}");
 }
 
 #[test]
@@ -116,7 +147,7 @@ fn first_postgresql_is_planned_for() {
     std::fs::write(plan, edited).unwrap();
     answer(&["apply", plan]);
     cluster.set("on");
-    Cluster::reload();
+    reload();
     cluster.systemctl("restart");
     assert!(cluster.of_the_pool(size) >= 48 << 20);
     assert!(cluster.has_its_drop_in());
@@ -139,7 +170,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     cluster.set("try");
     cluster.systemctl("stop");
     answer(&["undo"]);
-    Cluster::reload();
+    reload();
     cluster.systemctl("start");
     assert_eq!(cluster.of_the_pool(size), 0);
     let drop_in = format!("/etc/systemd/system/{}.d/60-hugeleaf.conf", cluster.unit);

@@ -2,36 +2,30 @@
 
 use serde_json::Value;
 
+use crate::capture::capture;
 use crate::host::Host;
 use crate::kernel::inside;
-use crate::victim::{Addresses, Victim};
+use crate::verdicts::judged;
+use crate::victim::Victim;
 use crate::{json, not_run};
 
 const PAGES: u64 = 4;
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// THP on for all memory, as Debian has it, and khugepaged asleep for the time of a test.
-fn always(host: &mut Host) -> bool {
+/// A host with THP on for all memory, as Debian has it, and khugepaged asleep for the time of a test.
+fn always(test: &str) -> Option<Host> {
+    let mut host = Host::new(test)?;
     let size = format!("{FOLDER}/hugepages-{}kB/enabled", host.huge / 1024);
     host.set(&size, "inherit");
-    host.set(
+    let is_set = host.set(
         &format!("{FOLDER}/khugepaged/scan_sleep_millisecs"),
         "3600000",
-    ) && host.set(&format!("{FOLDER}/enabled"), "always")
-}
-
-/// The verdicts of `why` on a range.
-fn verdicts(victim: &Victim, range: Addresses) -> Vec<Value> {
-    let answer = json(&["why", &victim.id()]);
-    let mut all = answer["processes"][0]["verdicts"]
-        .as_array()
-        .unwrap()
-        .clone();
-    all.retain(|v| {
-        let (start, end) = (v["start"].as_u64().unwrap(), v["end"].as_u64().unwrap());
-        start < range.1 && range.0 < end
-    });
-    all
+    ) && host.set(&format!("{FOLDER}/enabled"), "always");
+    if !is_set {
+        not_run(test, "needs to write the settings of THP");
+        return None;
+    }
+    Some(host)
 }
 
 fn promote(victim: &Victim) -> Value {
@@ -43,18 +37,16 @@ fn promote(victim: &Victim) -> Value {
 #[test]
 fn small_memory_under_always_waits_for_khugepaged() {
     let test = "small_memory_under_always_waits_for_khugepaged";
-    let Some(mut host) = Host::new(test) else {
+    let Some(host) = always(test) else {
         return;
     };
-    if !always(&mut host) {
-        return not_run(test, "needs to write the settings of THP");
-    }
     let mut victim = Victim::start();
     let range = victim.map("a", "private", PAGES * host.huge, host.huge);
     victim.tell("small a");
-    let told = verdicts(&victim, range);
+    let told = judged(&victim, range);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert_eq!(told[0]["id"], "small-steps", "{told:#?}");
+    capture("small-steps", &[victim.pid()]);
     let text = told[0]["text"].as_str().unwrap();
     assert!(text.contains("THP is on"), "{text}");
     assert!(
@@ -74,12 +66,9 @@ fn small_memory_under_always_waits_for_khugepaged() {
 #[test]
 fn a_program_that_wants_thp_for_advised_memory_only() {
     let test = "a_program_that_wants_thp_for_advised_memory_only";
-    let Some(mut host) = Host::new(test) else {
+    let Some(host) = always(test) else {
         return;
     };
-    if !always(&mut host) {
-        return not_run(test, "needs to write the settings of THP");
-    }
     let mut victim = Victim::start();
     let range = victim.map("a", "private", PAGES * host.huge, host.huge);
     if victim.try_tell("advised-only a").is_err() {
@@ -87,7 +76,7 @@ fn a_program_that_wants_thp_for_advised_memory_only() {
     }
     victim.tell("touch a");
     assert_eq!(inside(victim.pid(), range, |m| m.huge()), 0);
-    let told = verdicts(&victim, range);
+    let told = judged(&victim, range);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert_eq!(told[0]["id"], "process-unless-advised", "{told:#?}");
     let promoted = promote(&victim);
@@ -99,12 +88,9 @@ fn a_program_that_wants_thp_for_advised_memory_only() {
 #[test]
 fn a_file_that_is_mapped_for_writing() {
     let test = "a_file_that_is_mapped_for_writing";
-    let Some(mut host) = Host::new(test) else {
+    let Some(host) = always(test) else {
         return;
     };
-    if !always(&mut host) {
-        return not_run(test, "needs to write the settings of THP");
-    }
     let path = format!("/var/tmp/hugeleaf-every-host-{}", std::process::id());
     let mut victim = Victim::start();
     let kind = format!("file:{path}");
@@ -118,7 +104,7 @@ fn a_file_that_is_mapped_for_writing() {
             "needs a kernel that collapses files in base pages, Linux 7.2",
         );
     }
-    let told = verdicts(&victim, range);
+    let told = judged(&victim, range);
     assert!(
         told.iter().all(|v| v["id"] == "file-not-collapsed") && !told.is_empty(),
         "{told:#?}"

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::capture::capture;
 use crate::host::Host;
 use crate::kernel::{fields, inside, text};
 use crate::victim::{Addresses, Victim};
@@ -9,25 +10,31 @@ use crate::{json, not_run};
 
 const PAGES: u64 = 4;
 
-/// The verdicts on a range: ids and bytes.
-fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
+/// The verdicts of `why` on a range, whole.
+pub fn judged(victim: &Victim, range: Addresses) -> Vec<Value> {
     let answer = json(&["why", &victim.id()]);
-    let all = answer["processes"][0]["verdicts"]
+    let mut all = answer["processes"][0]["verdicts"]
         .as_array()
         .unwrap()
         .clone();
-    let inside = |v: &&Value| {
+    all.retain(|v| {
         let (start, end) = (v["start"].as_u64().unwrap(), v["end"].as_u64().unwrap());
         start < range.1 && range.0 < end
-    };
-    let told = all.iter().filter(inside);
-    told.map(|v| {
-        (
-            v["id"].as_str().unwrap().to_owned(),
-            v["bytes"].as_u64().unwrap(),
-        )
-    })
-    .collect()
+    });
+    all
+}
+
+/// The verdicts on a range: ids and bytes.
+fn verdicts(victim: &Victim, range: Addresses) -> Vec<(String, u64)> {
+    let told = judged(victim, range);
+    told.iter()
+        .map(|v| {
+            (
+                v["id"].as_str().unwrap().to_owned(),
+                v["bytes"].as_u64().unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// A program with memory on base pages to which something was done.
@@ -66,6 +73,7 @@ fn swapped_memory_is_called_swapped() {
     // Nothing of it may be left in memory: then no byte is on any page.
     let told = verdicts(&victim, range);
     assert!(told.iter().any(|(id, _)| id == "swapped"), "{told:?}");
+    capture("swapped", &[victim.pid()]);
     let shown = json(&["mem", &victim.id()]);
     assert_eq!(shown["processes"][0]["swapped_bytes"], swapped);
 }
@@ -85,6 +93,29 @@ fn swapped_memory_is_not_brought_back() {
     let promoted = json(&["promote", "--budget", "100%", &victim.id()]);
     let after = inside(victim.pid(), range, |m| m.get("Swap"));
     assert!(after >= swapped, "{swapped} → {after}: {promoted:#}");
+    victim.tell("check a");
+}
+
+/// Unless it is asked for, as `why` says.
+#[test]
+fn memory_that_is_swapped_in_part_is_brought_back_when_asked() {
+    let test = "memory_that_is_swapped_in_part_is_brought_back_when_asked";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let (mut victim, range) = victim(&host, "private", &["pageout-some"]);
+    let swapped = || inside(victim.pid(), range, |m| m.get("Swap"));
+    if swapped() == 0 {
+        return not_run(test, "needs swap, and a kernel that swaps single pages out");
+    }
+    let told = judged(&victim, range);
+    let told = told.iter().find(|v| v["id"] == "swapped").unwrap();
+    let command = told["command"].as_str().unwrap();
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let promoted = json(&[&words[..], &["--budget", "100%"]].concat());
+    assert_eq!(swapped(), 0, "{command}: {promoted:#}");
+    let huge = inside(victim.pid(), range, |m| m.huge());
+    assert_eq!(huge, PAGES * host.huge, "{command}: {promoted:#}");
     victim.tell("check a");
 }
 
@@ -174,6 +205,7 @@ fn a_pool_that_is_short_is_called_short() {
     let told = verdicts(&victim, range);
     let aligned = range.0.is_multiple_of(host.huge);
     let short = told.iter().any(|(id, _)| id == "pool-short");
+    capture("pool-short", &[victim.pid()]);
     assert!(short || aligned, "{told:?}");
     if aligned && !short {
         not_run(test, "the kernel chose an address that fits");
@@ -198,9 +230,12 @@ fn memory_shared_with_a_child_is_called_copy_on_write() {
         return;
     };
     let (mut victim, range) = victim(&host, "private", &[]);
-    victim.tell("fork");
+    let child = victim.tell("fork");
+    capture("copy-on-write", &[victim.pid(), child.parse().unwrap()]);
     let bytes = assert_told(&victim, range, "copy-on-write");
     assert_eq!(bytes, PAGES * host.huge);
+    let text = judged(&victim, range)[0]["text"].to_string();
+    assert!(text.contains(&child), "{text} names no {child}");
 }
 
 /// What `why` says could be promoted is what `promote` gets.

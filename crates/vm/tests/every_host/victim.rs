@@ -207,6 +207,13 @@ impl Memory {
             "nohuge" => advise(range, libc::MADV_NOHUGEPAGE)?,
             "empty" => advise(range, libc::MADV_DONTNEED)?,
             "pageout" => advise(range, libc::MADV_PAGEOUT)?,
+            // A page of each four.
+            "pageout-some" => {
+                let step = usize::try_from(4 * base_page())?;
+                for at in (range.0..range.1).step_by(step) {
+                    advise((at, at + base_page()), libc::MADV_PAGEOUT)?;
+                }
+            }
             "merge" => advise(range, libc::MADV_MERGEABLE)?,
             "watch" => watch(range)?,
             "advised-only" => thp_for_advised_only()?,
