@@ -98,8 +98,25 @@ fn others_best(run: &Run, key: &str) -> String {
     }
 }
 
-/// The same where THP is always on: what each arm has on large pages, and does.
+/// The same where THP is always on: what each arm has on large pages, and does; host by host, the newest first.
 pub fn always(runs: &Runs) -> String {
+    let mut all: Vec<&Run> = runs.named("always-").collect();
+    all.sort_by_key(|run| std::cmp::Reverse(run.value["time_unix_seconds"].as_u64()));
+    let mut text = "With the knob at `always` in every arm, over the bare program there: medians, with an interval where \
+                    there are\nrounds enough.\n"
+        .to_owned();
+    let mut folders: Vec<&str> = all.iter().map(|run| run.folder.as_str()).collect();
+    folders.dedup();
+    for folder in folders {
+        let mut of_host: Vec<&Run> = all.iter().copied().filter(|r| r.folder == folder).collect();
+        of_host.sort_by(|a, b| a.name.cmp(&b.name));
+        text.push_str(&always_on(&of_host));
+    }
+    text
+}
+
+/// The runs of one host.
+fn always_on(runs: &[&Run]) -> String {
     let mut table = Table::new(&[
         "program",
         "arm",
@@ -110,7 +127,8 @@ pub fn always(runs: &Runs) -> String {
         "raw samples",
     ]);
     let mut rounds: Vec<String> = Vec::new();
-    for run in runs.named("always-") {
+    let mut is_off = false;
+    for run in runs {
         let summary = run.value["summary"].as_object();
         let (program, _) = run.name.split_once('.').unwrap_or((&run.name, ""));
         let program = program.trim_start_matches("always-");
@@ -124,6 +142,7 @@ pub fn always(runs: &Runs) -> String {
                 ratio.or(median).unwrap_or_else(|| "-".to_owned())
             };
             let part = figures["private on large, share"].as_f64();
+            is_off |= program == "redis" && part.is_some_and(|part| part < 0.5);
             table.row(&[
                 program.to_owned(),
                 arm.clone(),
@@ -135,9 +154,16 @@ pub fn always(runs: &Runs) -> String {
             ]);
         }
     }
+    let host = &runs[0].value["host"];
+    let redis = match is_off {
+        true => " Redis had turned THP off for itself, as it does there.",
+        false => " Redis was started with `--disable-thp no`.",
+    };
     format!(
-        "With the knob at `always` in every arm, over the bare program there; medians, with an interval where there are\n\
-         rounds enough ({}). Redis turns THP off for itself on such a host.\n\n{}\n",
+        "\n{} processors ({}), Linux {}; rounds: {}.{redis}\n\n{}",
+        host["processors"],
+        host["processor"].as_str().unwrap_or_default(),
+        host["kernel"].as_str().unwrap_or_default(),
         rounds.join(", "),
         table.text()
     )

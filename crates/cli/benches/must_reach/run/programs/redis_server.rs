@@ -65,6 +65,8 @@ impl Program for Redis {
             .args(["--port", "0", "--unixsocketperm", "777", "--unixsocket"])
             .arg(&socket)
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            // Where THP is always on it would switch it off for itself.
+            .args(["--disable-thp", "no"])
             .args(["--enable-debug-command", "local", "--dir"])
             .arg(folder.path());
         let server = Server::start(&mut command, folder, Signal::TERM, || open(&socket).is_ok());
