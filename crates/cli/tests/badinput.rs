@@ -7,7 +7,7 @@
 mod cli_support;
 
 use cli_support::{
-    NOBODY, answered, holder, hugeleaf, is_root, not_run, program, public_copy, refused, run,
+    NOBODY, answered, good, holder, hugeleaf, is_root, not_run, program, public_copy, refused, run,
     works, zombie,
 };
 
@@ -250,8 +250,15 @@ fn damaged_files_of_a_host() {
 /// The same for the files of a process.
 #[test]
 fn damaged_files_of_a_process() {
-    let commands: [&[&str]; 3] = [&["mem"], &["mem", "tree:1000"], &["why", "1000"]];
-    damage_everywhere("why/postgres-stock", &commands);
+    let fixture = "why/postgres-stock";
+    let folder = cli_support::repository().join("fixtures").join(fixture);
+    let question = std::fs::read_to_string(folder.join("question")).unwrap();
+    let pid = question.trim().trim_start_matches("why ");
+    let tree = format!("tree:{pid}");
+    let commands: [&[&str]; 3] = [&["mem"], &["mem", &tree], &["why", pid]];
+    // They speak of a process that is there.
+    good(&run(&["mem", "--root", folder.to_str().unwrap(), &tree]));
+    damage_everywhere(fixture, &commands);
 }
 
 fn damage_everywhere(fixture: &str, commands: &[&[&str]]) {

@@ -205,10 +205,11 @@ fn parse_list(text: &str) -> Vec<u32> {
 fn read_guards(root: &Root) -> Guards {
     let text = |path: &str| root.read(path).known().cloned();
     let status = text("proc/self/status").unwrap_or_default();
-    let capabilities = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|word| u64::from_str_radix(word.trim(), 16).ok());
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name).map(str::trim))
+    };
+    let capabilities = field("CapEff:").and_then(|word| u64::from_str_radix(word, 16).ok());
     Guards {
         paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|t| t.trim().parse().ok()),
         lockdown: text("sys/kernel/security/lockdown").and_then(|t| {
@@ -216,6 +217,7 @@ fn read_guards(root: &Root) -> Guards {
             Some(t[from..].split(']').next()?.to_owned())
         }),
         capabilities: capabilities.unwrap_or(0),
+        is_filtered: field("Seccomp:") == Some("2"),
     }
 }
 

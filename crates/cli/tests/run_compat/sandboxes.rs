@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use crate::cli_support::{not_run, stderr, stdout};
+use crate::cli_support::{is_root, not_run, refused, stderr, stdout};
 use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with, same};
 
 /// Bare, it ends well and finds its bug; under `run` the same, and says so with the same words.
@@ -116,7 +116,29 @@ fn a_filter_that_kills_set_by_seccomp() {
 
 #[test]
 fn the_strict_mode() {
-    shut_in("the_strict_mode", ["strict", "prctl"]);
+    let test = "the_strict_mode";
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    if status.contains("Seccomp:\t2") {
+        return not_run(test, "needs to be outside of a filter of system calls");
+    }
+    shut_in(test, ["strict", "prctl"]);
+}
+
+/// Root there has every capability, and is refused all the same: the filter is what it is told of.
+#[test]
+fn tracing_behind_a_containers_filter() {
+    let test = "tracing_behind_a_containers_filter";
+    if !can_run(test) {
+        return;
+    }
+    if !is_root() {
+        return not_run(test, "needs root");
+    }
+    let mut command = Way::Bare.command(program("filtered"));
+    let hugeleaf = assert_cmd::cargo::cargo_bin("hugeleaf");
+    command.arg("container").arg(hugeleaf);
+    let output = command.args(["trace", "--for", "1s"]).output().unwrap();
+    refused(&output, 3, &["seccomp", "--intervals-only"]);
 }
 
 /// What a container refuses from the start: huge pages are handed out all the same, and shared memory,

@@ -12,6 +12,8 @@ pub struct Guards {
     pub lockdown: Option<String>,
     /// Effective capabilities.
     pub capabilities: u64,
+    /// Whether a filter of system calls holds this process (seccomp(2), `Seccomp: 2` in its status).
+    pub is_filtered: bool,
 }
 
 const CAP_SYS_ADMIN: u32 = 21;
@@ -45,6 +47,14 @@ pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
         return (
             format!("{error}: kernel lockdown is in mode confidentiality"),
             "start the kernel with lockdown=integrity, or trace with --intervals-only".to_owned(),
+        );
+    }
+    if denied && guards.may_watch() && guards.is_filtered {
+        return (
+            format!("{error}: a filter of system calls (seccomp), as containers have, refuses it"),
+            "trace from outside the container, or give it a profile that allows perf_event_open; \
+             or trace with --intervals-only"
+                .to_owned(),
         );
     }
     if denied {
@@ -100,6 +110,7 @@ mod tests {
             paranoid: Some(-1),
             lockdown: Some("confidentiality".into()),
             capabilities: 1 << CAP_SYS_ADMIN,
+            is_filtered: false,
         };
         let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
         assert!(reason.contains("lockdown"), "{reason}");
@@ -114,6 +125,28 @@ mod tests {
                 .0
                 .contains("CAP_PERFMON")
         );
+    }
+
+    #[test]
+    fn a_filter_is_named_where_root_is_refused() {
+        let root = Guards {
+            capabilities: 1 << CAP_PERFMON,
+            is_filtered: true,
+            ..Guards::default()
+        };
+        let (reason, remedy) = refusal(&error(Errno::PERM), &root);
+        assert!(
+            reason.contains("seccomp") && !reason.contains("CAP_PERFMON"),
+            "{reason}"
+        );
+        assert!(remedy.contains("--intervals-only"), "{remedy}");
+        // Without the capability, that comes first.
+        let user = Guards {
+            capabilities: 0,
+            ..root
+        };
+        let (reason, _) = refusal(&error(Errno::PERM), &user);
+        assert!(reason.contains("CAP_PERFMON"), "{reason}");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 #define LOAD BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
 #define ALLOWED BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-/* What containers refuse: file systems, other processes' memory, memory policies. */
+/* What containers refuse: file systems, other processes' memory, memory policies, events. */
 static struct sock_filter container[] = {
     LOAD,
     ENDS_IN(SYS_mount, REFUSED),
@@ -26,6 +26,7 @@ static struct sock_filter container[] = {
     ENDS_IN(SYS_process_madvise, REFUSED),
     ENDS_IN(SYS_set_mempolicy, REFUSED),
     ENDS_IN(SYS_mbind, REFUSED),
+    ENDS_IN(SYS_perf_event_open, REFUSED),
     ALLOWED,
 };
 static struct sock_filter no_advice[] = {
