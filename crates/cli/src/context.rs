@@ -55,9 +55,14 @@ impl Context {
     /// Only commands that change something ask for this: the others may simply die.
     pub fn stop_on_signals(&self) -> Result<(), Failure> {
         use signal_hook::consts::{SIGINT, SIGTERM};
+        use signal_hook::flag::{register, register_conditional_shutdown};
+        // What a signal does it does in this order. Stopping comes first, so that none is lost that comes between
+        // two of these lines.
+        let is_second = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&self.stop))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&self.stop)))
+            register(signal, Arc::clone(&self.stop))
+                .and_then(|_| register_conditional_shutdown(signal, 130, Arc::clone(&is_second)))
+                .and_then(|_| register(signal, Arc::clone(&is_second)))
                 .map_err(|e| Failure::missing(format!("signal {signal}: {e}"), "try again"))?;
         }
         Ok(())

@@ -3,46 +3,19 @@
 // Helpers of tests unwrap as tests do: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+#[path = "support/host.rs"]
+mod host;
+
+use std::path::Path;
 use std::process::Command;
 
-use hugeleaf_sys::{HostLock, Kernel, Mapping, RealKernel, Sharing, lock_host};
+use host::HostGuard;
+use hugeleaf_sys::{Kernel, Mapping, RealKernel, Sharing};
 use hugeleaf_units::Bytes;
 
 #[test]
 fn mem_of_captured_hosts() {
     trycmd::TestCases::new().case("tests/cmd/mem*.trycmd");
-}
-
-/// The host's knob of one THP size, put back when dropped.
-struct Knob {
-    path: PathBuf,
-    before: String,
-    _lock: HostLock,
-}
-
-impl Knob {
-    /// Locks the host and records the knob; `None` where this kernel has no such size.
-    fn of(size: &str) -> Option<Knob> {
-        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
-        let folder = Path::new("/sys/kernel/mm/transparent_hugepage");
-        let path = folder.join(format!("hugepages-{size}/enabled"));
-        let text = std::fs::read_to_string(&path).ok()?;
-        let chosen = &text[text.find('[')? + 1..text.find(']')?];
-        Some(Knob {
-            path,
-            before: chosen.to_owned(),
-            _lock: lock,
-        })
-    }
-}
-
-impl Drop for Knob {
-    fn drop(&mut self) {
-        std::fs::write(&self.path, &self.before).unwrap();
-        let now = std::fs::read_to_string(&self.path).unwrap();
-        assert!(now.contains(&format!("[{}]", self.before)), "{now}");
-    }
 }
 
 /// Bytes that `mem --orders` of this very process shows on THP of 64K.
@@ -68,17 +41,24 @@ fn orders_tells_64k_pages_from_base_pages() {
         println!("not run: needs root, to set a knob and to read page flags");
         return;
     }
-    let Some(knob) = Knob::of("64kB") else {
+    let knob = "hugepages-64kB/enabled";
+    if !Path::new("/sys/kernel/mm/transparent_hugepage")
+        .join(knob)
+        .exists()
+    {
         println!("not run: needs a kernel with THP of 64K for private memory");
         return;
-    };
+    }
+    let host = HostGuard::lock();
+    // Where THP is always on, memory would be on 2M instead.
+    host.choose("enabled", "madvise");
     let size = Bytes::from_mib(16);
     let page = RealKernel::new().base_page().bytes();
-    std::fs::write(&knob.path, "never").unwrap();
+    host.choose(knob, "never");
     let small = Mapping::anonymous(size, Sharing::Private).unwrap();
     small.touch(page).unwrap();
     let before = on_64k();
-    std::fs::write(&knob.path, "always").unwrap();
+    host.choose(knob, "always");
     let large = Mapping::anonymous(size, Sharing::Private).unwrap();
     large.touch(page).unwrap();
     let after = on_64k();

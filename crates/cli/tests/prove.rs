@@ -2,13 +2,17 @@
 //! over its memory and counts what it does in a file.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/host.rs"]
+mod host;
+
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Errno, Mapping, Sharing, lock_host};
+use host::HostGuard;
+use hugeleaf_sys::{Errno, Mapping, Sharing};
 use hugeleaf_units::Bytes;
 use serde_json::Value;
 
@@ -157,8 +161,13 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-fn lock() -> hugeleaf_sys::HostLock {
-    lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap()
+/// The host, locked, with THP for memory that asks for it alone: what else is on large pages was put there.
+fn advised() -> HostGuard {
+    let host = HostGuard::lock();
+    if hugeleaf_sys::effective_uid() == 0 {
+        host.choose("enabled", "madvise");
+    }
+    host
 }
 
 #[test]
@@ -190,6 +199,7 @@ fn missing_preconditions() {
     let mut nobody = prove();
     nobody.args(["no-such-process-here", "--metric", "cmd:echo 1"]);
     assert_fails(nobody, 3, "no process matches");
+    let _host = advised();
     let worker = Worker::start();
     for (metric, says) in [
         ("cmd:echo x >&2; exit 9", "x"),
@@ -228,7 +238,7 @@ fn a_result_and_everything_as_it_was() {
     if !is_root("a_result_and_everything_as_it_was") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let worker = Worker::start();
     let before = worker.huge();
     let output = quick(&worker)
@@ -266,7 +276,7 @@ fn json_is_the_result() {
     if !is_root("json_is_the_result") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let worker = Worker::start();
     let output = quick(&worker).arg("--json").output().unwrap();
     let (out, err) = said(&output);
@@ -282,6 +292,7 @@ fn a_dry_run_touches_nothing() {
     if !is_root("a_dry_run_touches_nothing") {
         return;
     }
+    let _host = advised();
     let worker = Worker::start();
     let output = quick(&worker).arg("--dry-run").output().unwrap();
     let (out, err) = said(&output);
@@ -299,7 +310,7 @@ fn a_metric_that_stands_still_or_falls() {
     if !is_root("a_metric_that_stands_still_or_falls") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let worker = Worker::start();
     let falling = worker.path("falling");
     std::fs::write(&falling, "1000").unwrap();
@@ -325,7 +336,7 @@ fn a_full_disk_costs_the_file_only() {
     if !is_root("a_full_disk_costs_the_file_only") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let worker = Worker::start();
     let full = worker.path("full");
     std::fs::create_dir(&full).unwrap();
@@ -395,7 +406,7 @@ fn an_interrupt_puts_memory_back() {
     if !is_root("an_interrupt_puts_memory_back") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let worker = Worker::start();
     let child = long_running(&worker);
     let pid = child.id().to_string();
@@ -419,7 +430,7 @@ fn a_target_that_ends_is_said_so() {
     if !is_root("a_target_that_ends_is_said_so") {
         return;
     }
-    let _lock = lock();
+    let _host = advised();
     let mut worker = Worker::start();
     let child = long_running(&worker);
     worker.child.kill().unwrap();

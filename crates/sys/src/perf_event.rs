@@ -12,9 +12,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as abi;
 
-use crate::SysError;
 use crate::kernel::last_errno;
 use crate::pagemap::errno_of;
+use crate::{Errno, SysError};
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,6 +84,7 @@ pub const SAMPLE_TYPE: u64 = abi::PERF_SAMPLE_IDENTIFIER as u64
 pub struct PerfEvent {
     file: File,
     cpu: u32,
+    rate: PerfRate,
 }
 
 /// A count and how much of the time it was counted.
@@ -98,12 +99,25 @@ pub struct PerfCount {
 }
 
 impl PerfEvent {
-    /// Opens an event of all processes on a CPU, switched off (perf_event_open(2)).
+    /// Opens an event of all processes on a CPU, switched off (perf_event_open(2)). The kernel refuses a
+    /// frequency above `kernel.perf_event_max_sample_rate`, which it lowers by itself where samples take it
+    /// long: then the event has that one, see [`PerfEvent::rate`].
     ///
     /// # Errors
     /// EACCES or EPERM: `kernel.perf_event_paranoid`, a missing CAP_PERFMON, or kernel lockdown.
     /// ENOENT, EOPNOTSUPP or ENODEV: no such event on this machine. EMFILE: too many descriptors.
     pub fn open(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
+        let mut setup = *setup;
+        loop {
+            let opened = PerfEvent::open_as_it_is(&setup, cpu);
+            match (&opened, allowed(setup.rate)) {
+                (Err(error), Some(rate)) if error.errno == Errno::INVAL => setup.rate = rate,
+                _ => return opened,
+            }
+        }
+    }
+
+    fn open_as_it_is(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
         let mut attr = attributes(setup);
         let on = i32::try_from(cpu).unwrap_or(i32::MAX);
         let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
@@ -118,7 +132,13 @@ impl PerfEvent {
         Ok(PerfEvent {
             file: File::from(fd),
             cpu,
+            rate: setup.rate,
         })
+    }
+
+    /// How often it is written down.
+    pub const fn rate(&self) -> PerfRate {
+        self.rate
     }
 
     /// The CPU that it is on.
@@ -216,6 +236,16 @@ impl PerfEvent {
             false => Ok(()),
         }
     }
+}
+
+/// The frequency that the kernel allows now, where that is lower.
+fn allowed(rate: PerfRate) -> Option<PerfRate> {
+    let PerfRate::Frequency(asked) = rate else {
+        return None;
+    };
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
+    let most: u64 = text.trim().parse().ok()?;
+    (0 < most && most < asked).then_some(PerfRate::Frequency(most))
 }
 
 fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {

@@ -255,6 +255,7 @@ struct Session {
     found: Vec<Interval>,
     maker: counters::Maker,
     sampled_by: &'static str,
+    samples_a_second: u64,
     start: u64,
     wall: Duration,
     fault_turns: FaultTurns,
@@ -294,6 +295,7 @@ impl Session {
             found: Vec::new(),
             maker,
             sampled_by: opened.map_or("", |o| o.sampled_by),
+            samples_a_second: opened.map_or(0, |o| o.samples_a_second),
             start,
             wall: wall(),
             fault_turns: FaultTurns {

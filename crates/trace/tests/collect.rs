@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Mapping, RealKernel, Sharing};
+use hugeleaf_sys::{Mapping, RealKernel, Sharing, lock_host};
 use hugeleaf_trace::model::{Ending, Lock, LockKind, Mode, Process, SourceState, TracedTarget};
 use hugeleaf_trace::{Options, Trace, collect};
 use hugeleaf_units::{Bytes, PageSize};
@@ -425,6 +425,46 @@ fn lost_events_are_counted() {
     };
     let lost: u64 = trace.sources.iter().map(|s| s.lost).sum();
     assert!(lost > 0, "{:?}", trace.sources);
+}
+
+/// A kernel that allows fewer samples than are asked for is asked for those; nothing is missing but samples.
+#[test]
+fn fewer_samples_where_the_kernel_allows_no_more() {
+    let test = "fewer_samples_where_the_kernel_allows_no_more";
+    let folder = Path::new("/run/lock");
+    let Ok(_lock) = lock_host(&folder.join("hugeleaf.lock"), true) else {
+        return println!("{test}: not run: needs to write to {}", folder.display());
+    };
+    let limit = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let before = std::fs::read_to_string(limit).unwrap();
+    // No less than what other tests here ask for at the same time.
+    if std::fs::write(limit, "600").is_err() {
+        return println!("{test}: not run: needs to write to {limit}");
+    }
+    let asked = Options {
+        rate: 9_000,
+        ..options(700)
+    };
+    let trace = trace(test, &asked);
+    std::fs::write(limit, before.trim()).unwrap();
+    let Some(trace) = trace else {
+        return;
+    };
+    assert!(
+        trace.samples_a_second <= 600.0,
+        "{}",
+        trace.samples_a_second
+    );
+    let note = trace
+        .notes
+        .iter()
+        .find(|n| n.contains("perf_event_max_sample_rate"));
+    assert!(note.is_some(), "{:?}", trace.notes);
+    for source in &trace.sources {
+        let is_refused =
+            matches!(&source.state, SourceState::NotHere { reason } if reason.contains("Invalid"));
+        assert!(!is_refused, "{source:?}");
+    }
 }
 
 /// Ctrl-C: what was collected until then is kept. And without events nothing is made up.

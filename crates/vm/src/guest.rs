@@ -97,6 +97,18 @@ impl Guest {
         Ok(())
     }
 
+    /// A folder of the repository, empty, at the same path.
+    ///
+    /// # Errors
+    /// As [`Guest::add_of_repository`].
+    pub fn folder_of_repository(&self, path: &Path) -> anyhow::Result<()> {
+        let inside = path
+            .strip_prefix(&self.repository)
+            .with_context(|| format!("{} is not in the repository", path.display()))?;
+        let to = self.tree().join("repository").join(inside);
+        std::fs::create_dir_all(&to).with_context(|| to.display().to_string())
+    }
+
     /// A file or folder of the repository, at the same path.
     ///
     /// # Errors

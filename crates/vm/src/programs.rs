@@ -233,6 +233,7 @@ impl Programs {
         let file = self.tests.get(test).context("not compiled")?;
         let copy = guest.add_of_repository(file)?;
         self.strip(&copy);
+        guest.folder_of_repository(&scratch(file))?;
         Ok(file.clone())
     }
 
@@ -246,9 +247,22 @@ impl Programs {
     }
 }
 
+/// The folder in which a test program may leave files, as cargo told it when it was compiled
+/// (CARGO_TARGET_TMPDIR): `target/tmp` of `target/debug/deps/PROGRAM`.
+pub fn scratch(program: &Path) -> PathBuf {
+    let target = program.ancestors().nth(3).unwrap_or(program);
+    target.join("tmp")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_and_its_scratch_share_a_target() {
+        let scratch = scratch(Path::new("/r/target/arm/guest/deps/mover-1"));
+        assert_eq!(scratch, Path::new("/r/target/arm/tmp"));
+    }
 
     #[test]
     fn what_cargo_says_is_sorted() {

@@ -13,7 +13,7 @@ use crate::host::{Description, HostFile};
 use crate::image::{self, userlands};
 use crate::kernel::{self, Bootable};
 use crate::process::{output, program};
-use crate::programs::{Programs, TestProgram};
+use crate::programs::{Programs, TestProgram, scratch};
 use crate::qemu::{Ended, Machine, to_stdout};
 use crate::results::{ANNOUNCED, HostResult, parse};
 
@@ -219,10 +219,12 @@ fn phase(guest: &Guest, programs: &Programs, tests: &[String]) -> anyhow::Result
     for line in tests {
         let (name, filter) = line.split_once(' ').unwrap_or((line, ""));
         let path = programs.add_test(guest, &TestProgram::parse(name)?)?;
+        let scratch = scratch(&path);
+        let (program, scratch) = (path.display(), scratch.display());
         lines.push_str(&format!(
-            "echo '{ANNOUNCED}{name}'\n{} --show-output {filter} 2>/tmp/stderr || status=1\n\
-             cat /tmp/stderr\n",
-            path.display()
+            "grep -q ' {scratch} ' /proc/mounts || mount -t tmpfs scratch {scratch}\n\
+             echo '{ANNOUNCED}{name}'\n{program} --show-output {filter} 2>/tmp/stderr || status=1\n\
+             cat /tmp/stderr\n"
         ));
     }
     lines.push_str("exit $status\n");

@@ -6,9 +6,14 @@ use hugeleaf_sys::{HostLock, lock_host};
 
 /// Files whose content a test may change, by name below their folders.
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
-const KNOBS: [&str; 3] = ["enabled", "shmem_enabled", "hugepages-2048kB/shmem_enabled"];
+const KNOBS: [&str; 4] = [
+    "enabled",
+    "shmem_enabled",
+    "hugepages-64kB/enabled",
+    "hugepages-2048kB/shmem_enabled",
+];
 
-/// The host, locked. Dropping it puts the knobs back; [`HostGuard::verify`] also checks that.
+/// The host, locked. Dropping it puts the knobs back, and fails where that did not work.
 pub struct HostGuard {
     before: Vec<(PathBuf, String)>,
     _lock: HostLock,
@@ -38,27 +43,18 @@ impl HostGuard {
         );
         std::fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
-
-    /// Puts everything back and fails where that did not work.
-    pub fn verify(self) {
-        self.restore();
-        for (path, value) in &self.before {
-            assert_eq!(chosen(path).as_ref(), Some(value), "{}", path.display());
-        }
-    }
-
-    fn restore(&self) {
-        for (path, value) in &self.before {
-            if chosen(path).as_ref() != Some(value) {
-                let _ = std::fs::write(path, value);
-            }
-        }
-    }
 }
 
 impl Drop for HostGuard {
     fn drop(&mut self) {
-        self.restore();
+        for (path, value) in &self.before {
+            if chosen(path).as_ref() != Some(value) {
+                let _ = std::fs::write(path, value);
+            }
+            if !std::thread::panicking() {
+                assert_eq!(chosen(path).as_ref(), Some(value), "{}", path.display());
+            }
+        }
     }
 }
 

@@ -39,10 +39,16 @@ impl HostGuard {
             return None;
         }
         let lock = lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
-        Some(HostGuard {
+        let mut guard = HostGuard {
             changed: Vec::new(),
             _lock: lock,
-        })
+        };
+        // Where THP is always on, base pages are what nobody can ask for.
+        let enabled = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
+        if std::fs::read_to_string(&enabled).is_ok_and(|text| text.contains("[always]")) {
+            guard.set(enabled, "madvise");
+        }
+        Some(guard)
     }
 
     /// The same, with a pool of so many pages of the host's default size in it.

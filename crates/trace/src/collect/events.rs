@@ -139,6 +139,8 @@ pub struct Opened {
     pub sources: Vec<Source>,
     /// What samples are taken by.
     pub sampled_by: &'static str,
+    /// Samples a second and CPU: as many as were asked for, or as the kernel allows.
+    pub samples_a_second: u64,
     /// Dropped last: without them nothing is written.
     pub events: Vec<PerfEvent>,
     /// Page faults, while they are watched.
@@ -175,6 +177,7 @@ impl Opened {
             .map(source)
             .to_vec(),
             sampled_by: "cpu-clock",
+            samples_a_second: 0,
             events: Vec::new(),
             faults: Vec::new(),
         }
@@ -191,6 +194,7 @@ impl Opened {
         guards: &Guards,
     ) -> Result<Opened, (String, String)> {
         let mut opened = Opened::new();
+        opened.samples_a_second = wanted.rate;
         let main_room = Bytes(wanted.buffer.get() / 4);
         for cpu in cpus {
             opened
@@ -268,6 +272,9 @@ impl Opened {
             }
             None => PerfEvent::open(&setup(PerfKind::CpuClock, rate, stack), cpu)?,
         };
+        if let PerfRate::Frequency(got) = samples.rate() {
+            self.samples_a_second = self.samples_a_second.min(got);
+        }
         samples.write_into(&records)?;
         let with_stack = Shape {
             stack: true,

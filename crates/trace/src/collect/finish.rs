@@ -53,8 +53,8 @@ impl Session {
             ..Trace::default()
         };
         #[allow(clippy::cast_precision_loss)] // a rate
-        let rate = options.rate as f64;
-        trace.samples_a_second = if options.intervals_only { 0.0 } else { rate };
+        let rate = self.samples_a_second as f64;
+        trace.samples_a_second = rate;
         trace.memory_events = memory_events(queue);
         trace.memory_events.extend(flushes);
         trace.pins = pins(queue, window_pins);
@@ -63,6 +63,9 @@ impl Session {
         name_static_locks(&mut trace.locks, &self.root);
         trace.notes = named.notes;
         trace.notes.extend(self.work.note());
+        trace
+            .notes
+            .extend(note_of_rate(options, self.samples_a_second));
         trace.symbols = named.symbols;
         trace.sources = std::mem::take(&mut queue.sources);
         note_share(&mut trace.sources, self.fault_turns.on_nanos, nanos);
@@ -84,6 +87,17 @@ impl Session {
         }
         trace
     }
+}
+
+/// That fewer samples were allowed than were asked for.
+fn note_of_rate(options: &Options, allowed: u64) -> Option<String> {
+    (!options.intervals_only && allowed < options.rate).then(|| {
+        format!(
+            "The kernel allows no more than {allowed} samples a second and CPU now \
+             (kernel.perf_event_max_sample_rate, which it lowers where samples take it long); {} were asked for.",
+            options.rate
+        )
+    })
 }
 
 /// The threads that tables speak of.
