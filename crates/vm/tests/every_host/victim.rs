@@ -53,7 +53,12 @@ impl Victim {
 
     fn from(mut command: Command) -> Victim {
         let mut child = command
-            .args(["--exact", "victim::does_as_it_is_told", "--nocapture"])
+            .args([
+                "--exact",
+                "victim::does_as_it_is_told",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(MARK, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -118,8 +123,9 @@ impl Drop for Victim {
     }
 }
 
-/// No test: the victim's own program. Does nothing unless it was started as one.
+/// No test, and so no row in the table of hosts: the victim's own program.
 #[test]
+#[ignore]
 fn does_as_it_is_told() {
     if std::env::var_os(MARK).is_none() {
         return;
