@@ -3,30 +3,32 @@
 #![allow(clippy::unwrap_used)]
 
 mod cli_support;
+#[path = "support/host.rs"]
+mod host;
 
 use std::io::Read;
 use std::process::{Output, Stdio};
 
 use cli_support::{Running, answered, good, holder, hugeleaf, refused, run, stdout};
+use host::HostGuard;
 use hugeleaf_sys::{Kernel, RealKernel};
 use serde_json::Value;
 
 const M: u64 = 1 << 20;
 
-/// Whether these tests can run; says by name where not.
-fn can_run(test: &str) -> bool {
-    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+/// The host, locked, with THP for memory that asks for it alone, where these tests can run; says by name where not.
+fn can_run(test: &str) -> Option<HostGuard> {
     let why = if hugeleaf_sys::effective_uid() != 0 {
         "needs root"
     } else if !RealKernel::new().knows_collapse() {
         "needs MADV_COLLAPSE, Linux 6.1"
-    } else if enabled.map_or(true, |text| text.contains("[always]")) {
-        "needs transparent_hugepage/enabled at madvise or never"
     } else {
-        return true;
+        let host = HostGuard::lock();
+        host.choose("enabled", "madvise");
+        return Some(host);
     };
     println!("not run: {why}: {test}");
-    false
+    None
 }
 
 fn json(output: &Output) -> Value {
@@ -45,9 +47,9 @@ fn bytes(process: &Value, name: &str) -> u64 {
 
 #[test]
 fn there_and_back_with_its_result_in_text_and_json() {
-    if !can_run("there_and_back_with_its_result_in_text_and_json") {
+    let Some(_host) = can_run("there_and_back_with_its_result_in_text_and_json") else {
         return;
-    }
+    };
     let target = holder(64, None);
     let pid = target.pid();
     let plan = good(&run(&["promote", "--dry-run", &pid]));
@@ -88,9 +90,9 @@ fn there_and_back_with_its_result_in_text_and_json() {
 
 #[test]
 fn less_than_asked_is_exit_status_1() {
-    if !can_run("less_than_asked_is_exit_status_1") {
+    let Some(_host) = can_run("less_than_asked_is_exit_status_1") else {
         return;
-    }
+    };
     // Too small to hold a huge page anywhere: there is nothing to get.
     let target = holder(0, None);
     let output = run(&["promote", &target.pid()]);
@@ -102,9 +104,9 @@ fn less_than_asked_is_exit_status_1() {
 
 #[test]
 fn an_interrupt_says_what_was_done_and_how_to_go_on() {
-    if !can_run("an_interrupt_says_what_was_done_and_how_to_go_on") {
+    let Some(_host) = can_run("an_interrupt_says_what_was_done_and_how_to_go_on") else {
         return;
-    }
+    };
     let target = holder(256, None);
     let mut child = hugeleaf(&["promote", "--budget", "1%", &target.pid()])
         .stdout(Stdio::piped())

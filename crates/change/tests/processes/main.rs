@@ -11,6 +11,7 @@ mod moves;
 mod splits;
 mod victim;
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::{
@@ -18,7 +19,7 @@ use hugeleaf_change::{
     promote,
 };
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{Kernel, Pid, RealKernel};
+use hugeleaf_sys::{HostLock, Kernel, Pid, RealKernel, lock_host};
 use hugeleaf_units::{Bytes, PageSize};
 
 use victim::Victim;
@@ -29,17 +30,51 @@ struct Bench {
     root: Root,
     host: Host,
     huge: PageSize,
+    _advised: Option<Advised>,
+}
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// THP for memory that asks for it alone, on a host that has it for all: there nothing would begin on base pages.
+/// Put back when it is dropped.
+struct Advised {
+    _lock: HostLock,
+}
+
+impl Advised {
+    fn new() -> Option<Advised> {
+        let is_always = || std::fs::read_to_string(ENABLED).is_ok_and(|t| t.contains("[always]"));
+        if !is_always() {
+            return None;
+        }
+        let lock = lock_host(Path::new("/run/lock/hugeleaf.lock"), true).unwrap();
+        // Whoever had the lock may have it changed meanwhile.
+        is_always().then(|| {
+            std::fs::write(ENABLED, "madvise").unwrap();
+            Advised { _lock: lock }
+        })
+    }
+}
+
+impl Drop for Advised {
+    fn drop(&mut self) {
+        std::fs::write(ENABLED, "always").unwrap();
+    }
 }
 
 impl Bench {
     /// The host, where these tests can run at all; says by name where not.
     fn new(test: &str) -> Option<Bench> {
         let (kernel, root) = (RealKernel::new(), Root::live());
-        let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
         let not_run = |why: &str| {
             println!("not run: {why}: {test}");
             None
         };
+        if hugeleaf_sys::effective_uid() != 0 {
+            return not_run("needs root");
+        }
+        let advised = Advised::new();
+        let host = hugeleaf_host::read_host(&root, &kernel).unwrap();
         let Some(huge) = host.pmd_page.get() else {
             return not_run("needs transparent huge pages");
         };
@@ -49,18 +84,12 @@ impl Bench {
         if !kernel.knows_collapse() || !kernel.knows_process_madvise() {
             return not_run("needs process_madvise(MADV_COLLAPSE), Linux 6.1");
         }
-        if hugeleaf_sys::effective_uid() != 0 {
-            return not_run("needs root");
-        }
-        let thp = host.thp.known().and_then(|t| t.enabled.known());
-        if thp.is_some_and(|enabled| enabled == "always") {
-            return not_run("needs transparent_hugepage/enabled at madvise or never");
-        }
         Some(Bench {
             kernel,
             root,
             host,
             huge,
+            _advised: advised,
         })
     }
 
