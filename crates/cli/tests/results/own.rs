@@ -68,6 +68,7 @@ pub fn programs(runs: &Runs) -> String {
     }
     out.push_str(&table.text());
     out.push_str(&rates(runs));
+    out.push_str(&library(runs));
     out.push_str(&pool(runs));
     out.push_str("Missed, as the runs themselves say:\n\n");
     for what in &missed {
@@ -167,6 +168,60 @@ fn always_on(runs: &[&Run]) -> String {
         rounds.join(", "),
         table.text()
     )
+}
+
+/// The library that `run` loads with libc's changed pages from a file in memory, against the one before, which wrote into
+/// them: taken in turn, round by round.
+fn library(runs: &Runs) -> String {
+    let (Some(before), Some(after)) = (runs.find("library-before"), runs.find("library-after"))
+    else {
+        return String::new();
+    };
+    let mut table = Table::new(&[
+        "operation under run, a second",
+        "after over before",
+        "of rounds",
+    ]);
+    for arm in before.value["arms"].as_array().into_iter().flatten() {
+        let label = arm["label"].as_str().unwrap_or_default();
+        let Some(operation) = label.strip_prefix("run, thp: ") else {
+            continue;
+        };
+        let Some(operation) = operation.strip_suffix(", operations/s") else {
+            continue;
+        };
+        let (old, new) = (samples(before, label), samples(after, label));
+        let mut ratios: Vec<f64> = new.iter().zip(&old).map(|(a, b)| a / b).collect();
+        ratios.sort_by(f64::total_cmp);
+        let figure = match ratios.as_slice() {
+            [] => "-".to_owned(),
+            all => format!(
+                "{:.2} ({:.2} to {:.2})",
+                all[all.len() / 2],
+                all[0],
+                all[all.len() - 1]
+            ),
+        };
+        table.row(&[operation.to_owned(), figure, ratios.len().to_string()]);
+    }
+    format!(
+        "Libc's changed pages from a sealed file in memory, against writing into them ({}, {}); the middle of the rounds'\n\
+         ratios, the smallest and the largest:\n\n{}\n",
+        before.link(),
+        after.link(),
+        table.text()
+    )
+}
+
+fn samples(run: &Run, label: &str) -> Vec<f64> {
+    let arms = run.value["arms"].as_array().into_iter().flatten();
+    let mut arms = arms.filter(|arm| arm["label"] == label);
+    let samples = arms.next().and_then(|arm| arm["samples"].as_array());
+    samples
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_f64)
+        .collect()
 }
 
 fn rates(runs: &Runs) -> String {
