@@ -184,7 +184,6 @@ fn mariadb_live() {
     assert!(load.end() > 0);
     mariadb.server.assert_no_complaint(&mariadb::COMPLAINTS);
     drop(mariadb);
-    drop(host);
 }
 
 /// `promote --json` on private memory that was just demoted: what it says must be what is. The
@@ -267,7 +266,6 @@ fn redis_live() {
     assert!(load.end() > 0);
     redis.server.assert_no_complaint(&redis_server::COMPLAINTS);
     drop(redis);
-    drop(host);
 }
 
 /// Redis and a host where everything is on THP do not get along: it leaves, and `why` says so.
@@ -299,7 +297,6 @@ fn redis_that_switched_thp_off() {
         assert!(why.contains(word), "no '{word}' in:\n{why}");
     }
     drop(redis);
-    drop(host);
 }
 
 /// The page for newcomers, on a server that happens to be there.
@@ -373,7 +370,6 @@ fn postgresql_live() {
         .server
         .assert_no_complaint(&postgresql::COMPLAINTS);
     drop(postgresql);
-    drop(host);
 }
 
 /// In pairs of random order where this host splits shared memory; else the weaker experiment, before
@@ -420,7 +416,6 @@ fn postgresql_proven() {
         .server
         .assert_no_complaint(&postgresql::COMPLAINTS);
     drop(postgresql);
-    drop(host);
 }
 
 fn started_with_the_knob_off(postgresql: &PostgreSql) {
@@ -540,7 +535,6 @@ fn without_root() {
     guide.run("none");
     promote(own.pid()).ends_in(&[3]);
     drop((own, foreign));
-    drop(host);
 }
 
 /// A process of some account that holds memory until it is dropped.

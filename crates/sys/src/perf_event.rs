@@ -109,10 +109,11 @@ impl PerfEvent {
     pub fn open(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
         let mut setup = *setup;
         loop {
-            let opened = PerfEvent::open_as_it_is(&setup, cpu);
-            match (&opened, allowed(setup.rate)) {
-                (Err(error), Some(rate)) if error.errno == Errno::INVAL => setup.rate = rate,
-                _ => return opened,
+            match PerfEvent::open_as_it_is(&setup, cpu) {
+                Err(error) if error.errno == Errno::INVAL => {
+                    setup.rate = allowed(setup.rate).ok_or(error)?;
+                }
+                opened => return opened,
             }
         }
     }

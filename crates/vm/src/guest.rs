@@ -102,11 +102,8 @@ impl Guest {
     /// # Errors
     /// As [`Guest::add_of_repository`].
     pub fn folder_of_repository(&self, path: &Path) -> anyhow::Result<()> {
-        let inside = path
-            .strip_prefix(&self.repository)
-            .with_context(|| format!("{} is not in the repository", path.display()))?;
-        let to = self.tree().join("repository").join(inside);
-        std::fs::create_dir_all(&to).with_context(|| to.display().to_string())
+        let to = self.of_repository(path)?;
+        fs::create_dir_all(&to).with_context(|| to.display().to_string())
     }
 
     /// A file or folder of the repository, at the same path.
@@ -114,12 +111,17 @@ impl Guest {
     /// # Errors
     /// Where it is elsewhere, cannot be read, or there is no room.
     pub fn add_of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        let to = self.of_repository(path)?;
+        copy_tree(path, &to).with_context(|| format!("{}", path.display()))?;
+        Ok(to)
+    }
+
+    /// Where a path of the repository lies until it is on the disk.
+    fn of_repository(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let inside = path
             .strip_prefix(&self.repository)
             .with_context(|| format!("{} is not in the repository", path.display()))?;
-        let to = self.tree().join("repository").join(inside);
-        copy_tree(path, &to).with_context(|| format!("{}", path.display()))?;
-        Ok(to)
+        Ok(self.tree().join("repository").join(inside))
     }
 
     /// The disk of all that.

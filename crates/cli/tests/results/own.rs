@@ -99,19 +99,15 @@ fn others_best(run: &Run, key: &str) -> String {
     }
 }
 
-/// The same where THP is always on: what each arm has on large pages, and does; host by host, the newest first.
+/// The same where THP is always on: what each arm has on large pages, and does; host by host.
 pub fn always(runs: &Runs) -> String {
-    let mut all: Vec<&Run> = runs.named("always-").collect();
-    all.sort_by_key(|run| std::cmp::Reverse(run.value["time_unix_seconds"].as_u64()));
+    let all: Vec<&Run> = runs.named("always-").collect();
     let mut text = "With the knob at `always` in every arm, over the bare program there: medians, with an interval where \
                     there are\nrounds enough.\n"
         .to_owned();
-    let mut folders: Vec<&str> = all.iter().map(|run| run.folder.as_str()).collect();
-    folders.dedup();
-    for folder in folders {
-        let mut of_host: Vec<&Run> = all.iter().copied().filter(|r| r.folder == folder).collect();
-        of_host.sort_by(|a, b| a.name.cmp(&b.name));
-        text.push_str(&always_on(&of_host));
+    // They are in order of their paths, so those of a host stand together.
+    for of_host in all.chunk_by(|a, b| a.folder == b.folder) {
+        text.push_str(&always_on(of_host));
     }
     text
 }
@@ -184,10 +180,8 @@ fn library(runs: &Runs) -> String {
     ]);
     for arm in before.value["arms"].as_array().into_iter().flatten() {
         let label = arm["label"].as_str().unwrap_or_default();
-        let Some(operation) = label.strip_prefix("run, thp: ") else {
-            continue;
-        };
-        let Some(operation) = operation.strip_suffix(", operations/s") else {
+        let operation = label.strip_prefix("run, thp: ");
+        let Some(operation) = operation.and_then(|o| o.strip_suffix(", operations/s")) else {
             continue;
         };
         let (old, new) = (samples(before, label), samples(after, label));

@@ -205,5 +205,4 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
             );
         }
     }
-    drop(guard);
 }

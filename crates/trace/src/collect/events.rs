@@ -157,7 +157,7 @@ const REGISTER: usize = 5;
 
 impl Opened {
     /// Nothing yet.
-    fn new() -> Opened {
+    fn new(samples_a_second: u64) -> Opened {
         let source = |name: &str| Source {
             name: name.to_owned(),
             ..Source::default()
@@ -177,7 +177,7 @@ impl Opened {
             .map(source)
             .to_vec(),
             sampled_by: "cpu-clock",
-            samples_a_second: 0,
+            samples_a_second,
             events: Vec::new(),
             faults: Vec::new(),
         }
@@ -193,8 +193,7 @@ impl Opened {
         tracefs: &Tracefs,
         guards: &Guards,
     ) -> Result<Opened, (String, String)> {
-        let mut opened = Opened::new();
-        opened.samples_a_second = wanted.rate;
+        let mut opened = Opened::new(wanted.rate);
         let main_room = Bytes(wanted.buffer.get() / 4);
         for cpu in cpus {
             opened

@@ -20,7 +20,11 @@ impl Group {
         if !first.join("cgroup.procs").exists() {
             return Group::new(name);
         }
-        let group = first.join(format!("hugeleaf-test-{name}"));
+        Group::below(first, name)
+    }
+
+    fn below(root: &Path, name: &str) -> Option<Group> {
+        let group = root.join(format!("hugeleaf-test-{name}"));
         std::fs::create_dir(&group).ok()?;
         Some(Group(group))
     }
@@ -33,9 +37,7 @@ impl Group {
             return None;
         }
         std::fs::write(root.join("cgroup.subtree_control"), "+hugetlb").ok()?;
-        let group = root.join(format!("hugeleaf-test-{name}"));
-        std::fs::create_dir(&group).ok()?;
-        Some(Group(group))
+        Group::below(root, name)
     }
 
     /// Limits by the name of version 2.
@@ -136,7 +138,7 @@ fn a_limit_on_reservations_kills_nobody_with_a_heap() {
     under_a_limit(test, "rsvd.max", "--data", &PRIVATE);
 }
 
-/// What `status` says is to be had ends at the limit of the group that it runs in, and it names both.
+/// What `status` says could be got ends at the limit of the group that it runs in, and it names both.
 #[test]
 fn the_own_limit_bounds_what_is_to_be_had() {
     let test = "the_own_limit_bounds_what_is_to_be_had";

@@ -13,8 +13,7 @@ fn private(victim: &Victim) -> (u64, u64) {
 }
 
 /// Memory of malloc that grows in small steps is on huge pages, but for what came before the process was found to grow:
-/// a sixth of it here by rule (40 of 48 blocks are huge), and more where the kernel refuses to collapse some of that (36 were
-/// seen once on a busy machine).
+/// a sixth of it as a rule here (40 of 48 blocks are huge). On a busy machine 36 were seen once; why was not found out.
 fn grows_on_huge_pages(host: &Host, victim: &mut Victim) {
     victim.tell(&format!("grow {} {}", 48 * host.huge, 64 << 10));
     let (huge, all) = private(victim);
