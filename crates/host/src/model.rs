@@ -646,12 +646,14 @@ pub struct Segment {
     pub pss: Bytes,
     /// Private anonymous pages in it.
     pub anonymous: Bytes,
-    /// Pages that other processes map too (`Shared_Clean` + `Shared_Dirty`).
+    /// Pages that are mapped elsewhere too (`Shared_Clean` + `Shared_Dirty` + `Shared_Hugetlb`).
     pub shared_with_others: Bytes,
     /// `Locked`.
     pub locked: Bytes,
     /// `Swap`.
     pub swapped: Bytes,
+    /// `SwapPss`: what is in swap, shared out among those that have it there.
+    pub swapped_pss: Bytes,
     /// `KSM`: merged with equal pages.
     pub merged: Bytes,
     /// Resident memory by page size.

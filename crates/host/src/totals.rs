@@ -32,57 +32,384 @@ pub fn of_host(host: &Host) -> Vec<Held> {
     table
 }
 
-/// What some processes hold together, by page size, from their segments: of an object that
-/// several of them map, the largest view counts; memory that a parent and its children still
-/// share after fork counts once.
+/// What some processes hold together, by page size, from their segments, each page once (see
+/// [`counted`]).
 pub fn of_processes(processes: &[Process]) -> Vec<Held> {
-    let mut largest: BTreeMap<Key, Vec<Held>> = BTreeMap::new();
+    let all: Vec<&Process> = processes.iter().collect();
     let mut table = Vec::new();
-    for process in processes {
-        for segment in &process.segments {
-            let (own, common) = split(segment);
-            for held in own {
+    for (process, counts) in processes.iter().zip(counted(&all)) {
+        for (segment, counts) in process.segments.iter().zip(counts) {
+            for held in part_of(segment, counts.resident) {
                 Held::add(&mut table, held.size, held.kind, held.bytes);
             }
-            let seen = largest.entry(key(segment)).or_default();
-            if sum(&common) > sum(seen) {
-                *seen = common;
-            }
         }
-    }
-    for held in largest.into_values().flatten() {
-        Held::add(&mut table, held.size, held.kind, held.bytes);
     }
     table
 }
 
-/// An object and the place in it; for private memory, the address it has had since before fork.
-type Key = ((u32, u32, u64), u64);
+/// What of a segment is counted where its processes are looked at together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// Of its resident bytes.
+    pub resident: Bytes,
+    /// Of its bytes in swap.
+    pub swapped: Bytes,
+}
 
-const fn key(segment: &Segment) -> Key {
-    match segment.object {
-        (0, 0, 0) => ((0, 0, 0), segment.range.start()),
-        object => (object, segment.offset),
+/// The one account of sharing: how much of each segment of some processes counts, so that a page that
+/// several of them map, or that one maps at several addresses, counts once. One entry a process and
+/// segment, in their order.
+///
+/// The kernel says of a segment how much of it is mapped elsewhere too (`Shared_*`), and its proportional
+/// share (`Pss`: a page that `m` map counts an `m`-th in each; proc(5)). Of `k` views of the same memory
+/// that are looked at, shared pages count an `m`-th each where all `m` are among the `k`, and a `k`-th
+/// where somebody else maps them too: that is never less than the share, and each page once. Of
+/// hugetlb pages `Pss` tells nothing: there the largest shared view counts. The view that holds most
+/// counts in full; the rest of what there is counts in the others.
+pub fn counted(processes: &[&Process]) -> Vec<Vec<Counted>> {
+    let mut counts: Vec<Vec<Counted>> = processes
+        .iter()
+        .map(|p| vec![Counted::default(); p.segments.len()])
+        .collect();
+    for mut views in spaces(processes).into_values() {
+        views.sort_by_key(|v| (v.start, v.end));
+        for group in groups(&views) {
+            let deepest = depth(group);
+            for (view, resident) in group.iter().zip(shares(group, deepest)) {
+                counts[view.at.0][view.at.1] = Counted {
+                    resident,
+                    swapped: view.swapped_share(deepest),
+                };
+            }
+        }
+    }
+    counts
+}
+
+/// A segment as a view of memory that others may see too.
+#[derive(Debug, Clone, Copy)]
+struct View<'a> {
+    /// Process and segment, by their places.
+    at: (usize, usize),
+    segment: &'a Segment,
+    /// Where in the object; of private anonymous memory the address, which is the same since fork.
+    start: u64,
+    end: u64,
+}
+
+/// Device and inode; zeroes for private anonymous memory.
+type Space = (u32, u32, u64);
+
+fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
+    let mut spaces: BTreeMap<Space, Vec<View<'a>>> = BTreeMap::new();
+    for (p, process) in processes.iter().enumerate() {
+        for (n, segment) in process.segments.iter().enumerate() {
+            let start = match segment.object {
+                (0, 0, 0) => segment.range.start(),
+                _ => segment.offset,
+            };
+            spaces.entry(segment.object).or_default().push(View {
+                at: (p, n),
+                segment,
+                start,
+                end: start.saturating_add(segment.range.len().get()),
+            });
+        }
+    }
+    spaces
+}
+
+/// Views that overlap, directly or through others, of views in order of their starts.
+fn groups<'a, 'b>(views: &'b [View<'a>]) -> Vec<&'b [View<'a>]> {
+    let (mut groups, mut from, mut end) = (Vec::new(), 0, 0);
+    for (i, view) in views.iter().enumerate() {
+        if i > from && view.start >= end {
+            groups.push(&views[from..i]);
+            from = i;
+        }
+        end = view.end.max(end);
+    }
+    groups.push(&views[from..]);
+    groups
+}
+
+/// The largest number of views that show one and the same byte.
+fn depth(group: &[View<'_>]) -> u64 {
+    let starts = group.iter().map(|v| (v.start, 1));
+    let ends = group.iter().map(|v| (v.end, -1));
+    let mut steps: Vec<(u64, i64)> = starts.chain(ends).collect();
+    steps.sort_unstable();
+    let (mut now, mut most) = (0, 1);
+    for (_, step) in steps {
+        now += step;
+        most = most.max(now);
+    }
+    most.unsigned_abs()
+}
+
+impl View<'_> {
+    fn resident(&self) -> Bytes {
+        self.segment.resident
+    }
+
+    /// Mapped elsewhere too.
+    fn common(&self) -> Bytes {
+        self.segment.shared_with_others.min(self.segment.resident)
+    }
+
+    fn own(&self) -> Bytes {
+        self.resident() - self.common()
+    }
+
+    fn large(&self) -> Bytes {
+        self.resident() - Held::on_base(&self.segment.by_page_size)
+    }
+
+    /// What counts here of pages that are mapped elsewhere too.
+    fn common_share(&self, views: u64) -> Bytes {
+        let proportional = self.segment.pss - self.own();
+        proportional
+            .max(Bytes(self.common().get() / views))
+            .min(self.common())
+    }
+
+    fn swapped_share(&self, views: u64) -> Bytes {
+        let swapped = self.segment.swapped;
+        // The kernel shares out no shared memory that is in swap.
+        self.segment
+            .swapped_pss
+            .max(Bytes(swapped.get() / views))
+            .min(swapped)
     }
 }
 
-fn sum(table: &[Held]) -> Bytes {
-    table.iter().map(|h| h.bytes).sum()
+/// How many resident bytes count of each view of a group.
+fn shares(group: &[View<'_>], deepest: u64) -> Vec<Bytes> {
+    let is_pool = group.iter().any(|v| v.segment.asked.hugetlb.is_some());
+    let common = match is_pool {
+        true => group.iter().map(View::common).max().unwrap_or_default(),
+        false => group.iter().map(|v| v.common_share(deepest)).sum(),
+    };
+    let own: Bytes = group.iter().map(View::own).sum();
+    let order = |i: &usize| {
+        (
+            group[*i].resident(),
+            group[*i].large(),
+            std::cmp::Reverse(*i),
+        )
+    };
+    let holder = (0..group.len()).max_by_key(order).unwrap_or(0);
+    let rest = (own + common) - group[holder].resident();
+    let others = || group.iter().enumerate().filter(|(i, _)| *i != holder);
+    let own_of_others: Bytes = others().map(|(_, v)| v.own()).sum();
+    let common_of_others: Bytes = others().map(|(_, v)| v.common()).sum();
+    // What is somebody's own counts first, then a part of what is shared.
+    let of_own = rest.min(own_of_others);
+    let of_common = rest - of_own;
+    let share = |(i, view): (usize, &View<'_>)| match i == holder {
+        true => view.resident(),
+        false => {
+            view.own().scaled(of_own, own_of_others)
+                + view.common().scaled(of_common, common_of_others)
+        }
+    };
+    group.iter().enumerate().map(share).collect()
 }
 
-/// What is the process's own in a segment, and what it may have in common with others.
-fn split(segment: &Segment) -> (Vec<Held>, Vec<Held>) {
-    if segment.shared {
-        return (Vec::new(), segment.by_page_size.clone());
-    }
-    // The kernel tells how much is shared, not on which pages: take it from the smallest first.
-    let mut common_left = segment.shared_with_others;
-    let (mut own, mut common) = (Vec::new(), Vec::new());
+/// So many bytes of a segment, by page size. What a process has to itself of private memory is on the
+/// smallest pages first: what was written since fork was copied page by page.
+fn part_of(segment: &Segment, counted: Bytes) -> Vec<Held> {
+    let mut left = counted;
+    let mut table = Vec::new();
     for held in &segment.by_page_size {
-        let shared = held.bytes.min(common_left);
-        common_left = common_left - shared;
-        Held::add(&mut common, held.size, held.kind, shared);
-        Held::add(&mut own, held.size, held.kind, held.bytes - shared);
+        let bytes = match segment.shared {
+            true => held.bytes.scaled(counted, segment.resident),
+            false => held.bytes.min(left),
+        };
+        left = left - bytes;
+        Held::add(&mut table, held.size, held.kind, bytes);
     }
-    (own, common)
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::Fact;
+    use crate::model::{Asked, ProcessKind, Role, VmFlags};
+    use hugeleaf_sys::Pid;
+    use hugeleaf_units::{PageSize, Range};
+    use proptest::prelude::*;
+
+    const PAGE: u64 = 4096;
+
+    fn base() -> PageSize {
+        PageSize::new(Bytes(PAGE)).unwrap()
+    }
+
+    /// A segment from page `start` on, of which each page is in so many mappings; 0 is not resident.
+    fn segment(start: u64, mappings: &[u64]) -> Segment {
+        let bytes = |n: usize| Bytes(n as u64 * PAGE);
+        let resident: Vec<u64> = mappings.iter().copied().filter(|n| *n > 0).collect();
+        let shared = resident.iter().filter(|n| **n > 1).count();
+        let pss: u64 = resident.iter().map(|n| PAGE / n).sum();
+        let mut by_page_size = Vec::new();
+        Held::add(
+            &mut by_page_size,
+            base(),
+            PageKind::Base,
+            bytes(resident.len()),
+        );
+        Segment {
+            range: Range::new(start * PAGE, start * PAGE + mappings.len() as u64 * PAGE).unwrap(),
+            role: Role::Anon,
+            name: String::new(),
+            permissions: [true, true, false],
+            shared: false,
+            offset: 0,
+            object: (0, 0, 0),
+            asked: Asked::default(),
+            flags: VmFlags::default(),
+            thp_eligible: Fact::Absent,
+            resident: bytes(resident.len()),
+            pss: Bytes(pss),
+            anonymous: bytes(resident.len()),
+            shared_with_others: bytes(shared),
+            locked: Bytes::ZERO,
+            swapped: Bytes::ZERO,
+            swapped_pss: Bytes::ZERO,
+            merged: Bytes::ZERO,
+            by_page_size,
+            pages: Fact::Absent,
+            file_system: None,
+        }
+    }
+
+    fn process(segments: Vec<Segment>) -> Process {
+        Process {
+            pid: Pid(1),
+            parent: Pid(1),
+            name: String::new(),
+            command_line: String::new(),
+            kind: ProcessKind::User,
+            uid: 0,
+            start_ticks: 0,
+            image: [0; 4],
+            pid_namespaces_below: 0,
+            cgroup: None,
+            unit: None,
+            threads: 1,
+            thp_disabled: Fact::Absent,
+            resident: Bytes::ZERO,
+            resident_anon: Bytes::ZERO,
+            resident_file: Bytes::ZERO,
+            resident_shmem: Bytes::ZERO,
+            hugetlb: Bytes::ZERO,
+            locked: Bytes::ZERO,
+            pinned: Bytes::ZERO,
+            registered: Fact::Absent,
+            swapped: Bytes::ZERO,
+            page_tables: Bytes::ZERO,
+            pss: Fact::Absent,
+            memlock: Fact::Absent,
+            groups: Vec::new(),
+            capabilities: 0,
+            by_page_size: Fact::Absent,
+            segments,
+            children: Vec::new(),
+            run: Fact::Absent,
+        }
+    }
+
+    fn total(processes: &[Process]) -> Bytes {
+        of_processes(processes).iter().map(|h| h.bytes).sum()
+    }
+
+    #[test]
+    fn an_object_at_three_addresses_of_one_process_counts_once() {
+        let view = |start: u64| {
+            let mut view = segment(start, &[3; 100]);
+            (view.shared, view.object) = (true, (0, 1, 9));
+            view
+        };
+        let alone = process(vec![view(1000), view(2000), view(3000)]);
+        assert_eq!(total(&[alone.clone()]), Bytes(100 * PAGE));
+        // Who else attaches it takes nothing away.
+        let mut outside = alone.clone();
+        outside.segments.truncate(1);
+        assert_eq!(total(&[outside]), Bytes(100 * PAGE));
+        // Two that map neighbouring parts of it share nothing.
+        let (mut low, mut high) = (segment(0, &[1; 50]), segment(0, &[1; 50]));
+        (low.object, high.object, high.offset) = ((0, 1, 9), (0, 1, 9), 50 * PAGE);
+        assert_eq!(
+            total(&[process(vec![low]), process(vec![high])]),
+            Bytes(100 * PAGE)
+        );
+    }
+
+    /// Of hugetlb pages the kernel tells no proportional share.
+    #[test]
+    fn pool_pages_of_a_forked_tree_count_once() {
+        let pool = |shared: usize, own: usize| {
+            let mut segment = segment(0, &[vec![2; shared], vec![1; own]].concat());
+            segment.object = (0, 1, 9);
+            segment.asked.hugetlb = Some(base());
+            segment.pss = segment.resident;
+            process(vec![segment])
+        };
+        // The parent has 16, and each of 4 children has written to 4 of them.
+        let tree = [vec![pool(16, 0)], vec![pool(12, 4); 4]].concat();
+        assert_eq!(total(&tree), Bytes(32 * PAGE));
+        assert_eq!(total(&tree[..1]), Bytes(16 * PAGE));
+        assert_eq!(total(&tree[1..2]), Bytes(16 * PAGE));
+    }
+
+    #[test]
+    fn swapped_pages_of_a_forked_tree_count_once() {
+        let half = |pss: u64| {
+            let mut segment = segment(0, &[1; 8]);
+            (segment.swapped, segment.swapped_pss) = (Bytes(8 * PAGE), Bytes(pss * PAGE));
+            process(vec![segment])
+        };
+        let sum = |tree: &[&Process]| -> Bytes {
+            counted(tree).iter().flatten().map(|c| c.swapped).sum()
+        };
+        assert_eq!(sum(&[&half(4), &half(4)]), Bytes(8 * PAGE));
+        assert_eq!(sum(&[&half(4)]), Bytes(8 * PAGE));
+        assert_eq!(sum(&[&half(8), &half(8)]), Bytes(16 * PAGE));
+    }
+
+    proptest! {
+        /// Pages of a family: each process has each page from the parent, has written to it since, or has
+        /// given it back. What counts is the number of pages there are.
+        #[test]
+        fn each_page_of_a_forked_tree_counts_once(
+            tree in prop::collection::vec(prop::collection::vec(0u8..3, 40), 1..9),
+            moved in prop::collection::vec(0u64..20, 9),
+        ) {
+            let sharers = |page: usize| tree.iter().filter(|p| p[page] == 1).count() as u64;
+            let of_one = |(n, pages): (usize, &Vec<u8>)| {
+                let mappings: Vec<u64> = pages.iter().enumerate().map(|(at, state)| match state {
+                    0 => 0,
+                    1 => sharers(at),
+                    _ => 1,
+                }).collect();
+                // A mapping that grew at its end after fork is the same memory still.
+                let grown = [mappings, vec![1; usize::try_from(moved[n]).unwrap()]].concat();
+                process(vec![segment(100, &grown)])
+            };
+            let processes: Vec<Process> = tree.iter().enumerate().map(of_one).collect();
+            let once = (0..40).filter(|at| sharers(*at) > 0).count() as u64;
+            let own = tree.iter().flatten().filter(|state| **state == 2).count() as u64;
+            let grown: u64 = moved[..tree.len()].iter().sum();
+            let truth = (once + own + grown) * PAGE;
+            // The kernel rounds each share down: less than a byte a page and sharer.
+            let got = total(&processes).get();
+            prop_assert!(got <= truth && got + 9 * 40 * 9 >= truth, "{got} of {truth}");
+            let all: Vec<&Process> = processes.iter().collect();
+            for (process, counts) in processes.iter().zip(counted(&all)) {
+                prop_assert!(counts[0].resident <= process.segments[0].resident);
+            }
+        }
+    }
 }

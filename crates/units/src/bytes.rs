@@ -47,6 +47,15 @@ impl Bytes {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
 
+    /// This times `part` / `whole`, rounded down: no more than this for a part that is no larger.
+    /// Nothing of nothing.
+    #[must_use]
+    pub fn scaled(self, part: Bytes, whole: Bytes) -> Bytes {
+        let product = u128::from(self.0) * u128::from(part.0);
+        let scaled = product.checked_div(u128::from(whole.0)).unwrap_or(0);
+        Bytes(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
     /// As a floating-point number, for ratios and charts.
     #[allow(clippy::cast_precision_loss)]
     pub fn as_f64(self) -> f64 {
@@ -231,6 +240,13 @@ mod tests {
     fn shares() {
         assert_eq!(Bytes(1).share_of(Bytes(4)), Some(0.25));
         assert_eq!(Bytes(1).share_of(Bytes(0)), None);
+        assert_eq!(Bytes(10).scaled(Bytes(2), Bytes(3)), Bytes(6));
+        assert_eq!(
+            Bytes(u64::MAX).scaled(Bytes(u64::MAX), Bytes(u64::MAX)),
+            Bytes(u64::MAX)
+        );
+        assert_eq!(Bytes(u64::MAX).scaled(Bytes(2), Bytes(1)), Bytes(u64::MAX));
+        assert_eq!(Bytes(10).scaled(Bytes(2), Bytes(0)), Bytes(0));
     }
 
     proptest! {

@@ -67,6 +67,7 @@ fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
         shared_with_others: Bytes(0),
         locked: Bytes(0),
         swapped: Bytes(0),
+        swapped_pss: Bytes(0),
         merged: Bytes(0),
         by_page_size,
         pages: Fact::Known(PageMap {

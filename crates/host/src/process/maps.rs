@@ -68,15 +68,67 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     })
 }
 
-/// Parses `/proc/PID/maps`.
+/// What `/proc` lists by address while the process goes on: a file that is read in several pieces is no
+/// snapshot. A heap that has grown between two pieces is listed again, from its start, with its new
+/// end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address where the last piece ended).
+trait Listed {
+    fn range(&self) -> Range;
+
+    /// The same with nothing behind the new end.
+    fn cut(&mut self, range: Range);
+}
+
+/// Adds a mapping to those listed before it. Of two that overlap the later one was seen later: it
+/// stays whole, and of the earlier one stays what lies below it. So the ranges that are kept are in
+/// order of address and no byte is in two of them.
+fn list<T: Listed>(listed: &mut Vec<T>, new: T) {
+    while let Some(last) = listed.last_mut() {
+        if last.range().end() <= new.range().start() {
+            break;
+        }
+        match Range::new(last.range().start(), new.range().start()) {
+            Ok(below) => {
+                last.cut(below);
+                break;
+            }
+            Err(_) => listed.pop(),
+        };
+    }
+    listed.push(new);
+}
+
+impl Listed for MapLine {
+    fn range(&self) -> Range {
+        self.range
+    }
+
+    fn cut(&mut self, range: Range) {
+        self.range = range;
+    }
+}
+
+impl Listed for SmapsEntry {
+    fn range(&self) -> Range {
+        self.map.range
+    }
+
+    fn cut(&mut self, range: Range) {
+        self.map.range = range;
+        self.counts = self.counts.within(range.len());
+    }
+}
+
+/// Parses `/proc/PID/maps`. Ranges are in order of address and do not overlap, whatever the
+/// process did meanwhile.
 ///
 /// # Errors
 /// The first line that is none.
 pub fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
-    text.lines()
-        .enumerate()
-        .map(|(i, line)| parse_map_line(i + 1, line))
-        .collect()
+    let mut maps = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        list(&mut maps, parse_map_line(i + 1, line)?);
+    }
+    Ok(maps)
 }
 
 /// One mapping of `/proc/PID/smaps`, or the sum of them in `smaps_rollup`.
@@ -113,13 +165,44 @@ pub struct SmapsCounts {
     pub pmd_mapped: Bytes,
     /// `Shared_Hugetlb` + `Private_Hugetlb`.
     pub hugetlb: Bytes,
+    /// `Shared_Hugetlb`: mapped more than once.
+    pub hugetlb_shared: Bytes,
     /// `Swap`.
     pub swapped: Bytes,
+    /// `SwapPss`: what is in swap, shared out among those that have it there.
+    pub swapped_pss: Bytes,
     /// `Locked`.
     pub locked: Bytes,
 }
 
-/// Parses `/proc/PID/smaps` or `smaps_rollup`. Unknown lines are passed over.
+impl SmapsCounts {
+    /// What a part of `len` bytes of the mapping can hold of it at most: where in the mapping its pages
+    /// lie is not told.
+    fn within(self, len: Bytes) -> SmapsCounts {
+        let part = |bytes: Bytes| match self.resident > len {
+            true => bytes.scaled(len, self.resident),
+            false => bytes,
+        };
+        SmapsCounts {
+            kernel_page: self.kernel_page,
+            resident: part(self.resident),
+            pss: part(self.pss),
+            shared: part(self.shared),
+            private: part(self.private),
+            anonymous: part(self.anonymous),
+            merged: part(self.merged),
+            pmd_mapped: part(self.pmd_mapped),
+            hugetlb: self.hugetlb.min(len),
+            hugetlb_shared: self.hugetlb_shared.min(len),
+            swapped: self.swapped.min(len - part(self.resident)),
+            swapped_pss: self.swapped_pss.min(len - part(self.resident)),
+            locked: self.locked.min(len),
+        }
+    }
+}
+
+/// Parses `/proc/PID/smaps` or `smaps_rollup`. Unknown lines are passed over. Ranges are in order of
+/// address and do not overlap, whatever the process did meanwhile.
 ///
 /// # Errors
 /// A heading that is none, a counter that is not kB, or a counter before the first heading.
@@ -129,12 +212,13 @@ pub fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
         let number = i + 1;
         // A counter starts with a name in capitals, a heading with a lower-case hex address.
         if !line.starts_with(|c: char| c.is_ascii_uppercase()) {
-            entries.push(SmapsEntry {
+            let entry = SmapsEntry {
                 map: parse_map_line(number, line)?,
                 counts: SmapsCounts::default(),
                 flags: VmFlags::default(),
                 thp_eligible: None,
-            });
+            };
+            list(&mut entries, entry);
             continue;
         }
         let Some(entry) = entries.last_mut() else {
@@ -161,8 +245,13 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => {
             counts.pmd_mapped += kib(line, value)?;
         }
-        "Shared_Hugetlb" | "Private_Hugetlb" => counts.hugetlb += kib(line, value)?,
+        "Private_Hugetlb" => counts.hugetlb += kib(line, value)?,
+        "Shared_Hugetlb" => {
+            counts.hugetlb_shared = kib(line, value)?;
+            counts.hugetlb += counts.hugetlb_shared;
+        }
         "Swap" => counts.swapped = kib(line, value)?,
+        "SwapPss" => counts.swapped_pss = kib(line, value)?,
         "Locked" => counts.locked = kib(line, value)?,
         "THPeligible" => entry.thp_eligible = Some(value.trim() == "1"),
         "VmFlags" => {
@@ -247,7 +336,58 @@ Rss:                  12 kB
         );
     }
 
+    /// As a heap is listed that grew twice while it was read.
+    #[test]
+    fn a_mapping_that_grew_meanwhile_counts_once() {
+        let heap = |end: u64, kib: u64| {
+            format!(
+                "00400000-{end:08x} rw-p 00000000 00:00 0 [heap]\nRss: {kib} kB\nAnonHugePages: {kib} kB\n"
+            )
+        };
+        let text = heap(0x80_0000, 4096) + &heap(0xa0_0000, 6144) + &heap(0xc0_0000, 8192);
+        let entries = parse_smaps(&text).unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].map.range.end(), 0xc0_0000);
+        assert_eq!(entries[0].counts.resident, Bytes::from_mib(8));
+        // One that lost its upper part to another: no more than what is left of it.
+        let text = heap(0xc0_0000, 8192) + "00800000-00c00000 rw-p 0 00:00 0\nRss: 4 kB\n";
+        let entries = parse_smaps(&text).unwrap();
+        let counts = entries[0].counts;
+        assert_eq!(entries[0].map.range.len(), Bytes::from_mib(4));
+        assert_eq!(
+            (counts.resident, counts.pmd_mapped),
+            (Bytes::from_mib(4), Bytes::from_mib(4))
+        );
+        assert_eq!(entries[1].counts.resident, Bytes::from_kib(4));
+    }
+
     proptest! {
+        /// Whatever order ranges are listed in: what is kept is in order of address, no byte is in two
+        /// entries, none holds more than it is long, and the last one listed is kept as it was.
+        #[test]
+        fn no_byte_is_in_two_mappings(listed in prop::collection::vec((0u64..64, 1u64..32, 0u64..200), 1..40)) {
+            let line = |(start, len, kib): &(u64, u64, u64)| {
+                let (start, end) = (start << 12, (start + len) << 12);
+                let most = len * 4;
+                format!("{start:x}-{end:x} rw-p 0 00:00 0\nRss: {} kB\nAnonHugePages: {} kB\n",
+                    (*kib).min(most), (*kib / 2).min(most))
+            };
+            let text: String = listed.iter().map(line).collect();
+            let entries = parse_smaps(&text).unwrap();
+            let maps: String = text.lines().filter(|l| l.contains("rw-p")).map(|l| format!("{l}\n")).collect();
+            let maps = parse_maps(&maps).unwrap();
+            prop_assert_eq!(entries.iter().map(|e| e.map.clone()).collect::<Vec<_>>(), maps.clone());
+            for pair in maps.windows(2) {
+                prop_assert!(pair[0].range.end() <= pair[1].range.start());
+            }
+            for entry in &entries {
+                let counts = entry.counts;
+                prop_assert!(counts.resident <= entry.map.range.len() && counts.pmd_mapped <= counts.resident);
+            }
+            let (start, len, _) = listed.last().unwrap();
+            prop_assert_eq!(maps.last().unwrap().range, Range::new(start << 12, (start + len) << 12).unwrap());
+        }
+
         #[test]
         fn a_cut_file_never_panics(cut in 0usize..600) {
             let cut = cut.min(SMAPS.len());

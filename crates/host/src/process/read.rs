@@ -235,8 +235,10 @@ impl Sizes {
 
     /// Adds what one mapping holds to a table.
     pub(crate) fn add(self, table: &mut Vec<Held>, c: &crate::process::maps::SmapsCounts) {
-        Held::add(table, self.base, PageKind::Base, c.resident - c.pmd_mapped);
-        Held::add(table, self.pmd, PageKind::Thp, c.pmd_mapped);
+        // Counters of a mapping that changes meanwhile may disagree: no more is large than there is.
+        let large = c.pmd_mapped.min(c.resident);
+        Held::add(table, self.base, PageKind::Base, c.resident - large);
+        Held::add(table, self.pmd, PageKind::Thp, large);
         let size = PageSize::new(c.kernel_page).unwrap_or(self.base);
         Held::add(table, size, PageKind::Hugetlb, c.hugetlb);
     }
@@ -325,9 +327,10 @@ fn segment(
         resident: c.resident + c.hugetlb,
         pss: c.pss + c.hugetlb,
         anonymous: c.anonymous,
-        shared_with_others: c.shared,
+        shared_with_others: c.shared + c.hugetlb_shared,
         locked: c.locked,
         swapped: c.swapped,
+        swapped_pss: c.swapped_pss,
         merged: c.merged,
         by_page_size,
         pages: Fact::Absent,

@@ -181,6 +181,7 @@ pub fn anon(start: u64, len: u64) -> Segment {
         shared_with_others: Bytes(0),
         locked: Bytes(0),
         swapped: Bytes(0),
+        swapped_pss: Bytes(0),
         merged: Bytes(0),
         by_page_size: Vec::new(),
         pages: Fact::Absent,
