@@ -6,8 +6,9 @@
 #[path = "support/host.rs"]
 mod host;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use host::HostGuard;
 use hugeleaf_sys::{Kernel, Mapping, RealKernel, Sharing};
@@ -64,4 +65,67 @@ fn orders_tells_64k_pages_from_base_pages() {
     let after = on_64k();
     // A few may be short of contiguous memory, or lie at the ends.
     assert!(after - before >= size.get() / 4 * 3, "{before} {after}");
+}
+
+/// The compiled program, running; `None` where there is no C compiler.
+fn growing(folder: &Path) -> Option<Child> {
+    let program = folder.join("growing");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mem/growing.c");
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-O2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source);
+    if !compiler.status().is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let out = child.stdout.as_mut().unwrap();
+    BufReader::new(out).read_line(&mut line).unwrap();
+    Some(child)
+}
+
+/// A heap that grows while the kernel lists it is listed twice: no byte may be counted so.
+#[test]
+fn a_process_that_grows_meanwhile_counts_once() {
+    let test = "a_process_that_grows_meanwhile_counts_once";
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut child) = growing(folder.path()) else {
+        println!("not run: {test}: needs a C compiler");
+        return;
+    };
+    let pid = child.id().to_string();
+    let mut twice = 0;
+    for _ in 0..200 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
+        let output = command.args(["mem", "--json", &pid]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let process = &answer["processes"][0];
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        let sum = |table: &serde_json::Value| -> u64 {
+            let table = table.as_array().unwrap();
+            table.iter().map(|held| number(&held["bytes"])).sum()
+        };
+        let segments = process["segments"].as_array().unwrap();
+        let overlap = segments
+            .windows(2)
+            .any(|pair| number(&pair[0]["end"]) > number(&pair[1]["start"]));
+        let total = sum(&answer["totals"]["by_page_size"]);
+        let resident = number(&process["resident_bytes"]);
+        let more = sum(&process["by_page_size"]) > resident || total > resident;
+        twice += usize::from(overlap || more);
+        for segment in segments {
+            let length = number(&segment["end"]) - number(&segment["start"]);
+            assert!(number(&segment["resident_bytes"]) <= length, "{segment}");
+        }
+    }
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(twice, 0, "of 200 reads counted something twice");
 }

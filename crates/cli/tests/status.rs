@@ -14,6 +14,7 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use cli_support::{files_below, repository};
+use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_host::{Root, read_host, read_owners};
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_report::table::Look;
@@ -218,6 +219,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
                 }
             };
             facts.owners = read_owners(&root).known().cloned().unwrap_or_default();
+            facts.memory_limits = read_memory_limits(&root);
             let found = findings(&facts);
             assert!(!status(&facts, &found, Look::plain(100)).is_empty());
             let json = status_json(&facts, &found);

@@ -22,8 +22,8 @@ pub mod totals;
 pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Buddy, Cgroup, CouldBeHad, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
-    Limits, Memory, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked, RunSettings,
-    RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
+    Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked,
+    RunSettings, RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.

@@ -45,6 +45,8 @@ pub struct Host {
     pub limits: Limits,
     /// cgroups that limit hugetlb pages.
     pub cgroups: Fact<Vec<Cgroup>>,
+    /// cgroups that limit memory; filled by `status` only.
+    pub memory_limits: Vec<MemoryLimit>,
     /// Who uses hugetlb pages and page tables most; filled by `status` only.
     pub owners: Vec<Owner>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
@@ -333,6 +335,38 @@ pub struct HugetlbLimit {
     pub hits: Fact<u64>,
 }
 
+/// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
+/// or somebody in the cgroup is killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Version of the hierarchy, 1 or 2.
+    pub version: u8,
+    /// Path below the hierarchy's mount.
+    pub path: String,
+    /// The file that sets it, as in `/sys/fs/cgroup/db.slice/memory.max`.
+    pub file: String,
+    /// The limit (`memory.max`, v1 `memory.limit_in_bytes`).
+    pub limit: Bytes,
+    /// In use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
+    pub usage: Bytes,
+    /// Page cache that nobody has used lately (`inactive_file` of `memory.stat`).
+    pub unused_cache: Bytes,
+    /// Other page cache (`active_file`).
+    pub used_cache: Bytes,
+}
+
+impl MemoryLimit {
+    /// What may be taken before anything that is in use has to go.
+    pub fn room(&self) -> Bytes {
+        self.limit - (self.usage - self.unused_cache)
+    }
+
+    /// What may be taken where all page cache is given up for it; swap is not counted on.
+    pub fn room_at_most(&self) -> Bytes {
+        self.limit - (self.usage - self.unused_cache - self.used_cache)
+    }
+}
+
 /// A process as far as a host-wide screen speaks of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -470,6 +504,8 @@ pub struct Process {
     pub children: Vec<Pid>,
     /// What `hugeleaf run` started it with (`environ`, `HUGELEAF_RUN`); read where segments are.
     pub run: Fact<RunSettings>,
+    /// Limits of the memory cgroups that it is in, from its own up; read where segments are.
+    pub memory_limits: Vec<MemoryLimit>,
 }
 
 impl Process {

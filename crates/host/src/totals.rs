@@ -97,8 +97,9 @@ struct View<'a> {
     end: u64,
 }
 
-/// Device and inode; zeroes for private anonymous memory.
-type Space = (u32, u32, u64);
+/// Device and inode; zeroes for private anonymous memory. Parts of a file that are mapped privately are
+/// spaces of their own: a library's parts overlap by a page at their ends, and are not the same memory.
+type Space = ((u32, u32, u64), Option<u64>);
 
 fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
     let mut spaces: BTreeMap<Space, Vec<View<'a>>> = BTreeMap::new();
@@ -108,7 +109,10 @@ fn spaces<'a>(processes: &[&'a Process]) -> BTreeMap<Space, Vec<View<'a>>> {
                 (0, 0, 0) => segment.range.start(),
                 _ => segment.offset,
             };
-            spaces.entry(segment.object).or_default().push(View {
+            let of_file = segment.object != (0, 0, 0) && !segment.shared;
+            let is_part = of_file && segment.asked.hugetlb.is_none();
+            let space = (segment.object, is_part.then_some(start));
+            spaces.entry(space).or_default().push(View {
                 at: (p, n),
                 segment,
                 start,
@@ -318,6 +322,7 @@ mod tests {
             segments,
             children: Vec::new(),
             run: Fact::Absent,
+            memory_limits: Vec::new(),
         }
     }
 
@@ -333,7 +338,7 @@ mod tests {
             view
         };
         let alone = process(vec![view(1000), view(2000), view(3000)]);
-        assert_eq!(total(&[alone.clone()]), Bytes(100 * PAGE));
+        assert_eq!(total(std::slice::from_ref(&alone)), Bytes(100 * PAGE));
         // Who else attaches it takes nothing away.
         let mut outside = alone.clone();
         outside.segments.truncate(1);
@@ -345,6 +350,19 @@ mod tests {
             total(&[process(vec![low]), process(vec![high])]),
             Bytes(100 * PAGE)
         );
+    }
+
+    /// A library is mapped in parts that overlap by a page, and by many processes that are not looked at.
+    #[test]
+    fn parts_of_a_file_that_others_map_too_count_in_full() {
+        let part = |offset: u64, pages: usize| {
+            let mut part = segment(offset + 100, &vec![50; pages]);
+            (part.object, part.offset) = ((8, 1, 9), offset * PAGE);
+            part
+        };
+        let one = process(vec![part(0, 10), part(9, 100), part(108, 5)]);
+        assert_eq!(total(std::slice::from_ref(&one)), Bytes(115 * PAGE));
+        assert_eq!(total(&[one.clone(), one]), Bytes(115 * PAGE));
     }
 
     /// Of hugetlb pages the kernel tells no proportional share.

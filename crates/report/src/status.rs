@@ -5,7 +5,7 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, Pool, Thp, at_most};
+use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, Pool, Thp, at_most};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
@@ -27,6 +27,7 @@ pub fn status(host: &Host, findings: &[Finding], look: Look) -> String {
         pools(host, look),
         settings(host, look),
         cgroups(host, look),
+        memory_limits(host, look),
         kernel_log(host, look),
         findings_section(findings, look),
     ];
@@ -540,14 +541,53 @@ fn cgroups(host: &Host, look: Look) -> String {
     if table.is_empty() {
         return String::new();
     }
-    let mut text = title("CGROUP LIMITS ON HUGETLB", look) + &table.render_as(look);
-    if count > MOST_CGROUPS {
-        text += &look.wrap(
+    title("CGROUP LIMITS ON HUGETLB", look) + &table.render_as(look) + &and_more(count, look)
+}
+
+/// Says that a table of cgroups goes on.
+fn and_more(count: usize, look: Look) -> String {
+    match count > MOST_CGROUPS {
+        true => look.wrap(
             "  ",
             &format!("and {} more: hugeleaf status --json", count - MOST_CGROUPS),
-        );
+        ),
+        false => String::new(),
     }
-    text
+}
+
+/// Those that leave least first: a huge page is charged before the base pages that it replaces are
+/// given back.
+fn memory_limits(host: &Host, look: Look) -> String {
+    let mut limits: Vec<&MemoryLimit> = host.memory_limits.iter().collect();
+    limits.sort_by_key(|l| (l.room_at_most(), l.path.as_str()));
+    let mut table = Table::new(&[
+        ("CGROUP", Align::Left),
+        ("V", Align::Right),
+        ("LIMIT", Align::Right),
+        ("USED", Align::Right),
+        ("PAGE CACHE", Align::Right),
+        ("LEFT", Align::Right),
+    ])
+    .indented(2);
+    for limit in limits.iter().take(MOST_CGROUPS) {
+        table.row([
+            limit.path.clone(),
+            limit.version.to_string(),
+            limit.limit.to_string(),
+            limit.usage.to_string(),
+            (limit.unused_cache + limit.used_cache).to_string(),
+            limit.room_at_most().to_string(),
+        ]);
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    let note =
+        "LEFT: were all its page cache given up. Huge pages count as base pages do, pools do not.";
+    title("CGROUP LIMITS ON MEMORY", look)
+        + &table.render_as(look)
+        + &and_more(limits.len(), look)
+        + &look.wrap("  ", note)
 }
 
 fn kernel_log(host: &Host, look: Look) -> String {

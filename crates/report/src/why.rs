@@ -67,9 +67,11 @@ impl Why<'_> {
         let most = if several { ROWS_OF_EACH } else { ROWS };
         for ((process, accounts), counts) in self.judged.iter().zip(counted(self.judged)) {
             // What another process shows already is left out.
-            let own = accounts.iter().zip(counts);
-            let own: Vec<&Account> = own.filter(|(_, c)| *c || all).map(|(a, _)| a).collect();
-            let mut rows = rows(&own, all);
+            let shown: Vec<&Account> = match all {
+                true => accounts.iter().collect(),
+                false => counts.iter().collect(),
+            };
+            let mut rows = rows(&shown, all);
             let mut left_out = (0, Bytes::ZERO);
             if !all {
                 let (pieces, bytes) = drop_trifles(&mut rows, summary.resident);
@@ -204,6 +206,10 @@ fn line_json(line: &Line) -> Value {
         .put("way", line.id.way().name())
         .put("text", line.text.as_str())
         .put("command", line.command.as_str());
+    if !line.adds.is_zero() {
+        object.put_bytes("adds_bytes", line.adds);
+    }
+    object.put_some("could_move_bytes", line.host_wide.map(Bytes::get));
     object.build()
 }
 
@@ -275,6 +281,12 @@ fn reasons(summary: &Summary, look: Look, all: bool) -> String {
             "        next: {}\n",
             crate::table::clean(&line.command)
         ));
+        // The comment of a choice says so itself.
+        if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
+            text.push_str(&format!(
+                "              a setting for the whole host: it could move {bytes} here\n"
+            ));
+        }
     }
     if !names.is_empty() {
         text.push('\n');
@@ -383,6 +395,7 @@ fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
+    use hugeleaf_verdict::why::Figures;
 
     fn verdict(id: Obstacle, start: u64, len: u64, name: &str) -> Verdict {
         Verdict {
@@ -393,6 +406,7 @@ mod tests {
             bytes: Bytes(len),
             text: "because".to_owned(),
             command: "# nothing to do".to_owned(),
+            figures: Figures::default(),
         }
     }
 
@@ -497,6 +511,8 @@ mod tests {
             ranges: 1,
             text: String::new(),
             command: String::new(),
+            adds: Bytes::ZERO,
+            host_wide: None,
         });
         assert_eq!(
             totals(&summary),

@@ -234,6 +234,7 @@ pub(crate) mod testing {
             },
             cgroups: Fact::Absent,
             owners: Vec::new(),
+            memory_limits: Vec::new(),
             kernel_log: Fact::Known(Vec::new()),
             nodes: vec![0, 1],
         }

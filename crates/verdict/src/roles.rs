@@ -14,7 +14,7 @@ use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 
 use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
 use crate::run::{RunRole, Want};
-use crate::why::{Account, Obstacle, Verdict, Way, part_of_object, restart};
+use crate::why::{Account, Obstacle, Verdict, Way, restart};
 
 /// One role of a process, or of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,7 +230,7 @@ impl Case<'_> {
         }
         Some(Piece {
             role,
-            object: part_of_object(segment).filter(|_| segment.shared),
+            object: segment.shared.then_some((segment.object, segment.offset)),
             held,
             missing,
             small,

@@ -17,6 +17,8 @@ mod obstacle;
 mod pages;
 mod segment;
 mod setting;
+mod summary;
+mod sums;
 mod words;
 
 #[cfg(test)]
@@ -24,13 +26,12 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-
-use hugeleaf_host::{Host, Process, Role, Segment};
+use hugeleaf_host::{Host, Process, Role};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 pub use hugetlb::to_be_had;
 pub use obstacle::{Obstacle, Way};
+pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
 
 /// Why a range of a process is not on a larger page.
@@ -52,6 +53,53 @@ pub struct Verdict {
     /// The one thing to do next. It can be pasted into a shell: where it is no command, or where
     /// nothing needs doing, it is a comment that begins with `#`.
     pub command: String,
+    /// What the text says in numbers, so that several ranges can be summed up.
+    pub figures: Figures,
+}
+
+/// The numbers behind a verdict's text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Bytes of the range that are neither in memory nor in swap: what promotion would add.
+    pub missing: Bytes,
+    /// Bytes of the range in swap.
+    pub swapped: Bytes,
+    /// How full the emptiest large page's worth of the range is, in percent, rounded down.
+    pub least_percent: u64,
+    /// Whether the command changes something for the whole host.
+    pub is_host_wide: bool,
+    /// What the process's cgroups leave it, where one limits memory.
+    pub room: Option<Room>,
+    /// THP sizes that are off on this host: how many of the bytes would fit on whole pages of each.
+    pub off_sizes: Vec<OffSize>,
+}
+
+/// The memory limit that stops a process first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// The cgroup's path.
+    pub cgroup: String,
+    /// The file that sets the limit.
+    pub file: String,
+    /// The limit.
+    pub limit: Bytes,
+    /// What may still be taken, all page cache of the cgroup given up.
+    pub left: Bytes,
+    /// A large page.
+    pub page: Bytes,
+}
+
+/// A THP size below the PMD's that is off for some memory, which it would fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OffSize {
+    /// The size.
+    pub size: PageSize,
+    /// The file of its setting.
+    pub knob: String,
+    /// Whether it is the size that this host's processor translates as one.
+    pub is_translated_as_one: bool,
+    /// Resident bytes that lie in whole pages of the size.
+    pub bytes: Bytes,
 }
 
 /// Where the resident bytes of one segment are: `resident = large + small + verdicts`.
@@ -98,6 +146,7 @@ pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
         .collect();
     segment::place_pinned(&case, &mut found);
     segment::check_free_blocks(&case, &mut found);
+    segment::check_memory_limit(&case, &mut found);
     found
         .into_iter()
         .zip(&process.segments)
@@ -124,132 +173,4 @@ pub fn smallest_large_page(host: &Host) -> Option<PageSize> {
         .chain(host.pmd_page.get())
         .filter(|size| *size > host.base_page)
         .min()
-}
-
-/// All verdicts of one id, of one process or several.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// The obstacle.
-    pub id: Obstacle,
-    /// Bytes it holds back.
-    pub bytes: Bytes,
-    /// How many ranges.
-    pub ranges: usize,
-    /// Sentence of the largest of them.
-    pub text: String,
-    /// Command of the largest of them.
-    pub command: String,
-}
-
-/// Where the resident bytes of one process or several are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Summary {
-    /// Resident, hugetlb pages included; memory that the processes share counts once.
-    pub resident: Bytes,
-    /// On large pages.
-    pub large: Bytes,
-    /// Too small for any large page.
-    pub small: Bytes,
-    /// In swap, which is not resident.
-    pub swapped: Bytes,
-    /// One line an id, most bytes first.
-    pub lines: Vec<Line>,
-}
-
-impl Summary {
-    /// Bytes for which this is the way.
-    pub fn by_way(&self, way: Way) -> Bytes {
-        let lines = self.lines.iter().filter(|l| l.id.way() == way);
-        lines.map(|l| l.bytes).sum()
-    }
-
-    /// Whether nothing stands in the way: what can be on large pages without growing is.
-    pub fn is_good(&self) -> bool {
-        let ways = [Way::Promote, Way::Change];
-        self.lines.iter().all(|l| !ways.contains(&l.id.way()))
-    }
-}
-
-/// Which segments count, for each of the processes: memory that several of them share counts in
-/// one only, the one that holds most of it.
-pub fn counted(judged: &[(&Process, &[Account])]) -> Vec<Vec<bool>> {
-    let mut holders: HashMap<(Object, u64), (Bytes, (usize, usize))> = HashMap::new();
-    for (at, (process, accounts)) in judged.iter().enumerate() {
-        for (n, (segment, account)) in process.segments.iter().zip(accounts.iter()).enumerate() {
-            if let Some(part) = part_of_object(segment) {
-                let best = holders.entry(part).or_insert((account.resident, (at, n)));
-                if account.resident > best.0 {
-                    *best = (account.resident, (at, n));
-                }
-            }
-        }
-    }
-    let counts = |at: usize, n: usize, segment: &Segment| {
-        let part = part_of_object(segment);
-        part.is_none_or(|p| holders.get(&p).is_none_or(|(_, holder)| *holder == (at, n)))
-    };
-    let all = judged.iter().enumerate();
-    all.map(|(at, (process, _))| {
-        let segments = process.segments.iter().enumerate();
-        segments.map(|(n, s)| counts(at, n, s)).collect()
-    })
-    .collect()
-}
-
-type Object = (u32, u32, u64);
-
-/// The object that a segment's pages belong to, and where in it they begin; `None` of memory that
-/// is the process's own.
-pub(crate) fn part_of_object(segment: &Segment) -> Option<(Object, u64)> {
-    let of_object = segment.shared || segment.anonymous.is_zero();
-    (of_object && segment.object != (0, 0, 0)).then_some((segment.object, segment.offset))
-}
-
-/// Sums up judged processes. Memory that several of them share counts once (see [`counted`]).
-pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
-    let mut summary = Summary::default();
-    let mut largest: HashMap<Obstacle, &Verdict> = HashMap::new();
-    for ((process, accounts), counts) in judged.iter().zip(counted(judged)) {
-        let segments = process.segments.iter().zip(&counts);
-        let counted = segments.filter(|(_, counts)| **counts);
-        summary.swapped += counted.map(|(s, _)| s.swapped).sum::<Bytes>();
-        for (account, _) in accounts.iter().zip(counts).filter(|(_, counts)| *counts) {
-            summary.resident += account.resident;
-            summary.large += account.large;
-            summary.small += account.small;
-            for verdict in &account.verdicts {
-                add(&mut summary.lines, verdict);
-                let best = largest.entry(verdict.id).or_insert(verdict);
-                if verdict.bytes > best.bytes {
-                    *best = verdict;
-                }
-            }
-        }
-    }
-    for line in &mut summary.lines {
-        if let Some(verdict) = largest.get(&line.id) {
-            line.text.clone_from(&verdict.text);
-            line.command.clone_from(&verdict.command);
-        }
-    }
-    summary
-        .lines
-        .sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.id));
-    summary
-}
-
-fn add(lines: &mut Vec<Line>, verdict: &Verdict) {
-    match lines.iter_mut().find(|l| l.id == verdict.id) {
-        Some(line) => {
-            line.bytes += verdict.bytes;
-            line.ranges += 1;
-        }
-        None => lines.push(Line {
-            id: verdict.id,
-            bytes: verdict.bytes,
-            ranges: 1,
-            text: String::new(),
-            command: String::new(),
-        }),
-    }
 }

@@ -122,6 +122,7 @@ fn process(segments: Vec<Segment>) -> Process {
         segments,
         children: Vec::new(),
         run: Fact::Absent,
+        memory_limits: Vec::new(),
     }
 }
 

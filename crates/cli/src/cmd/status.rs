@@ -1,5 +1,6 @@
 //! See `hugeleaf status --help`.
 
+use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_host::{read_host, read_owners};
 use hugeleaf_report::status::{status, status_json};
 use hugeleaf_verdict::findings::findings;
@@ -28,6 +29,7 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
         .known()
         .cloned()
         .unwrap_or_default();
+    host.memory_limits = read_memory_limits(&context.root);
     let findings = findings(&host);
     let look = Context::look();
     Context::print(&match context.json {

@@ -20,6 +20,7 @@ use crate::process::stat::{
 use crate::process::{Looking, ProcessError};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
+use crate::system::memory_limits_of;
 
 /// Reads one process as closely as `looking` says.
 ///
@@ -74,6 +75,7 @@ pub fn read_process(
     if looking >= Looking::Segments {
         process.segments = segments(root, host, pid, &entries);
         process.run = read_run_settings(root, pid);
+        process.memory_limits = memory_limits_of(root, pid);
     }
     if looking >= Looking::Pages {
         attach_pages(root, kernel, host, &mut process, pages);
@@ -191,6 +193,7 @@ fn basics(
         segments: Vec::new(),
         children: Vec::new(),
         run: Fact::Absent,
+        memory_limits: Vec::new(),
     }
 }
 

@@ -25,7 +25,9 @@ pub struct Mount {
 /// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
 pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
     read_with(root, |mount, sizes, found| {
-        walk(root, mount, "", sizes, 0, found)
+        each_below(root, mount, "hugetlb", &mut |path| {
+            found.extend(limited(root, mount, path, sizes));
+        });
     })
 }
 
@@ -111,13 +113,12 @@ fn has_controller(root: &Root, mount: &Mount) -> bool {
     mount.version == 1
         || controllers()
             .known()
-            .is_some_and(|text| names_hugetlb(text))
+            .is_some_and(|text| names(text, "hugetlb"))
 }
 
-fn names_hugetlb(controllers: &str) -> bool {
-    controllers
-        .split_ascii_whitespace()
-        .any(|name| name == "hugetlb")
+fn names(controllers: &str, controller: &str) -> bool {
+    let mut all = controllers.split_ascii_whitespace();
+    all.any(|name| name == controller)
 }
 
 /// A path below the root, without the leading slash that would leave it.
@@ -126,28 +127,27 @@ pub(super) fn below(mount: &str, cgroup: &str, file: &str) -> String {
     path.trim_start_matches('/').to_owned()
 }
 
+/// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
+pub(super) fn each_below(root: &Root, mount: &Mount, controller: &str, each: &mut dyn FnMut(&str)) {
+    walk(root, mount, controller, "", 0, each);
+}
+
 fn walk(
     root: &Root,
     mount: &Mount,
+    controller: &str,
     path: &str,
-    sizes: &[PageSize],
     depth: usize,
-    found: &mut Vec<Cgroup>,
+    each: &mut dyn FnMut(&str),
 ) {
-    found.extend(limited(root, mount, path, sizes));
+    each(path);
     // In version 2 only children of a cgroup that hands the controller down have its files.
     let control = || root.read(below(&mount.at, path, "cgroup.subtree_control"));
-    let hands_down = mount.version == 1 || control().known().is_some_and(|t| names_hugetlb(t));
+    let hands_down = mount.version == 1 || control().known().is_some_and(|t| names(t, controller));
     if depth < DEEPEST && hands_down {
         for name in folders(&root.path(below(&mount.at, path, ""))) {
-            walk(
-                root,
-                mount,
-                &format!("{path}/{name}"),
-                sizes,
-                depth + 1,
-                found,
-            );
+            let child = format!("{path}/{name}");
+            walk(root, mount, controller, &child, depth + 1, each);
         }
     }
 }

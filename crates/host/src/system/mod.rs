@@ -11,7 +11,7 @@ mod identity;
 pub mod kernel_log;
 mod limits;
 pub mod meminfo;
-mod memory_room;
+mod memory_limits;
 mod owners;
 pub mod pam_limits;
 mod pools;
@@ -31,12 +31,12 @@ use crate::model::{Cgroup, Host};
 use crate::root::Root;
 
 pub use identity::{Identity, identity};
-pub use memory_room::memory_room;
+pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};
 pub use owners::read_owners;
 pub use sizes::at_most;
 
 /// Reads the host below `root`, without [`Host::owners`] (see [`read_owners`]: it looks at every
-/// process). `kernel` answers for what only a system call tells, and only where `root` is live.
+/// process) and [`Host::memory_limits`] (see [`read_memory_limits`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.
 ///
 /// # Errors
 /// Where not even the size of a base page can be told; everything else is a [`crate::Fact`].
@@ -95,6 +95,7 @@ fn read_facts(
         limits: limits::read(root),
         cgroups,
         owners: Vec::new(),
+        memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes,
     };

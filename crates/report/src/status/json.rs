@@ -1,7 +1,8 @@
 //! `hugeleaf status --json`.
 
 use hugeleaf_host::{
-    Cgroup, Fact, Host, HugetlbLimit, Khugepaged, Limits, PageSizeInfo, Pool, Thp, at_most,
+    Cgroup, Fact, FreeBlocks, Host, HugetlbLimit, Khugepaged, Limits, MemoryLimit, PageSizeInfo,
+    Pool, Thp, at_most,
 };
 use hugeleaf_units::{Bytes, PageKind, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, by_name};
@@ -87,18 +88,13 @@ fn host_json(host: &Host) -> Value {
         .put("pools", host.pools.iter().map(pool).collect::<Value>())
         .put_fact("thp", &host.thp, thp)
         .put_fact("free_blocks", &host.buddy, |buddy| {
-            let zone = |zone: &hugeleaf_host::FreeBlocks| {
-                let mut object = Object::new();
-                object.put("node", zone.node).put("zone", zone.zone.clone());
-                object.put("counts", zone.counts.clone());
-                object.build()
-            };
-            buddy.zones.iter().map(zone).collect::<Value>()
+            buddy.zones.iter().map(free_blocks).collect::<Value>()
         })
         .put("limits", limits(&host.limits))
         .put_fact("cgroups", &host.cgroups, |all| {
             all.iter().map(cgroup).collect::<Value>()
         })
+        .put("memory_limits", memory_limits(host))
         .put(
             "holders",
             by_name(&host.owners).iter().map(holder).collect::<Value>(),
@@ -257,6 +253,30 @@ fn hugetlb_limit(limit: &HugetlbLimit) -> Value {
         )
         .put_fact("reservation_usage_bytes", &limit.reservation_usage, number)
         .put_fact("hits", &limit.hits, |hits| *hits);
+    object.build()
+}
+
+fn free_blocks(zone: &FreeBlocks) -> Value {
+    let mut object = Object::new();
+    object.put("node", zone.node).put("zone", zone.zone.clone());
+    object.put("counts", zone.counts.clone());
+    object.build()
+}
+
+fn memory_limits(host: &Host) -> Value {
+    host.memory_limits.iter().map(memory_limit).collect()
+}
+
+fn memory_limit(limit: &MemoryLimit) -> Value {
+    let mut object = Object::new();
+    object
+        .put("version", limit.version)
+        .put("path", limit.path.clone())
+        .put_bytes("limit_bytes", limit.limit)
+        .put_bytes("usage_bytes", limit.usage)
+        .put_bytes("unused_cache_bytes", limit.unused_cache)
+        .put_bytes("used_cache_bytes", limit.used_cache)
+        .put_bytes("room_bytes", limit.room_at_most());
     object.build()
 }
 

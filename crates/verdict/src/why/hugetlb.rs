@@ -1,6 +1,6 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
-use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, Segment};
+use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunWay, Segment};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::{Case, Obstacle};
@@ -8,11 +8,39 @@ use super::{Case, Obstacle};
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
+/// Programs that can take shared memory from a pool, by how their names begin, with the setting that makes
+/// them.
+pub const ASKING: &[(&str, &str)] = &[
+    ("postgres", "huge_pages = on"),
+    ("mysqld", "large-pages"),
+    ("mariadbd", "large-pages"),
+    ("java", "-XX:+UseLargePages"),
+    ("oracle", "use_large_pages = only"),
+    ("ora_", "use_large_pages = only"),
+    ("db2sysc", "DB2_LARGE_PAGE_MEM=DB"),
+];
+
+/// Whether the process takes memory from pools, or is of a program that can. Others never ask,
+/// however many pages there are.
+fn asks(case: &Case<'_>) -> bool {
+    let process = case.process;
+    let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
+    let told = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
+    ASKING
+        .iter()
+        .any(|(name, _)| process.name.starts_with(name))
+        || process.segments.iter().any(on_pool)
+        || process
+            .run
+            .known()
+            .is_some_and(|run| run.shm.ways.iter().any(told))
+}
+
 /// What stands between a segment and the pool, in the order in which the kernel would stop
 /// (`hugetlb_file_setup`, then `hugetlb_reserve_pages`, then the fault). `None` where this host has
-/// no pool that would hold a page of the segment.
+/// no pool that would hold a page of the segment, or the program asks for none.
 pub fn obstacle(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
-    let pool = pool(case, segment)?;
+    let pool = pool(case, segment).filter(|_| asks(case))?;
     if let Some(obstacle) = no_right(case, segment) {
         return Some(obstacle);
     }

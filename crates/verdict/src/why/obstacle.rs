@@ -109,6 +109,8 @@ obstacles! {
     Locked = "locked", Change;
     /// Pages are pinned for device I/O.
     Pinned = "pinned", Change;
+    /// A cgroup's limit on memory leaves no room for a large page.
+    CgroupMemory = "cgroup-memory", Change;
     /// No free block is large enough.
     NoContiguous = "no-contiguous", Change;
     /// The kernel has no THP, and private memory has no other way.

@@ -4,7 +4,7 @@ use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
 use super::pages::{Tally, tallies};
-use super::{Case, Obstacle, Way, hugetlb, setting};
+use super::{Case, Obstacle, Room, Way, hugetlb, setting};
 
 /// A range, what stands in its way, and how much of it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Finding {
     /// Neither in memory nor in swap: what promotion would add.
     pub missing: Bytes,
     pub swapped: Bytes,
+    /// How full the emptiest large page's worth is, in percent.
+    pub least_percent: u64,
 }
 
 /// Where the bytes of a segment are, before anything is put in words.
@@ -68,6 +70,11 @@ pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
     found
 }
 
+/// A part of a whole in percent, rounded down.
+fn percent(part: Bytes, whole: Bytes) -> u64 {
+    Bytes(100).scaled(part, whole).get()
+}
+
 impl Found {
     /// One verdict for all that is on base pages.
     fn put_rest(&mut self, segment: &Segment, obstacle: Obstacle) {
@@ -81,6 +88,7 @@ impl Found {
             bytes,
             missing: segment.range.len() - self.resident - segment.swapped,
             swapped: segment.swapped,
+            least_percent: percent(bytes, segment.range.len()),
         });
     }
 
@@ -97,6 +105,7 @@ impl Found {
             last.bytes += finding.bytes;
             last.missing += finding.missing;
             last.swapped += finding.swapped;
+            last.least_percent = last.least_percent.min(finding.least_percent);
             return;
         }
         self.findings.push(finding);
@@ -322,6 +331,7 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
                 bytes: tally.on_base(),
                 missing: tally.missing(),
                 swapped: tally.swapped,
+                least_percent: percent(tally.present, tally.range.len()),
             }),
             None => found.small += tally.on_base(),
         }
@@ -386,6 +396,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mu
                 bytes,
                 missing,
                 swapped,
+                least_percent: percent(bytes, segment.range.len()),
             });
         }
     };
@@ -458,4 +469,34 @@ pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
     for finding in findings.filter(|f| f.obstacle.way() == Way::Promote) {
         finding.obstacle = Obstacle::NoContiguous;
     }
+}
+
+/// A large page is charged to the process's cgroup before the base pages that it replaces are given
+/// back: where not even one fits below the limit, promotion gets none (tried on cgroups of both
+/// versions, see docs/internals/kernel-notes.md).
+pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
+    let (Some(room), Some(pmd)) = (room(case), case.pmd) else {
+        return;
+    };
+    if room.left >= pmd.bytes() {
+        return;
+    }
+    let findings = found.iter_mut().flat_map(|f| &mut f.findings);
+    for finding in findings.filter(|f| f.obstacle.way() == Way::Promote) {
+        finding.obstacle = Obstacle::CgroupMemory;
+    }
+}
+
+/// What the tightest memory limit above the process leaves it.
+pub fn room(case: &Case<'_>) -> Option<Room> {
+    let page = case.pmd?.bytes();
+    let limits = case.process.memory_limits.iter();
+    let tightest = limits.min_by_key(|l| l.room_at_most())?;
+    Some(Room {
+        cgroup: tightest.path.clone(),
+        file: tightest.file.clone(),
+        limit: tightest.limit,
+        left: tightest.room_at_most(),
+        page,
+    })
 }

@@ -1,12 +1,12 @@
 //! The settings of the host, and whether they let a range be large by itself.
 
 use hugeleaf_host::{Advised, Fact, Segment, Thp, ThpOrder};
-use hugeleaf_units::{PageSize, Range};
+use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::ends::ends;
 
 use super::segment::is_shared_memory;
-use super::{Case, Obstacle};
+use super::{Case, Obstacle, OffSize};
 
 /// The folder of the THP settings.
 pub const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -138,6 +138,47 @@ pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
     folder.filter(|folder| !folder.is_empty())
 }
 
+/// A THP size below the PMD's of which whole pages fit into a range.
+struct Fitting<'a> {
+    order: &'a ThpOrder,
+    is_on: bool,
+    is_translated_as_one: bool,
+}
+
+fn fitting<'a>(case: &Case<'_>, thp: &'a Thp, segment: &Segment, range: Range) -> Vec<Fitting<'a>> {
+    let shared = is_shared_memory(segment);
+    if !shared && segment.object != (0, 0, 0) {
+        return Vec::new(); // A file: its file system chooses.
+    }
+    let advised = segment.asked.advised == Advised::Huge;
+    let ends = ends(case.host).map(|ends| ends.size);
+    let fits = |order: &&ThpOrder| {
+        let own = if shared { &order.shmem } else { &order.anon };
+        let below = case.pmd.is_none_or(|pmd| order.size < pmd);
+        let inside = range.aligned_inside(order.size).is_some();
+        below && inside && segment.is_aligned_to(order.size) && !own.is_absent()
+    };
+    let is_on = |order: &ThpOrder| {
+        let in_force = match shared {
+            true => order.shmem_in_force(thp),
+            false => order.anon_in_force(thp),
+        };
+        match in_force {
+            Some("always" | "within_size" | "force") => true,
+            Some("madvise" | "advise") => advised,
+            _ => false,
+        }
+    };
+    let orders = thp.orders.iter().filter(fits);
+    orders
+        .map(|order| Fitting {
+            order,
+            is_on: is_on(order),
+            is_translated_as_one: Some(order.size) == ends,
+        })
+        .collect()
+}
+
 /// The largest THP size below the PMD's that fits the range whole, and whether it is on.
 pub fn largest_that_fits(
     case: &Case<'_>,
@@ -145,35 +186,36 @@ pub fn largest_that_fits(
     segment: &Segment,
     range: Range,
 ) -> Option<(PageSize, bool)> {
-    let shared = is_shared_memory(segment);
-    if !shared && segment.object != (0, 0, 0) {
-        return None; // A file: its file system chooses.
-    }
-    let advised = segment.asked.advised == Advised::Huge;
-    let ends = ends(case.host).map(|ends| ends.size);
-    let mut best = None;
-    for order in &thp.orders {
-        let own = if shared { &order.shmem } else { &order.anon };
-        let below = case.pmd.is_none_or(|pmd| order.size < pmd);
-        let fits = range.aligned_inside(order.size).is_some() && segment.is_aligned_to(order.size);
-        if !below || !fits || own.is_absent() {
-            continue;
-        }
-        let in_force = match shared {
-            true => order.shmem_in_force(thp),
-            false => order.anon_in_force(thp),
-        };
-        let on = match in_force {
-            Some("always" | "within_size" | "force") => true,
-            Some("madvise" | "advise") => advised,
-            _ => false,
-        };
-        // One that is on says more than a larger one that is off, and one that the processor
-        // translates as one more than a larger one that it does not.
-        let rank = |size: PageSize, on: bool| (on, Some(size) == ends, size);
-        if best.is_none_or(|(size, was_on)| rank(order.size, on) > rank(size, was_on)) {
-            best = Some((order.size, on));
-        }
-    }
-    best
+    // One that is on says more than a larger one that is off, and one that the processor
+    // translates as one more than a larger one that it does not.
+    let rank = |f: &Fitting<'_>| (f.is_on, f.is_translated_as_one, f.order.size);
+    let best = fitting(case, thp, segment, range)
+        .into_iter()
+        .max_by_key(rank);
+    best.map(|f| (f.order.size, f.is_on))
+}
+
+/// The sizes that are off and of which whole pages fit into a range, with how many of its `bytes`
+/// lie in those.
+pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes) -> Vec<OffSize> {
+    let Some(thp) = case.host.thp.known() else {
+        return Vec::new();
+    };
+    let file = match is_shared_memory(segment) {
+        true => "shmem_enabled",
+        false => "enabled",
+    };
+    let sizes = fitting(case, thp, segment, range).into_iter();
+    sizes
+        .filter(|f| !f.is_on)
+        .map(|f| {
+            let inside = range.aligned_inside(f.order.size);
+            OffSize {
+                size: f.order.size,
+                knob: of_size(f.order.size, file),
+                is_translated_as_one: f.is_translated_as_one,
+                bytes: inside.map_or(Bytes::ZERO, |r| bytes.scaled(r.len(), range.len())),
+            }
+        })
+        .collect()
 }

@@ -76,6 +76,7 @@ pub fn host() -> Host {
         },
         cgroups: Fact::Absent,
         owners: Vec::new(),
+        memory_limits: Vec::new(),
         kernel_log: Fact::Absent,
         nodes: vec![0],
     }
@@ -155,6 +156,7 @@ pub fn process(segments: Vec<Segment>) -> Process {
         segments,
         children: Vec::new(),
         run: Fact::Absent,
+        memory_limits: Vec::new(),
     }
 }
 

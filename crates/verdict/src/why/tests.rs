@@ -1,6 +1,9 @@
 //! Every verdict: one case that shows it and one that nearly does.
 
-use hugeleaf_host::{Cgroup, Fact, HugetlbLimit, Process, ReadError, Role, Segment};
+use hugeleaf_host::{
+    Cgroup, Fact, HugetlbLimit, MemoryLimit, Process, ReadError, Role, RunAsked, RunSettings,
+    RunWay, Segment,
+};
 use hugeleaf_host::{PageState, Pid};
 use hugeleaf_units::{Bytes, PageKind, Pages, Range};
 use proptest::prelude::*;
@@ -223,7 +226,10 @@ fn a_smaller_size_that_is_on_is_given_at_first_touch() {
         [("smaller-sizes-at-fault", M)]
     );
     let verdict = only(&host(), &process(vec![anon(AT, 80 * K)]));
-    assert!(verdict.text.contains("64K would fit"), "{verdict:?}");
+    assert!(
+        verdict.text.contains("64K pages would fit 64K of it"),
+        "{verdict:?}"
+    );
     assert!(
         verdict.text.contains("hugepages-64kB/enabled"),
         "{verdict:?}"
@@ -385,13 +391,41 @@ fn promotion_goes_by_the_shmem_knob_of_the_size() {
     assert_eq!(ids(&host, sysv), [("shmem-never", 8 * M)]);
 }
 
-/// A host whose 2M pool has that many pages, and a misaligned SysV segment of 8M.
+/// A host whose 2M pool has that many pages, and a server that can ask for them, with a misaligned SysV
+/// segment of 8M.
 fn pool_and_segment(pool: hugeleaf_host::Pool) -> (Host, Process) {
     let mut host = host();
     host.pools = vec![pool];
     let mut segment = shm(AT + 4 * K, 8 * M);
     segment.name = "/SYSV00000000 (deleted)".to_owned();
-    (host, process(vec![segment]))
+    let mut process = process(vec![segment]);
+    process.name = "postgres".to_owned();
+    (host, process)
+}
+
+/// Most programs never ask for pages of a pool: whatever is in one, their memory lies where it does.
+#[test]
+fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
+    for free in [0, 1, 100] {
+        let (host, mut p) = pool_and_segment(pool("2M", 100, free, 0));
+        p.name = "nginx".to_owned();
+        assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+        // One that is on a pool with other memory does ask.
+        let mut on_pool = flagged(shm(AT + G, 8 * M), b"ht");
+        on_pool.asked.hugetlb = Some(size("2M"));
+        p.segments.push(on_pool);
+        assert_ne!(ids_of(&host, &p)[0].0, "misaligned");
+        p.segments.pop();
+        let asks = RunAsked {
+            ways: vec![RunWay::Hugetlb(size("2M"))],
+            ..RunAsked::default()
+        };
+        p.run = Fact::Known(RunSettings {
+            shm: asks,
+            ..RunSettings::default()
+        });
+        assert_ne!(only(&host, &p).id, Obstacle::Misaligned);
+    }
 }
 
 #[test]
@@ -773,7 +807,10 @@ fn kernels_without_thp() {
     assert_eq!(ids(&host, anon(AT, M)), [], "smaller than the pool's pages");
     // Shared memory has the pool, where somebody filled it.
     host.pools = vec![pool("2M", 8, 8, 0)];
-    assert_eq!(ids(&host, shm(AT, 8 * M)), [("pool-unused", 8 * M)]);
+    let mut asking = process(vec![shm(AT, 8 * M)]);
+    asking.name = "postgres".to_owned();
+    assert_eq!(ids_of(&host, &asking), [("pool-unused", 8 * M)]);
+    assert_eq!(ids(&host, shm(AT, 8 * M)), [("no-thp", 8 * M)]);
     host.pools.clear();
     assert_eq!(ids(&host, shm(AT, 8 * M)), [("no-thp", 8 * M)]);
 }
@@ -896,8 +933,11 @@ fn shared_memory_of_several_processes_is_summed_up_once() {
     let mut less = shm(AT + 4 * K, 8 * M);
     let state = PageState::PRESENT.with(PageState::FILE);
     set_pages(&mut less, vec![(range(AT + 4 * K, 4 * M), state)]);
+    less.pss = Bytes(2 * M);
+    let mut more = shm(AT + 4 * K, 8 * M);
+    (more.shared_with_others, more.pss) = (Bytes(4 * M), Bytes(6 * M));
     let one = process(vec![less, anon(AT + G, 2 * M)]);
-    let two = process(vec![shm(AT + 4 * K, 8 * M), anon(AT + G, 2 * M)]);
+    let two = process(vec![more, anon(AT + G, 2 * M)]);
     let accounts = [&one, &two].map(|p| account(&host, p, "server"));
     let summary = summarise(&[(&one, &accounts[0]), (&two, &accounts[1])]);
     assert_eq!(summary.resident, Bytes(12 * M));
@@ -913,6 +953,157 @@ fn shared_memory_of_several_processes_is_summed_up_once() {
     assert_eq!(summary.lines[1].command, "hugeleaf promote server");
     assert_eq!(summary.by_way(Way::Promote), Bytes(4 * M));
     assert!(!summary.is_good());
+}
+
+/// Pages that a parent and its child still share since fork: 6M of 8M, all on base pages.
+#[test]
+fn memory_of_a_forked_tree_is_summed_up_once() {
+    let host = host();
+    let shared = PageState::PRESENT;
+    let half_shared = || {
+        let mut segment = anon(AT, 8 * M);
+        let runs = vec![(range(AT, 6 * M), shared), (range(AT + 6 * M, 2 * M), OWN)];
+        set_pages(&mut segment, runs);
+        segment.pss = Bytes(3 * M + 2 * M);
+        process(vec![segment])
+    };
+    let (parent, mut child) = (half_shared(), half_shared());
+    child.pid = Pid(101);
+    let accounts = [&parent, &child].map(|p| account(&host, p, "tree:100"));
+    let judged = [
+        (&parent, accounts[0].as_slice()),
+        (&child, accounts[1].as_slice()),
+    ];
+    let summary = summarise(&judged);
+    assert_eq!(summary.resident, Bytes(10 * M));
+    let lines: Vec<_> = summary
+        .lines
+        .iter()
+        .map(|l| (l.id.name(), l.bytes.get()))
+        .collect();
+    // What the child has to itself can be promoted; what it shares is shown by its parent.
+    assert_eq!(lines, [("copy-on-write", 6 * M), ("not-advised", 4 * M)]);
+    let counted = counted(&judged);
+    assert_eq!(counted[1][0].resident, Bytes(2 * M));
+    assert_eq!(counted[1][0].verdicts.len(), 1);
+    // Alone, each is all that it maps.
+    assert_eq!(summarise(&judged[1..]).resident, Bytes(8 * M));
+}
+
+/// One line's text and command hold for all of its ranges: a setting for the whole host says what it could
+/// move, and is not advised for less than a tenth.
+#[test]
+fn a_size_is_advised_for_what_it_would_fit() {
+    let host = host();
+    let small = |n: u64| anon(AT + n * 4 * M, 80 * K);
+    let large = anon(AT + G, M);
+    let line = |segments: Vec<Segment>| {
+        let p = process(segments);
+        let accounts = account(&host, &p, "100");
+        summarise(&[(&p, &accounts)]).lines.remove(0)
+    };
+    // 20 pieces of 80K and one of 1M: 64K fits 20 x 64K and all of the 1M.
+    let mixed = line((0..20).map(small).chain([large.clone()]).collect());
+    assert_eq!(
+        (mixed.id, mixed.bytes.get()),
+        (Obstacle::OrdersOff, 1600 * K + M)
+    );
+    assert_eq!(mixed.host_wide, Some(Bytes(20 * 64 * K + M)));
+    assert!(
+        mixed.text.contains("64K pages would fit 2.3M of it"),
+        "{mixed:?}"
+    );
+    assert!(
+        mixed.command.contains("for 2.3M here at most: echo always"),
+        "{mixed:?}"
+    );
+}
+
+/// The command of a line takes all of its ranges, the emptiest large page included, and says what it adds.
+#[test]
+fn ranges_that_are_resident_in_part_are_summed_up() {
+    let host = host();
+    let part = |at: u64, missing: u64| {
+        let mut segment = anon(at, 4 * M);
+        // One huge page is complete but for its end, the other is half full.
+        let runs = vec![
+            (range(at, 2 * M - missing), OWN),
+            (range(at + 2 * M, M + 128 * K), OWN),
+        ];
+        set_pages(&mut segment, runs);
+        segment
+    };
+    let p = process(vec![part(AT, 64 * K), part(AT + G, 256 * K)]);
+    let accounts = account(&host, &p, "100");
+    let summary = summarise(&[(&p, &accounts)]);
+    let line = &summary.lines[0];
+    assert_eq!(summary.lines.len(), 1, "{summary:?}");
+    assert_eq!((line.id, line.ranges), (Obstacle::PartlyResident, 2));
+    assert_eq!(line.adds, Bytes(8 * M) - line.bytes);
+    // 1152K of 2048K are 56 %, although both ranges are three quarters full.
+    assert_eq!(line.command, "hugeleaf promote --min-resident 50% 100");
+    assert!(line.text.contains("large pages would fill up the rest"));
+    assert!(
+        line.text.contains(&format!("{} more", line.adds)),
+        "{line:?}"
+    );
+}
+
+#[test]
+fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
+    let host = host();
+    let limit = |left: u64| MemoryLimit {
+        version: 2,
+        path: "/db".to_owned(),
+        file: "/sys/fs/cgroup/db/memory.max".to_owned(),
+        limit: Bytes(100 * M),
+        usage: Bytes(100 * M) - Bytes(left) + Bytes(3 * M),
+        unused_cache: Bytes(2 * M),
+        used_cache: Bytes(M),
+    };
+    let mut p = process(vec![anon(AT, 8 * M)]);
+    p.memory_limits = vec![limit(2 * M - 4 * K), limit(50 * M)];
+    let verdict = only(&host, &p);
+    assert_eq!(verdict.id, Obstacle::CgroupMemory);
+    assert!(
+        verdict
+            .text
+            .contains("cgroup /db has 2M left of its memory limit of 100M")
+            || verdict.text.contains("cgroup /db has 1.9M left"),
+        "{verdict:?}"
+    );
+    let limit_then = 102 * M + 2 * M;
+    assert_eq!(
+        verdict.command,
+        format!("echo {limit_then} > /sys/fs/cgroup/db/memory.max && hugeleaf promote 100")
+    );
+    // Room for one page is enough: each is given back before the next is taken.
+    p.memory_limits = vec![limit(2 * M)];
+    assert_eq!(only(&host, &p).id, Obstacle::NotAdvised);
+    // What fills up pages needs room for those as well.
+    let runs = vec![(range(AT, 7 * M), OWN)];
+    set_pages(&mut p.segments[0], runs);
+    p.memory_limits = vec![limit(2 * M + 512 * K)];
+    let accounts = account(&host, &p, "100");
+    let summary = summarise(&[(&p, &accounts)]);
+    let grows = summary
+        .lines
+        .iter()
+        .find(|l| l.id == Obstacle::PartlyResident);
+    let grows = grows.unwrap();
+    assert!(
+        grows
+            .text
+            .ends_with("The memory limit of cgroup /db leaves 2.5M"),
+        "{grows:?}"
+    );
+    assert!(grows.command.starts_with("echo "), "{grows:?}");
+    assert!(
+        grows
+            .command
+            .ends_with("&& hugeleaf promote --min-resident 50% 100"),
+        "{grows:?}"
+    );
 }
 
 #[test]

@@ -6,9 +6,9 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use crate::findings::shell_word;
 
-use super::segment::{Finding, Found, is_shared_memory};
-use super::setting::{self, of_size};
-use super::{Account, Case, Obstacle, Verdict, hugetlb};
+use super::segment::{Finding, Found};
+use super::setting;
+use super::{Account, Case, Figures, Obstacle, Verdict, hugetlb, sums};
 
 /// Puts what was found of a segment in words.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
@@ -26,6 +26,7 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             bytes: finding.bytes,
             text: words.text(),
             command: words.command(),
+            figures: words.figures(),
         }
     });
     Account {
@@ -44,6 +45,28 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
+    fn figures(&self) -> Figures {
+        let f = self.finding;
+        Figures {
+            missing: f.missing,
+            swapped: f.swapped,
+            least_percent: f.least_percent,
+            is_host_wide: match f.obstacle {
+                Obstacle::ShmemDeny | Obstacle::ShmemSizeOff | Obstacle::NoContiguous => true,
+                Obstacle::Misaligned => !setting::shmem_places_well(self.case, self.segment),
+                Obstacle::Memlock => self.group_for_pools().is_some(),
+                _ => false,
+            },
+            room: super::segment::room(self.case),
+            off_sizes: match f.obstacle {
+                Obstacle::OrdersOff => {
+                    setting::off_sizes(self.case, self.segment, f.range, f.bytes)
+                }
+                _ => Vec::new(),
+            },
+        }
+    }
+
     /// The size of a large page, for sentences.
     fn page(&self) -> String {
         self.case
@@ -62,7 +85,7 @@ impl Words<'_> {
                 self.text_of_pool()
             }
             PartlyResident | PartlyMapped | Sparse | Swapped | CopyOnWrite | Merged | Locked
-            | Pinned | NoContiguous | Userfaultfd => self.text_of_pages(),
+            | Pinned | NoContiguous | CgroupMemory | Userfaultfd => self.text_of_pages(),
             OrdersOff | OrderAtFault | TooSmall | MainStack | ThreadStack | Special
             | TextUnsupported | FileMisaligned | NoLargeFolios | SmallFolios | PrivateFile => {
                 self.text_of_nothing()
@@ -100,6 +123,11 @@ impl Words<'_> {
                 self.sharer()
             ),
             NoContiguous => self.make_room(),
+            CgroupMemory => sums::promote_within(
+                &self.figures(),
+                Bytes::ZERO,
+                &format!("hugeleaf promote {target}"),
+            ),
             _ => self.comment(),
         }
     }
@@ -372,23 +400,25 @@ impl Words<'_> {
                     name_of(process)
                 );
             }
-            Obstacle::Memlock => {
-                let group = process.groups.iter().find(|g| **g != 0);
-                match group {
-                    Some(group) => format!("sysctl -w vm.hugetlb_shm_group={group}"),
-                    None => {
-                        return format!(
-                            "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={}), then \
+            Obstacle::Memlock => match self.group_for_pools() {
+                Some(group) => format!("sysctl -w vm.hugetlb_shm_group={group}"),
+                None => {
+                    return format!(
+                        "# raise the memlock limit to {len} (systemd: LimitMEMLOCK={}), then \
                              restart {}",
-                            len.get(),
-                            name_of(process)
-                        );
-                    }
+                        len.get(),
+                        name_of(process)
+                    );
                 }
-            }
+            },
             _ => return ask_for_them(process),
         };
         restart(Some(step), process)
+    }
+
+    /// A group of the process that could be let at pools.
+    fn group_for_pools(&self) -> Option<u64> {
+        self.case.process.groups.iter().copied().find(|g| *g != 0)
     }
 
     fn raise_limit(&self, size: PageSize) -> String {
@@ -435,38 +465,16 @@ impl Words<'_> {
     fn text_of_pages(&self) -> String {
         let (page, f) = (self.page(), self.finding);
         match f.obstacle {
-            Obstacle::PartlyResident => format!(
-                "{}% of these pages are in memory; large pages would fill up the rest, {} more",
-                self.percent(),
-                f.missing
-            ),
-            Obstacle::PartlyMapped => format!(
-                "shared memory of which this process has touched {}%; promotion goes by all \
-                 processes it is given",
-                self.percent()
-            ),
-            Obstacle::Sparse => format!(
-                "only {}% of these pages are in memory; large pages would cost {} more",
-                self.percent(),
-                f.missing
-            ),
-            Obstacle::Swapped if f.bytes.is_zero() => format!(
-                "{} that is all in swap: it comes back on base pages as it is used",
-                f.swapped
-            ),
-            Obstacle::Swapped => format!(
-                "{} of it is in swap; promotion would bring that back into memory",
-                f.swapped
-            ),
-            Obstacle::CopyOnWrite => format!(
-                "shared copy-on-write with {}; a large page would be a copy, {} more memory",
-                self.sharer(),
-                f.bytes
-            ),
+            Obstacle::PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
+            Obstacle::PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
+            Obstacle::Sparse => sums::sparse(f.bytes, &self.figures()),
+            Obstacle::Swapped => sums::swapped(f.bytes, &self.figures()),
+            Obstacle::CopyOnWrite => {
+                let who = format!("shared copy-on-write with {}", self.sharer());
+                sums::copy_on_write(&who, f.bytes)
+            }
             Obstacle::Merged => match self.segment.merged {
-                Bytes::ZERO => "registered for merging with equal pages (KSM), which works on \
-                                single pages"
-                    .to_owned(),
+                Bytes::ZERO => sums::MERGEABLE.to_owned(),
                 merged => format!("KSM merged {merged} of it with equal pages to save memory"),
             },
             Obstacle::Locked => format!(
@@ -484,6 +492,7 @@ impl Words<'_> {
                 self.case.process.pinned
             ),
             Obstacle::NoContiguous => self.text_of_blocks(),
+            Obstacle::CgroupMemory => sums::cgroup_memory(&self.figures()),
             _ => "userfaultfd watches this memory, and a large page could fill up pages that its \
                   handler waits for"
                 .to_owned(),
@@ -518,20 +527,16 @@ impl Words<'_> {
         }
     }
 
-    /// How much of the stretch is resident, in whole percent, rounded down.
-    fn percent(&self) -> u64 {
-        let (f, bytes) = (self.finding, self.finding.bytes.get());
-        let whole = f.bytes + f.missing + f.swapped;
-        u64::try_from(u128::from(bytes) * 100 / u128::from(whole.get().max(1))).unwrap_or(100)
-    }
-
     fn promote_and_grow(&self) -> String {
-        // Rounded down to tens: a figure to type, not one to measure by.
-        let percent = (self.percent() / 10 * 10).max(10);
-        format!(
+        // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
+        // pages, so the emptiest one decides.
+        let percent = (self.finding.least_percent / 10 * 10).max(10);
+        let promote = format!(
             "hugeleaf promote --min-resident {percent}% {}",
             self.case.target
-        )
+        );
+        let adds = self.finding.missing + self.finding.swapped;
+        sums::promote_within(&self.figures(), adds, &promote)
     }
 
     /// Who shares pages copy-on-write, as far as the family tells.
@@ -580,14 +585,10 @@ impl Words<'_> {
                 "the file was read into the page cache in pieces smaller than {page}{}",
                 self.on_file_system()
             ),
-            _ => format!(
-                "private copies of pages of {}, which the kernel makes one by one",
-                if segment.name.is_empty() {
-                    "a file"
-                } else {
-                    &segment.name
-                }
-            ),
+            _ => sums::private_copies(match segment.name.as_str() {
+                "" => "a file",
+                name => name,
+            }),
         }
     }
 
@@ -598,10 +599,7 @@ impl Words<'_> {
                 "too small for {page}; {size} pages are on, and given at first touch only: /proc \
                  does not tell whether they were"
             ),
-            Some((size, false)) => format!(
-                "too small for {page}; {size} would fit, and that size is off on this host ({})",
-                self.order_knob(size)
-            ),
+            Some((_, false)) => sums::orders_off(self.finding.bytes, &self.figures()),
             None => format!("too small for {page}"),
         }
     }
@@ -609,11 +607,6 @@ impl Words<'_> {
     fn order(&self) -> Option<(PageSize, bool)> {
         let thp = self.case.host.thp.known()?;
         setting::largest_that_fits(self.case, thp, self.segment, self.finding.range)
-    }
-
-    fn order_knob(&self, size: PageSize) -> String {
-        let shared = is_shared_memory(self.segment);
-        of_size(size, if shared { "shmem_enabled" } else { "enabled" })
     }
 
     fn on_file_system(&self) -> String {
@@ -646,15 +639,7 @@ impl Words<'_> {
                  then: hugeleaf promote {}",
                 self.case.target
             ),
-            Obstacle::OrdersOff => self.order().map_or_else(
-                || "# nothing to do".to_owned(),
-                |(size, _)| {
-                    format!(
-                        "# a choice for the whole host: echo always > {}, then restart {name}",
-                        self.order_knob(size)
-                    )
-                },
-            ),
+            Obstacle::OrdersOff => sums::turn_size_on(self.finding.bytes, &self.figures(), &name),
             Obstacle::OrderAtFault => format!("hugeleaf mem --orders {}", self.case.target),
             Obstacle::FileMisaligned => format!(
                 "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
@@ -677,7 +662,7 @@ fn service(process: &Process) -> Option<String> {
 
 /// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
 /// end the comment included.
-fn name_of(process: &Process) -> String {
+pub fn name_of(process: &Process) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     process.name.chars().map(safe).collect()
 }
@@ -693,20 +678,10 @@ pub fn restart(step: Option<String>, process: &Process) -> String {
     }
 }
 
-/// Settings by which programs take memory from a pool.
-const ASKING: &[(&str, &str)] = &[
-    ("postgres", "huge_pages = on"),
-    ("mysqld", "large-pages"),
-    ("mariadbd", "large-pages"),
-    ("java", "-XX:+UseLargePages"),
-    ("oracle", "use_large_pages = only"),
-    ("ora_", "use_large_pages = only"),
-];
-
 /// The program must ask for pages of the pool, and start again.
 fn ask_for_them(process: &Process) -> String {
     let name = name_of(process);
-    let setting = ASKING.iter().find(|(n, _)| name.starts_with(n));
+    let setting = hugetlb::ASKING.iter().find(|(n, _)| name.starts_with(n));
     let how = setting.map_or_else(String::new, |(_, setting)| format!(" ({setting})"));
     match service(process) {
         Some(unit) => format!("# let {name} ask for them{how}, then: systemctl restart {unit}"),

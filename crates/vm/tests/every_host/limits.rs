@@ -1,14 +1,15 @@
 //! Limits of control groups on hugetlb pages: whoever is held to one is told, and nobody dies of it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::capture::capture;
 use crate::host::Host;
-use crate::kernel::{flag, text};
+use crate::kernel::{fields, flag, inside, text};
 use crate::victim::Victim;
-use crate::{json, not_run};
+use crate::{answer, json, not_run, program};
 
 /// A control group with limits on hugetlb pages, which is removed when this is dropped.
 struct Group(PathBuf);
@@ -31,13 +32,39 @@ impl Group {
 
     /// Of version 2.
     fn new(name: &str) -> Option<Group> {
+        Group::with(name, "hugetlb")
+    }
+
+    fn with(name: &str, controller: &str) -> Option<Group> {
         let root = Path::new("/sys/fs/cgroup");
         let controllers = text(root.join("cgroup.controllers"));
-        if !controllers.split_ascii_whitespace().any(|c| c == "hugetlb") {
+        if !controllers
+            .split_ascii_whitespace()
+            .any(|c| c == controller)
+        {
             return None;
         }
-        std::fs::write(root.join("cgroup.subtree_control"), "+hugetlb").ok()?;
+        std::fs::write(
+            root.join("cgroup.subtree_control"),
+            format!("+{controller}"),
+        )
+        .ok()?;
         Group::below(root, name)
+    }
+
+    /// One that can limit memory, of either version, with the files of its limit and of what it uses.
+    fn of_memory(name: &str) -> Option<(Group, PathBuf, PathBuf)> {
+        let first = Path::new("/sys/fs/cgroup/memory");
+        let (group, limit, usage) = match first.join("cgroup.procs").exists() {
+            true => (
+                Group::below(first, name)?,
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+            ),
+            false => (Group::with(name, "memory")?, "memory.max", "memory.current"),
+        };
+        let (limit, usage) = (group.0.join(limit), group.0.join(usage));
+        Some((group, limit, usage))
     }
 
     /// Limits by the name of version 2.
@@ -169,4 +196,45 @@ fn the_own_limit_bounds_what_is_to_be_had() {
         .iter()
         .find(|g| limited_by.ends_with(g["path"].as_str().unwrap()));
     assert_eq!(own.unwrap()["hugetlb"][0]["fault_limit_bytes"], 4 * size);
+}
+
+/// A large page counts against the limit before the base pages that it replaces are given back. The command
+/// that `why` names makes room for it, and promotes.
+#[test]
+fn a_full_group_has_no_room_for_large_pages() {
+    let test = "a_full_group_has_no_room_for_large_pages";
+    let Some(host) = Host::new(test) else {
+        return;
+    };
+    let Some((group, limit, usage)) = Group::of_memory("full") else {
+        return not_run(test, "needs control groups that can limit memory");
+    };
+    let mut victim = Victim::after(&group.enter());
+    let range = victim.map("a", "private", 8 * host.huge, host.huge);
+    victim.tell("small a");
+    let used: u64 = text(&usage).trim().parse().unwrap();
+    std::fs::write(&limit, (used + host.huge / 2).to_string()).unwrap();
+    let large = || inside(victim.pid(), range, |m| m.huge());
+    let told = json(&["why", &victim.id()]);
+    let lines = told["summary"].as_array().unwrap();
+    let line = lines.iter().find(|l| l["id"] == "cgroup-memory");
+    let line = line.unwrap_or_else(|| panic!("{told:#}"));
+    assert!(line["bytes"].as_u64() >= Some(8 * host.huge), "{line}");
+    let status = json(&["status"]);
+    let limits = status["host"]["memory_limits"].as_array().unwrap();
+    let own = |l: &&Value| l["path"].as_str().is_some_and(|p| p.ends_with("-full"));
+    assert!(limits.iter().any(|l| own(&l)), "{limits:?}");
+    // What is in swap makes room: then the kernel may take pages of the process itself for it.
+    if fields("/proc/meminfo")["SwapTotal"] == 0 {
+        answer(&["promote", &victim.id()]);
+        assert_eq!(large(), 0);
+    }
+    let command = line["command"].as_str().unwrap();
+    let own = program().parent().unwrap().to_string_lossy().into_owned();
+    let path = format!("{own}:{}", std::env::var("PATH").unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).env("PATH", path);
+    let done = shell.output().unwrap();
+    assert!(done.status.success(), "{command}: {done:?}");
+    assert_eq!(large(), 8 * host.huge, "{command}");
 }

@@ -18,6 +18,7 @@ mod plans;
 mod processes;
 mod services;
 mod settings;
+mod sharing;
 mod starts;
 mod traces;
 mod verdicts;

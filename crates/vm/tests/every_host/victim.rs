@@ -51,6 +51,15 @@ impl Victim {
         Victim::from(command)
     }
 
+    /// By itself, in a shell that has run a line before.
+    pub fn after(line: &str) -> Victim {
+        let mut command = Command::new("/bin/sh");
+        let script = format!("{line}\nexec \"$@\"");
+        command.args(["-c", &script, "sh"]);
+        command.arg(std::env::current_exe().unwrap());
+        Victim::from(command)
+    }
+
     fn from(mut command: Command) -> Victim {
         let mut child = command
             .args([
@@ -187,7 +196,16 @@ impl Memory {
             ["grow", bytes, chunk] => grow(bytes.parse()?, chunk.parse()?),
             ["fork", rest @ ..] => {
                 let name = rest.first().map(|name| self.0[*name]);
-                return fork(name);
+                return fork(name.map_or(Task::Idle, Task::Reads));
+            }
+            // Children that each write to so many bytes, one behind the other.
+            ["forks", count, name, bytes] => {
+                let (start, end) = self.0[*name];
+                let bytes: u64 = bytes.parse()?;
+                for n in 0..count.parse()? {
+                    let at = start + n * bytes % (end - start);
+                    fork(Task::Writes((at, (at + bytes).min(end))))?;
+                }
             }
             [verb, name] => self.on(verb, self.0[*name])?,
             _ => return Err("no such command".into()),
@@ -317,6 +335,12 @@ fn map(kind: &str, length: u64, huge: u64) -> Result<Addresses, Failed> {
     }
     let (file, flags) = match kind.split_once(':') {
         None if kind == "private" => (None, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS),
+        // Of a pool of pages as large as it is aligned to.
+        None if kind == "pool" => {
+            let size = i32::try_from(huge.trailing_zeros())? << libc::MAP_HUGE_SHIFT;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+            (None, flags | size)
+        }
         None if kind == "shared" => (None, libc::MAP_SHARED | libc::MAP_ANONYMOUS),
         None if kind == "memfd" => (Some(memfd()?), libc::MAP_SHARED),
         Some(("file", path)) => {
@@ -384,21 +408,37 @@ fn watch(range: Addresses) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A child that shares all memory, has mapped a range where one is given, and does nothing.
-fn fork(range: Option<Addresses>) -> Result<String, Failed> {
+/// What a child does before it does nothing more.
+enum Task {
+    Idle,
+    Reads(Addresses),
+    Writes(Addresses),
+}
+
+/// A child that shares all memory but what it writes to.
+fn fork(task: Task) -> Result<String, Failed> {
     let (mut read, write) = std::io::pipe()?;
+    let page = usize::try_from(base_page())?;
     // SAFETY: the child calls only functions that are safe after a fork of a program with threads.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: takes integers; ends the child with the thread that forked it.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        let mut sum = 0_u64;
-        for at in range
-            .map_or(0..0, |r| r.0..r.1)
-            .step_by(usize::try_from(base_page()).unwrap())
-        {
-            // SAFETY: inside a mapping that can be read.
-            sum += u64::from(unsafe { pointer(at).cast::<u8>().read_volatile() });
+        let mut sum = 1_u64;
+        match task {
+            Task::Idle => {}
+            Task::Reads(range) => {
+                for at in (range.0..range.1).step_by(page) {
+                    // SAFETY: inside a mapping that can be read.
+                    sum += u64::from(unsafe { pointer(at).cast::<u8>().read_volatile() });
+                }
+            }
+            Task::Writes(range) => {
+                for at in (range.0..range.1).step_by(page) {
+                    // SAFETY: inside a mapping that can be written.
+                    unsafe { pointer(at).cast::<u8>().write_volatile(2) };
+                }
+            }
         }
         let byte = [u8::from(sum == 0)];
         // SAFETY: one byte of this function's own.

@@ -1,0 +1,232 @@
+//! Judged processes summed up: each page once, and one line for what one command answers.
+
+use hugeleaf_host::totals::{self, Counted};
+use hugeleaf_host::{Process, Segment};
+use hugeleaf_units::Bytes;
+
+use super::sums::{Sum, best_size, is_summed};
+use super::{Account, Figures, Obstacle, OffSize, Room, Verdict, Way};
+
+/// Verdicts of one id that one command answers, of one process or several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The obstacle.
+    pub id: Obstacle,
+    /// Bytes it holds back.
+    pub bytes: Bytes,
+    /// How many ranges.
+    pub ranges: usize,
+    /// The reason, which holds for all of them.
+    pub text: String,
+    /// What to do about all of them.
+    pub command: String,
+    /// What the command would add to resident memory.
+    pub adds: Bytes,
+    /// Of a command that changes something for the whole host: how many of the bytes it could move
+    /// at most.
+    pub host_wide: Option<Bytes>,
+}
+
+/// Where the resident bytes of one process or several are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Resident, hugetlb pages included; memory that the processes share counts once.
+    pub resident: Bytes,
+    /// On large pages.
+    pub large: Bytes,
+    /// Too small for any large page.
+    pub small: Bytes,
+    /// In swap, which is not resident.
+    pub swapped: Bytes,
+    /// One line an id and command, most bytes first.
+    pub lines: Vec<Line>,
+}
+
+impl Summary {
+    /// Bytes for which this is the way.
+    pub fn by_way(&self, way: Way) -> Bytes {
+        let lines = self.lines.iter().filter(|l| l.id.way() == way);
+        lines.map(|l| l.bytes).sum()
+    }
+
+    /// Whether nothing stands in the way: what can be on large pages without growing is.
+    pub fn is_good(&self) -> bool {
+        let ways = [Way::Promote, Way::Change];
+        self.lines.iter().all(|l| !ways.contains(&l.id.way()))
+    }
+}
+
+/// The accounts of some processes with what counts of each where they are looked at together: memory
+/// that several of them share, or that one maps several times, counts once ([`totals::counted`]).
+/// What does not count here is shown by another; an account may be left with nothing.
+pub fn counted(judged: &[(&Process, &[Account])]) -> Vec<Vec<Account>> {
+    let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
+    let counts = totals::counted(&processes);
+    let of_one = |((process, accounts), counts): (&(&Process, &[Account]), Vec<Counted>)| {
+        let segments = process.segments.iter().zip(counts);
+        let all = accounts.iter().zip(segments);
+        all.map(|(account, (segment, counts))| part_of(account, segment, counts))
+            .collect()
+    };
+    judged.iter().zip(counts).map(of_one).collect()
+}
+
+/// An account of so much of its segment. Of private memory what is shared since fork gives way first:
+/// copy-on-write pages, then large ones.
+fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
+    let target = match segment.resident {
+        Bytes::ZERO => account.resident,
+        resident => account.resident.scaled(counts.resident, resident),
+    };
+    if target >= account.resident {
+        return account.clone();
+    }
+    let of = |is_cow: bool| -> Bytes {
+        let verdicts = account.verdicts.iter();
+        let alike = verdicts.filter(|v| (v.id == Obstacle::CopyOnWrite) == is_cow);
+        alike.map(|v| v.bytes).sum()
+    };
+    let (shared, rest) = (of(true), account.small + of(false));
+    let parts = match segment.shared {
+        true => [shared, account.large, rest].map(|b| b.scaled(target, account.resident)),
+        false => {
+            let kept_rest = rest.min(target);
+            let kept_large = account.large.min(target - kept_rest);
+            [target - kept_rest - kept_large, kept_large, kept_rest]
+        }
+    };
+    let mut part = account.clone();
+    part.large = parts[1];
+    part.small = account.small.scaled(parts[2], rest);
+    for verdict in &mut part.verdicts {
+        let before = verdict.bytes;
+        verdict.bytes = match verdict.id {
+            Obstacle::CopyOnWrite => before.scaled(parts[0], shared),
+            _ => before.scaled(parts[2], rest),
+        };
+        verdict.figures.missing = verdict.figures.missing.scaled(verdict.bytes, before);
+        if !before.is_zero() {
+            verdict.figures.swapped = verdict.figures.swapped.scaled(verdict.bytes, before);
+        }
+    }
+    part.verdicts
+        .retain(|v| !v.bytes.is_zero() || !counts.swapped.is_zero());
+    let judged: Bytes = part.verdicts.iter().map(|v| v.bytes).sum();
+    part.resident = part.large + part.small + judged;
+    part
+}
+
+/// Sums up judged processes. Memory that several of them share counts once (see [`counted`]).
+pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
+    let mut summary = Summary::default();
+    let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
+    let swapped = totals::counted(&processes);
+    summary.swapped = swapped.iter().flatten().map(|c| c.swapped).sum();
+    let counted = counted(judged);
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (process, accounts) in processes.iter().zip(&counted) {
+        for account in accounts {
+            summary.resident += account.resident;
+            summary.large += account.large;
+            summary.small += account.small;
+            for verdict in &account.verdicts {
+                put(&mut groups, process, verdict);
+            }
+        }
+    }
+    summary.lines = groups.iter().map(Group::line).collect();
+    summary
+        .lines
+        .sort_by_key(|l| (std::cmp::Reverse(l.bytes), l.id));
+    summary
+}
+
+/// Verdicts that one command answers, and whose they are.
+struct Group<'a> {
+    verdicts: Vec<&'a Verdict>,
+    processes: Vec<&'a Process>,
+}
+
+fn put<'a>(groups: &mut Vec<Group<'a>>, process: &'a Process, verdict: &'a Verdict) {
+    let alike = |g: &&mut Group<'a>| {
+        let first = g.verdicts[0];
+        let is_summed = is_summed(verdict.id);
+        let same = || first.text == verdict.text && first.command == verdict.command;
+        first.id == verdict.id && (is_summed || same())
+    };
+    match groups.iter_mut().find(alike) {
+        Some(group) => {
+            if group.processes.last().map(|p| p.pid) != Some(process.pid) {
+                group.processes.push(process);
+            }
+            group.verdicts.push(verdict);
+        }
+        None => groups.push(Group {
+            verdicts: vec![verdict],
+            processes: vec![process],
+        }),
+    }
+}
+
+impl Group<'_> {
+    fn line(&self) -> Line {
+        let first = self.verdicts[0];
+        let bytes = self.sum(|v| v.bytes);
+        let figures = self.figures();
+        let (text, command) = match self.verdicts.len() {
+            1 => (first.text.clone(), first.command.clone()),
+            _ => Sum {
+                verdicts: &self.verdicts,
+                processes: &self.processes,
+                bytes,
+                figures: &figures,
+            }
+            .words(),
+        };
+        let could_move = match first.id {
+            Obstacle::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
+            _ => Some(bytes).filter(|_| figures.is_host_wide),
+        };
+        Line {
+            id: first.id,
+            bytes,
+            ranges: self.verdicts.len(),
+            text,
+            command,
+            adds: match first.id.way() {
+                Way::PromoteAndGrow => figures.missing + figures.swapped,
+                _ => Bytes::ZERO,
+            },
+            host_wide: could_move,
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&Verdict) -> Bytes) -> Bytes {
+        self.verdicts.iter().map(|v| of(v)).sum()
+    }
+
+    fn figures(&self) -> Figures {
+        let mut off_sizes: Vec<OffSize> = Vec::new();
+        for off in self.verdicts.iter().flat_map(|v| &v.figures.off_sizes) {
+            match off_sizes.iter_mut().find(|o| o.knob == off.knob) {
+                Some(known) => known.bytes += off.bytes,
+                None => off_sizes.push(off.clone()),
+            }
+        }
+        let least = self.verdicts.iter().map(|v| v.figures.least_percent).min();
+        Figures {
+            missing: self.sum(|v| v.figures.missing),
+            swapped: self.sum(|v| v.figures.swapped),
+            least_percent: least.unwrap_or(0),
+            is_host_wide: self.verdicts[0].figures.is_host_wide,
+            room: self.tightest(),
+            off_sizes,
+        }
+    }
+
+    /// The memory limit that leaves least to one of the processes.
+    fn tightest(&self) -> Option<Room> {
+        let rooms = self.verdicts.iter().filter_map(|v| v.figures.room.as_ref());
+        rooms.min_by_key(|room| room.left).cloned()
+    }
+}

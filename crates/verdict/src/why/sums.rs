@@ -1,0 +1,282 @@
+//! Several verdicts of one id in words: a sentence with their sums, and the command that takes them all.
+
+use hugeleaf_host::Process;
+use hugeleaf_units::Bytes;
+
+use crate::findings::shell_word;
+
+use super::words::name_of;
+use super::{Figures, Obstacle, OffSize, Verdict};
+
+/// Verdicts of one id with their sums.
+pub struct Sum<'a> {
+    pub verdicts: &'a [&'a Verdict],
+    pub processes: &'a [&'a Process],
+    pub bytes: Bytes,
+    pub figures: &'a Figures,
+}
+
+/// Whether verdicts of the id are one line whatever their numbers: their texts speak of one range,
+/// and one command takes all.
+pub const fn is_summed(id: Obstacle) -> bool {
+    use Obstacle::*;
+    matches!(
+        id,
+        PartlyResident
+            | PartlyMapped
+            | Sparse
+            | Swapped
+            | CopyOnWrite
+            | Merged
+            | OrdersOff
+            | PrivateFile
+    )
+}
+
+impl Sum<'_> {
+    /// The sentence and the command.
+    pub fn words(&self) -> (String, String) {
+        let first = self.verdicts[0];
+        let (bytes, f) = (self.bytes, self.figures);
+        let text = match first.id {
+            Obstacle::PartlyResident => partly_resident(bytes, f),
+            Obstacle::PartlyMapped => partly_mapped(bytes, f),
+            Obstacle::Sparse => sparse(bytes, f),
+            Obstacle::Swapped => swapped(bytes, f),
+            Obstacle::CopyOnWrite => self.copy_on_write(),
+            Obstacle::Merged => MERGEABLE.to_owned(),
+            Obstacle::OrdersOff => orders_off(bytes, f),
+            Obstacle::PrivateFile => self.private_files(),
+            _ => first.text.clone(),
+        };
+        let command = match first.id {
+            Obstacle::PartlyResident | Obstacle::PartlyMapped | Obstacle::Swapped => {
+                self.command_for_all()
+            }
+            Obstacle::CopyOnWrite if self.processes.len() > 1 => {
+                let then = first.command.find(", then: ");
+                let then = then.map_or("", |at| &first.command[at..]);
+                format!("# wait until the children have ended{then}")
+            }
+            Obstacle::OrdersOff => turn_size_on(bytes, f, &self.who()),
+            _ => first.command.clone(),
+        };
+        (text, command)
+    }
+
+    /// The command that takes all of them: that of the range with the emptiest large page.
+    fn command_for_all(&self) -> String {
+        // What is all in swap has no command yet.
+        let here = self.verdicts.iter().filter(|v| !v.bytes.is_zero());
+        let least = here.min_by_key(|v| v.figures.least_percent);
+        let Some(least) = least else {
+            return self.verdicts[0].command.clone();
+        };
+        let promote = least.command.rsplit(" && ").next().unwrap_or_default();
+        let adds = self.figures.missing + self.figures.swapped;
+        promote_within(self.figures, adds, promote)
+    }
+
+    fn copy_on_write(&self) -> String {
+        match self.processes {
+            [_] => {
+                let text = &self.verdicts[0].text;
+                let who = text.split_once("; ").map_or(text.as_str(), |(who, _)| who);
+                copy_on_write(who, self.bytes)
+            }
+            many => copy_on_write(
+                &format!(
+                    "shared copy-on-write since fork by {} of the processes",
+                    many.len()
+                ),
+                self.bytes,
+            ),
+        }
+    }
+
+    fn private_files(&self) -> String {
+        let mut names: Vec<&str> = self.verdicts.iter().map(|v| v.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        match names.as_slice() {
+            [one] => private_copies(one),
+            many => private_copies(&format!("{} files", many.len())),
+        }
+    }
+
+    fn who(&self) -> String {
+        match self.processes {
+            [one] => name_of(one),
+            many => format!("the {} processes", many.len()),
+        }
+    }
+}
+
+/// How much is in memory, in whole percent, rounded down.
+fn percent(bytes: Bytes, f: &Figures) -> u64 {
+    Bytes(100)
+        .scaled(bytes, bytes + f.missing + f.swapped)
+        .get()
+}
+
+pub fn partly_resident(bytes: Bytes, f: &Figures) -> String {
+    format!(
+        "{}% of these pages are in memory; large pages would fill up the rest, {} more{}",
+        percent(bytes, f),
+        f.missing,
+        without_room(f, f.missing)
+    )
+}
+
+/// What a command that adds so much to resident memory meets in the process's cgroups.
+fn without_room(f: &Figures, adds: Bytes) -> String {
+    match &f.room {
+        Some(room) if room.left < adds + room.page => format!(
+            ". The memory limit of cgroup {} leaves {}",
+            room.cgroup, room.left
+        ),
+        _ => String::new(),
+    }
+}
+
+pub fn cgroup_memory(f: &Figures) -> String {
+    let Some(room) = &f.room else {
+        return "a cgroup limits memory".to_owned();
+    };
+    format!(
+        "cgroup {} has {} left of its memory limit of {}: a large page counts against that before the \
+         small ones that it replaces are given back, so there must be room for one",
+        room.cgroup, room.left, room.limit
+    )
+}
+
+/// A promotion that adds so much to resident memory, after the limit of the cgroup is raised where it
+/// leaves too little. Two large pages beyond what is added: the kernel charges ahead on each processor.
+pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
+    let Some(room) = f.room.as_ref().filter(|room| room.left < adds + room.page) else {
+        return promote.to_owned();
+    };
+    let need = room.limit - room.left + adds + room.page + room.page;
+    let pages = need.get().div_ceil(room.page.get().max(1));
+    let limit = pages.saturating_mul(room.page.get());
+    format!("echo {limit} > {} && {promote}", shell_word(&room.file))
+}
+
+pub fn partly_mapped(bytes: Bytes, f: &Figures) -> String {
+    format!(
+        "shared memory of which this process has touched {}%; promotion goes by all processes it is \
+         given",
+        percent(bytes, f)
+    )
+}
+
+pub fn sparse(bytes: Bytes, f: &Figures) -> String {
+    format!(
+        "only {}% of these pages are in memory; large pages would cost {} more",
+        percent(bytes, f),
+        f.missing
+    )
+}
+
+pub fn swapped(bytes: Bytes, f: &Figures) -> String {
+    match bytes {
+        Bytes::ZERO => format!(
+            "{} that is all in swap: it comes back on base pages as it is used",
+            f.swapped
+        ),
+        _ => format!(
+            "{} of it is in swap; promotion would bring that back into memory{}",
+            f.swapped,
+            without_room(f, f.missing + f.swapped)
+        ),
+    }
+}
+
+pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
+    format!("{who}; a large page would be a copy, {bytes} more memory")
+}
+
+pub const MERGEABLE: &str =
+    "registered for merging with equal pages (KSM), which works on single pages";
+
+pub fn private_copies(of: &str) -> String {
+    format!("private copies of pages of {of}, which the kernel makes one by one")
+}
+
+/// The smaller THP size to turn on for so many bytes: of those that would fit at least half of them
+/// the one that the processor translates as one, else the largest; else the one that fits most. None
+/// where none fits a tenth: a setting for the whole host must bring more than that.
+pub fn best_size(sizes: &[OffSize], of: Bytes) -> Option<&OffSize> {
+    let at_least = |part: u64| {
+        let fits = move |s: &&OffSize| s.bytes.get().saturating_mul(part) >= of.get();
+        sizes.iter().filter(fits)
+    };
+    at_least(2)
+        .max_by_key(|s| (s.is_translated_as_one, s.size))
+        .or_else(|| at_least(10).max_by_key(|s| (s.bytes, s.size)))
+}
+
+pub fn orders_off(bytes: Bytes, f: &Figures) -> String {
+    match best_size(&f.off_sizes, bytes) {
+        Some(off) => format!(
+            "no full huge page fits here; {} pages would fit {} of it, and that size is off on this \
+             host ({})",
+            off.size, off.bytes, off.knob
+        ),
+        None => {
+            "no full huge page fits here, and no smaller size that is off would fit a tenth of \
+                 it"
+            .to_owned()
+        }
+    }
+}
+
+pub fn turn_size_on(bytes: Bytes, f: &Figures, who: &str) -> String {
+    match best_size(&f.off_sizes, bytes) {
+        Some(off) => format!(
+            "# a choice for the whole host, for {} here at most: echo always > {}, then restart {who}",
+            off.bytes, off.knob
+        ),
+        None => "# nothing to do".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_units::PageSize;
+
+    #[test]
+    fn a_size_for_the_whole_host_brings_at_least_a_tenth() {
+        let off = |size: &str, bytes: u64, is_translated_as_one| OffSize {
+            size: size.parse::<PageSize>().unwrap(),
+            knob: size.to_owned(),
+            is_translated_as_one,
+            bytes: Bytes(bytes),
+        };
+        let best = |sizes: &[OffSize]| best_size(sizes, Bytes(1000)).map(|s| s.knob.clone());
+        let is = |size: &str| Some(size.to_owned());
+        let (small, mid, large) = (
+            off("16K", 900, false),
+            off("64K", 600, false),
+            off("1M", 90, false),
+        );
+        assert_eq!(
+            best(&[small.clone(), mid.clone(), large.clone()]),
+            is("64K")
+        );
+        let one = off("16K", 900, true);
+        assert_eq!(best(&[one, mid, large.clone()]), is("16K"));
+        assert_eq!(
+            best(&[off("16K", 400, false), off("64K", 300, true)]),
+            is("16K")
+        );
+        assert_eq!(best(std::slice::from_ref(&large)), None);
+        let figures = Figures {
+            off_sizes: vec![large],
+            ..Figures::default()
+        };
+        assert_eq!(turn_size_on(Bytes(1000), &figures, "x"), "# nothing to do");
+        assert!(orders_off(Bytes(1000), &figures).contains("would fit a tenth"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Memory that processes share since fork is there once, whatever shows it.
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::json;
+use crate::kernel::{fields, number, pool_file, smaps, text};
+use crate::not_run;
+use crate::victim::Victim;
+
+/// The processes of a tree as the kernel has them: children belong to the thread that forked.
+fn tree(top: u32) -> Vec<u32> {
+    let mut all = vec![top];
+    for task in std::fs::read_dir(format!("/proc/{top}/task")).unwrap() {
+        let children = text(task.unwrap().path().join("children"));
+        all.extend(
+            children
+                .split_ascii_whitespace()
+                .map(|c| c.parse::<u32>().unwrap()),
+        );
+    }
+    all
+}
+
+fn sum(table: &Value, of: impl Fn(&Value) -> bool) -> u64 {
+    let held = table.as_array().unwrap().iter().filter(|h| of(h));
+    held.map(|h| h["bytes"].as_u64().unwrap()).sum()
+}
+
+/// A percent, and pages of files that somebody outside the tree maps too: those are all resident here, and
+/// a share of them is in the sum of shares.
+#[track_caller]
+fn agrees(what: &str, got: u64, shares: u64, outside: u64) {
+    let (least, most) = (shares / 100 * 99, shares / 100 * 101 + outside);
+    assert!(
+        (least..=most).contains(&got),
+        "{what}: {got}, shares {shares} and {outside}"
+    );
+}
+
+/// The sum of shares of a tree, and what of its files belongs to others: by the kernel.
+fn by_the_kernel(top: u32) -> (u64, u64) {
+    let pids = tree(top);
+    let shares = pids
+        .iter()
+        .map(|pid| fields(format!("/proc/{pid}/smaps_rollup"))["Pss"])
+        .sum();
+    let files = smaps(top);
+    let files = files.iter().filter(|m| m.get("Anonymous") < m.get("Rss"));
+    (
+        shares,
+        files.map(|m| m.get("Rss") - m.get("Anonymous")).sum(),
+    )
+}
+
+#[test]
+fn a_forked_tree_counts_each_page_once() {
+    let Some(host) = Host::new("a_forked_tree_counts_each_page_once") else {
+        return;
+    };
+    for children in [0, 9, 99] {
+        let mut victim = Victim::start();
+        victim.map("a", "private", 32 * host.huge, host.huge);
+        victim.tell("small a");
+        victim.map("b", "shared", 4 * host.huge, host.huge);
+        victim.tell("touch b");
+        victim.tell(&format!("forks {children} a {}", host.huge / 4));
+        assert_eq!(tree(victim.pid()).len(), children + 1);
+        let target = format!("tree:{}", victim.pid());
+        let (shares, outside) = by_the_kernel(victim.pid());
+        let mem = json(&["mem", &target]);
+        let table = &mem["totals"]["by_page_size"];
+        agrees("mem", sum(table, |_| true), shares, outside);
+        let why = json(&["why", &target]);
+        let resident = why["totals"]["resident_bytes"].as_u64().unwrap();
+        agrees("why", resident, shares, outside);
+        let lines = why["summary"].as_array().unwrap();
+        let parts: u64 = lines.iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
+        let rest = ["large_bytes", "small_bytes"].map(|n| why["totals"][n].as_u64().unwrap());
+        assert_eq!(parts + rest[0] + rest[1], resident);
+    }
+}
+
+/// Private memory on pages of a pool is copied a whole page at a time.
+#[test]
+fn pool_pages_of_a_forked_tree_count_once() {
+    let test = "pool_pages_of_a_forked_tree_count_once";
+    let Some(mut host) = Host::new(test) else {
+        return;
+    };
+    let Some(size) = host.pool_size().filter(|size| *size == host.huge) else {
+        return not_run(test, "needs hugetlb pages of the size of huge pages");
+    };
+    for children in [1, 10] {
+        if host.pool(size, None, 8 + children) < 8 + children {
+            return not_run(test, "18 pages for a pool cannot be reserved");
+        }
+        let mut victim = Victim::start();
+        victim.map("a", "pool", 8 * size, size);
+        victim.tell("touch a");
+        victim.tell(&format!("forks {children} a {size}"));
+        let of_pool = |name| number(pool_file(size, None, name)).unwrap();
+        let used = (of_pool("nr_hugepages") - of_pool("free_hugepages")) * size;
+        assert_eq!(used, (8 + children) * size);
+        let target = format!("tree:{}", victim.pid());
+        let mem = json(&["mem", &target]);
+        let table = &mem["totals"]["by_page_size"];
+        assert_eq!(sum(table, |h| h["kind"] == "hugetlb"), used);
+        let why = json(&["why", &target]);
+        let large = why["totals"]["large_bytes"].as_u64().unwrap();
+        // Libraries and this program may be on large pages as well.
+        let others = sum(table, |h| h["kind"] == "thp");
+        assert_eq!(large, used + others);
+    }
+}
