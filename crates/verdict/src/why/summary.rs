@@ -108,6 +108,9 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
         if !before.is_zero() {
             verdict.figures.swapped = verdict.figures.swapped.scaled(verdict.bytes, before);
         }
+        for off in &mut verdict.figures.off_sizes {
+            off.bytes = off.bytes.scaled(verdict.bytes, before);
+        }
     }
     part.verdicts
         .retain(|v| !v.bytes.is_zero() || !counts.swapped.is_zero());
@@ -133,6 +136,13 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
                 put(&mut groups, process, verdict);
             }
         }
+    }
+    // Pages that processes share are shown by one of them, and are everybody's.
+    let is_cow = |v: &Verdict| v.id == Obstacle::CopyOnWrite;
+    for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
+        let shares = |accounts: &[Account]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
+        let sharing = judged.iter().filter(|(_, accounts)| shares(accounts));
+        group.processes = sharing.map(|(process, _)| *process).collect();
     }
     summary.lines = groups.iter().map(Group::line).collect();
     summary
@@ -173,7 +183,7 @@ impl Group<'_> {
         let first = self.verdicts[0];
         let bytes = self.sum(|v| v.bytes);
         let figures = self.figures();
-        let (text, command) = match self.verdicts.len() {
+        let (text, command) = match self.verdicts.len().max(self.processes.len()) {
             1 => (first.text.clone(), first.command.clone()),
             _ => Sum {
                 verdicts: &self.verdicts,

@@ -985,7 +985,19 @@ fn memory_of_a_forked_tree_is_summed_up_once() {
     assert_eq!(lines, [("copy-on-write", 6 * M), ("not-advised", 4 * M)]);
     let counted = counted(&judged);
     assert_eq!(counted[1][0].resident, Bytes(2 * M));
+    let sizes = |s: &Summary| {
+        s.lines
+            .iter()
+            .all(|l| l.host_wide.is_none_or(|b| b <= l.bytes))
+    };
+    assert!(sizes(&summary), "{summary:?}");
     assert_eq!(counted[1][0].verdicts.len(), 1);
+    let cow = &summary.lines[0];
+    assert!(cow.text.contains("by 2 of the processes"), "{cow:?}");
+    assert_eq!(
+        cow.command,
+        "# wait until the children have ended, then: hugeleaf promote tree:100"
+    );
     // Alone, each is all that it maps.
     assert_eq!(summarise(&judged[1..]).resident, Bytes(8 * M));
 }
