@@ -198,8 +198,10 @@ fn a_pool_that_is_short_is_called_short() {
     if host.pool(size, None, 1) != 1 {
         return not_run(test, "no page for a pool can be reserved");
     }
-    // At an address that does not fit, so that the pool is the way.
+    // At an address that does not fit, and of a program that takes from the pool: then the pool is the way.
     let mut victim = Victim::start();
+    victim.map("p", "pool", size, size);
+    victim.tell("touch p");
     let range = victim.map("a", "any-shared", PAGES * host.huge, host.huge);
     victim.tell("small a");
     let told = verdicts(&victim, range);
