@@ -423,6 +423,8 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                 tmpfiles: true,
                 program: Path::new("/usr/bin/hugeleaf"),
                 made: None,
+                in_force: &[],
+                found: &[],
             };
             for kind in [ServiceKind::PostgreSql, ServiceKind::Other] {
                 match make(&facts, &[service(kind)], &Wishes::default()) {
@@ -432,6 +434,7 @@ fn each_file_that_cannot_be_read_leaves_a_plan_or_a_reason() {
                         let now = Now {
                             host: facts.host,
                             identity: &identity,
+                            in_force: &[],
                         };
                         assert!(check(&plan, &now).is_ok(), "{host} {file:?}");
                     }
@@ -553,6 +556,7 @@ fn a_live_plan_passes_its_own_check() {
     let now = Now {
         host: &read_host(&root, &RealKernel::new()).unwrap(),
         identity: &identity(&root),
+        in_force: &[],
     };
     check(&plan, &now).unwrap();
     drop(lock);

@@ -33,6 +33,8 @@ pub use source::{Services, Source, read_services, read_source};
 pub struct Service {
     /// What people call it: the unit's name without `.service`, else the program's.
     pub name: String,
+    /// Nobody and nothing gave it a name of its own: another of that name is another service.
+    pub is_unnamed: bool,
     /// What it is: decides how its demand is known and how it is asked to use large pages.
     pub kind: ServiceKind,
     /// Its systemd unit, as in `postgresql@15-main.service`.
@@ -63,6 +65,7 @@ impl Service {
     pub fn new(name: impl Into<String>, kind: ServiceKind) -> Service {
         Service {
             name: name.into(),
+            is_unnamed: false,
             kind,
             unit: None,
             user: None,

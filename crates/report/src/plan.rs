@@ -4,7 +4,8 @@
 use hugeleaf_change::host::{Looked, Obstacle, Place};
 use hugeleaf_units::{Bytes, Pages};
 use hugeleaf_verdict::plan::{
-    ForDemand, ForService, Plan, What, demand_lines, kind_name, needs, place_name, sum_pages,
+    ForDemand, ForPool, ForService, Plan, What, demand_lines, kind_name, needs, place_name,
+    sum_pages,
 };
 use serde_json::{Value, json};
 
@@ -188,27 +189,35 @@ fn pools(plan: &Plan, look: Look) -> String {
     if plan.pools.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&[
+    let mut heads = vec![
         ("SIZE", Align::Right),
         ("NODE", Align::Right),
         ("WAS", Align::Right),
         ("PAGES", Align::Right),
         ("MEMORY", Align::Right),
         ("OTHERS'", Align::Right),
-        ("FOR", Align::Left),
-    ])
-    .indented(2);
+    ];
+    // Columns that most plans have nothing for.
+    let some = |of: fn(&ForPool) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
+    let (promised, idle) = (some(|p| p.promised), some(|p| p.idle));
+    heads.extend(promised.then_some(("PROMISED", Align::Right)));
+    heads.extend(idle.then_some(("IDLE", Align::Right)));
+    heads.push(("FOR", Align::Left));
+    let mut table = Table::new(&heads).indented(2);
     for pool in &plan.pools {
         let pages = |n: Option<Pages>| n.map_or("?".to_owned(), |n| n.to_string());
-        table.row([
+        let mut row = vec![
             pool.page.to_string(),
             pool.node.map_or("all".to_owned(), |n| n.to_string()),
             pages(pool.was),
             pool.pages.to_string(),
             pool.pages.of(pool.page).to_string(),
             pool.others.to_string(),
-            pool.services.join(", "),
-        ]);
+        ];
+        row.extend(promised.then(|| pool.promised.to_string()));
+        row.extend(idle.then(|| pool.idle.to_string()));
+        row.push(pool.services.join(", "));
+        table.row(row);
     }
     title("POOLS", look) + &table.render_as(look)
 }
@@ -419,6 +428,8 @@ fn pools_json(plan: &Plan) -> Vec<Value> {
             .put_some("was", pool.was.map(Pages::get))
             .put("pages", pool.pages.get())
             .put("others", pool.others.get())
+            .put("promised", pool.promised.get())
+            .put("idle", pool.idle.get())
             .put("for", pool.services.clone());
         object.build()
     };

@@ -17,6 +17,7 @@ mod layout;
 mod make;
 mod model;
 mod notes;
+mod promise;
 mod read;
 mod rights;
 mod room;
@@ -39,8 +40,9 @@ pub use keep::keep;
 pub use make::{Facts, Wishes, make};
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
-    PagesOf, Plan, SCHEMA, Unit, kind_name, place_name,
+    PagesOf, Plan, Promise, SCHEMA, Unit, kind_name, place_name,
 };
+pub use promise::{InForce, Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use room::Margin;
 pub use step::{Needs, Step, What};
 pub use tighten::{Sample, sample, tighten};

@@ -21,7 +21,7 @@ use super::undo::{UndoOptions, undo_one};
 use super::{Hands, lock};
 
 /// The version of the journal that this program writes.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// What is to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,11 @@ pub struct Request<'a> {
     pub program: &'a str,
     /// Why more memory is reserved than is good for the host, where somebody insisted.
     pub forced: Option<&'a str>,
+    /// Names of the services that it is for. One that changes nothing and is for the same as the
+    /// newest is undone together with that.
+    pub serves: &'a [&'a str],
+    /// The applies that were in force when the plan was held against them; `None` where it was not.
+    pub in_force: Option<&'a [u32]>,
 }
 
 /// How it is applied.
@@ -73,6 +78,7 @@ pub fn apply(
         Fact::Absent => Vec::new(),
         Fact::Unreadable(error) => return Err(HostError::Journal(error)),
     };
+    known(&history, request)?;
     let newest = history.iter().find(|one| !one.undone);
     let changes = looked.iter().any(|l| l.state == State::WouldChange);
     let in_force = newest.filter(|one| one.is_whole());
@@ -81,8 +87,9 @@ pub fn apply(
         return Ok(nothing_to_do(hands, &looked));
     }
     // What an apply that was cut off has begun belongs to this one; and one that changes nothing is
-    // undone together with the one that did.
-    let continues = newest.filter(|one| !one.is_whole() || !changes);
+    // undone together with the one that did, where both are for the same services.
+    let is_for_same = |one: &&Applied| one.serves == request.serves;
+    let continues = newest.filter(|one| !one.is_whole() || !changes && is_for_same(one));
     let continues = continues.map(|one| one.id);
     let header = header(hands, request, &looked, continues);
     let id = header.id;
@@ -110,6 +117,21 @@ pub fn apply(
         take_back(hands, id, &mut outcome);
     }
     Ok(outcome)
+}
+
+/// Whether this program can read all that is in force, and whether it was held against that.
+fn known(history: &[Applied], request: &Request<'_>) -> Result<(), HostError> {
+    let mut in_force = history.iter().filter(|one| !one.undone);
+    if let Some(newer) = in_force.clone().find(|one| one.is_newer) {
+        return Err(newer.refuse_newer());
+    }
+    let Some(expected) = request.in_force else {
+        return Ok(());
+    };
+    match in_force.find(|one| !expected.contains(&one.id)) {
+        Some(one) => Err(HostError::Overtaken(one.id)),
+        None => Ok(()),
+    }
 }
 
 /// A name that two steps share.
@@ -179,6 +201,11 @@ fn header(
         plan_file: request.plan_file.to_owned(),
         forced: request.forced.map(str::to_owned),
         continues,
+        serves: request
+            .serves
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect(),
         steps: looked.iter().map(listed).collect(),
     }
 }

@@ -103,11 +103,22 @@ pub enum HostError {
     /// The journal could not be read.
     #[error("{0}")]
     Journal(ReadError),
+    /// A newer program wrote what it did.
+    #[error("apply {id} was made by a newer program ({}), and this one does not know all that it did", if program.is_empty() { "unknown" } else { program })]
+    Newer {
+        /// The apply.
+        id: u32,
+        /// The program, as the journal has it.
+        program: String,
+    },
+    /// Another apply came in between.
+    #[error("apply {0} came in between, which the plan was not held against")]
+    Overtaken(u32),
     /// No apply of that number.
     #[error("no apply has the number {0}")]
     NoSuch(u32),
-    /// A later apply changed the same places.
-    #[error("apply {by} came after {id} and changed {} too", path.display())]
+    /// A later apply changed the same places, or rests on what was changed there.
+    #[error("apply {by} came after {id} and {} {}{}", if *.rests { "rests on" } else { "changed" }, path.display(), if *.rests { " as that left it" } else { " too" })]
     BuiltUpon {
         /// What was to be undone.
         id: u32,
@@ -115,6 +126,8 @@ pub enum HostError {
         by: u32,
         /// A place that both changed.
         path: PathBuf,
+        /// Whether the later one found it as it wanted it, and changed nothing there.
+        rests: bool,
     },
 }
 

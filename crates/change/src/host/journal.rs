@@ -9,9 +9,11 @@ use hugeleaf_host::{Fact, Root};
 use hugeleaf_sys::{Errno, FileLook, SysError, effective_gid, effective_uid};
 use hugeleaf_verdict::plan::Needs;
 
+use super::apply::SCHEMA;
+use super::error::HostError;
 use super::outcome::State;
 use super::place::Place;
-use super::record::{Begin, Header, Record, line, parse_records};
+use super::record::{Begin, Damage, Header, Record, line, parse_records};
 use super::sink::HostSink;
 
 /// Where journals lie, below the root of the host.
@@ -34,6 +36,10 @@ pub struct Applied {
     pub forced: Option<String>,
     /// The apply that this one goes on with: undone together.
     pub continues: Option<u32>,
+    /// Names of the services that the plan is for.
+    pub serves: Vec<String>,
+    /// Whether a newer program wrote it, in a way that this one does not know.
+    pub is_newer: bool,
     /// The plan's text.
     pub plan: Fact<String>,
     /// The steps in order.
@@ -107,6 +113,8 @@ pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
         let plan = root.read(plan_name(id));
         let mut one = fold(id, records, plan);
         let file = root.path(log_name(id));
+        let of_newer = |damage: &Damage| matches!(damage, Damage::Unknown { .. });
+        one.is_newer = one.is_newer || damage.iter().any(of_newer);
         one.damage = damage
             .iter()
             .map(|damage| format!("{}: {damage}", file.display()))
@@ -144,6 +152,8 @@ fn fold(id: u32, records: Vec<Record>, plan: Fact<String>) -> Applied {
         plan_file: String::new(),
         forced: None,
         continues: None,
+        serves: Vec::new(),
+        is_newer: false,
         plan,
         steps: Vec::new(),
         complete: None,
@@ -185,6 +195,8 @@ impl Applied {
         self.plan_file = header.plan_file;
         self.forced = header.forced;
         self.continues = header.continues;
+        self.serves = header.serves;
+        self.is_newer = header.schema > SCHEMA;
         self.steps = header
             .steps
             .into_iter()
@@ -247,6 +259,14 @@ impl Applied {
     fn step(&mut self, id: &str, change: impl FnOnce(&mut AppliedStep)) {
         if let Some(step) = self.steps.iter_mut().find(|s| s.id == id) {
             change(step);
+        }
+    }
+
+    /// Why nothing can be done about it: what it did is known to a newer program only.
+    pub(super) fn refuse_newer(&self) -> HostError {
+        HostError::Newer {
+            id: self.id,
+            program: self.program.clone(),
         }
     }
 

@@ -95,6 +95,9 @@ pub struct Header {
     /// The apply that this one goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<u32>,
+    /// Names of the services that the plan is for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// All steps, in order.
     pub steps: Vec<Listed>,
 }
@@ -166,6 +169,11 @@ pub enum Damage {
         /// Counted from 1.
         line: usize,
     },
+    /// A line is whole, and of a kind that this program does not know: a newer one wrote it.
+    Unknown {
+        /// Counted from 1.
+        line: usize,
+    },
     /// Lines before this one are gone.
     Missing {
         /// Counted from 1.
@@ -178,6 +186,12 @@ impl fmt::Display for Damage {
         match self {
             Damage::CutOff { line } => write!(f, "line {line} was cut off; it was left out"),
             Damage::Damaged { line } => write!(f, "line {line} is damaged; it was left out"),
+            Damage::Unknown { line } => {
+                write!(
+                    f,
+                    "line {line} was written by a newer hugeleaf; it was left out"
+                )
+            }
             Damage::Missing { line } => write!(f, "lines are missing before line {line}"),
         }
     }
@@ -208,7 +222,10 @@ pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
                     damage.push(Damage::Missing { line });
                 }
                 (last, unknown) = (number, 0);
-                records.push(record);
+                match record {
+                    Some(record) => records.push(record),
+                    None => damage.push(Damage::Unknown { line }),
+                }
             }
             None if raw.ends_with(b"\n") => {
                 unknown += 1;
@@ -220,7 +237,8 @@ pub fn parse_records(bytes: &[u8]) -> (Vec<Record>, u64, Vec<Damage>) {
     (records, last, damage)
 }
 
-fn parse_line(raw: &[u8]) -> Option<(u64, Record)> {
+/// The number and the record of a line that is whole; no record where this program knows none such.
+fn parse_line(raw: &[u8]) -> Option<(u64, Option<Record>)> {
     let text = std::str::from_utf8(raw.strip_suffix(b"\n")?).ok()?;
     let (sum, body) = text.split_at_checked(8)?;
     let body = body.strip_prefix(' ')?;
@@ -231,7 +249,7 @@ fn parse_line(raw: &[u8]) -> Option<(u64, Record)> {
         return None;
     }
     let (number, json) = body.split_once(' ')?;
-    Some((number.parse().ok()?, serde_json::from_str(json).ok()?))
+    Some((number.parse().ok()?, serde_json::from_str(json).ok()))
 }
 
 #[cfg(test)]
@@ -249,6 +267,7 @@ mod tests {
             plan_file: "plan.toml".to_owned(),
             forced: None,
             continues: Some(2),
+            serves: vec!["pg".to_owned()],
             steps: vec![Listed {
                 id: "pool".to_owned(),
                 what: "pool".to_owned(),
@@ -330,6 +349,19 @@ mod tests {
             // A line break that flips joins two lines.
             assert!(known && read.len() >= 2, "{at}: {damage:?}");
         }
+    }
+
+    #[test]
+    fn a_record_of_a_newer_program_is_told() {
+        let body = "5 {\"record\":\"moved\",\"to\":7}";
+        let text = format!(
+            "{}{:08x} {body}\n",
+            text(),
+            crc32fast::hash(body.as_bytes())
+        );
+        let (read, last, damage) = parse_records(text.as_bytes());
+        assert_eq!((read, last), (records(), 5));
+        assert_eq!(damage, [Damage::Unknown { line: 5 }]);
     }
 
     #[test]

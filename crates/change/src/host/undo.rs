@@ -67,6 +67,9 @@ pub fn undo(
         Fact::Unreadable(error) => return Err(HostError::Journal(error)),
     };
     let chosen = choose(&all, which)?;
+    if let Some(newer) = chosen.iter().find(|one| one.is_newer) {
+        return Err(newer.refuse_newer());
+    }
     let (mut outcomes, mut left) = (Vec::new(), Left::new());
     for one in chosen {
         let outcome = undo_one(hands, one, options, &mut left);
@@ -101,11 +104,12 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
     if let Which::Id(id) = which {
         let later = all.iter().filter(|one| !one.undone && one.id > id);
         for later in later {
-            if let Some(path) = shared(&chosen, later) {
+            if let Some((path, rests)) = shared(&chosen, later) {
                 return Err(HostError::BuiltUpon {
                     id,
                     by: later.id,
                     path: path.to_owned(),
+                    rests,
                 });
             }
         }
@@ -113,15 +117,20 @@ fn choose(all: &[Applied], which: Which) -> Result<Vec<&Applied>, HostError> {
     Ok(chosen)
 }
 
-/// A place that a later apply has changed as well.
-fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<&'a Path> {
+/// A place that a later apply has changed as well, or that it found as it wanted it: then it rests
+/// on the change, though it made none itself.
+fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool)> {
     let changed = |step: &&AppliedStep| step.before.is_some();
     let ours = |path: &Path| {
         let steps = chosen.iter().flat_map(|one| &one.steps);
-        steps.filter(changed).any(|step| step.path == path)
+        let mut steps = steps.filter(changed).filter(|step| step.path == path);
+        steps.any(|step| !matches!(step.state, State::Restored | State::AsBefore))
     };
-    let theirs = later.steps.iter().filter(changed);
-    theirs.map(|step| &*step.path).find(|path| ours(path))
+    let rests = |step: &&AppliedStep| step.before.is_none() && step.applied == State::Already;
+    let theirs = later.steps.iter();
+    let theirs = theirs.filter(|step| changed(step) || rests(step));
+    let mut theirs = theirs.filter(|step| ours(&step.path));
+    theirs.next().map(|step| (&*step.path, rests(&step)))
 }
 
 /// Undoes one apply.

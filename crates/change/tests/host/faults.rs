@@ -279,6 +279,8 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
         plan_file: "p",
         program: "t",
         forced: Some("because"),
+        serves: &[],
+        in_force: None,
     };
     let mut seen = 0;
     let mut hands = Hands {

@@ -66,6 +66,8 @@ fn apply_to(
         plan_file: "plan.toml",
         program: "test",
         forced: None,
+        serves: &[],
+        in_force: None,
     };
     apply(&mut hands, &request, options)
 }

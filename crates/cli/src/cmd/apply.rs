@@ -60,7 +60,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             format!("mend that line: $EDITOR {}", args.plan.display()),
         )
     })?;
-    let warnings = held_against(&plan, context)?;
+    let (warnings, in_force) = held_against(&plan, context)?;
     let steps = steps(&plan);
     let (shown, by_hand) = (args.plan.display().to_string(), plan.by_hand());
     let asked = Asked {
@@ -80,12 +80,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let program = format!("hugeleaf {}", env!("CARGO_PKG_VERSION"));
     // The journal is read from other folders than the one this was typed in.
     let file = std::path::absolute(&args.plan).unwrap_or_else(|_| args.plan.clone());
+    let serves: Vec<&str> = plan.services.iter().map(|s| s.name.as_str()).collect();
     let request = Request {
         steps: &steps,
         plan: &text,
         plan_file: &file.display().to_string(),
         program: &program,
         forced: plan.force.as_deref(),
+        serves: &serves,
+        in_force: Some(&in_force),
     };
     let bar = progress(context);
     let mut hands = Hands {
@@ -121,19 +124,24 @@ fn read_plan(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Holds the plan against the host; what is only worth knowing comes back.
-fn held_against(plan: &Plan, context: &Context) -> Result<Vec<String>, Failure> {
+/// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
+/// and the numbers of those.
+fn held_against(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
+    let in_force = super::plan::in_force::in_force(context);
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);
     let now = Now {
         host: &host,
         identity: &identity,
+        in_force: &in_force,
     };
-    check(plan, &now).map_err(|refusals| {
+    let ids = in_force.iter().map(|one| one.id).collect();
+    let warnings = check(plan, &now).map_err(|refusals| {
         let whats: Vec<&str> = refusals.iter().map(|r| &*r.what).collect();
         let next = refusals.first().map_or("hugeleaf plan", |r| &r.next);
         Failure::missing(whats.join("; "), next)
-    })
+    })?;
+    Ok((warnings, ids))
 }
 
 fn preview(
@@ -204,6 +212,11 @@ pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
         HostError::State(error) => Failure::missing(text, mend(error.errno, "/var/lib/hugeleaf")),
         HostError::Journal(error) if error.is_denied() => Failure::missing(text, "run as root"),
         HostError::Journal(_) => Failure::missing(text, "ls -l /var/lib/hugeleaf/journal"),
+        HostError::Newer { .. } => Failure::missing(text, "use the newer hugeleaf for it"),
+        HostError::Overtaken(_) => Failure::missing(
+            text,
+            format!("run it again, so that the plan is held against it: hugeleaf apply {plan}"),
+        ),
         HostError::NoSuch(_) => Failure::usage(text, "hugeleaf undo --list"),
         HostError::BuiltUpon { by, .. } => Failure::missing(
             text,

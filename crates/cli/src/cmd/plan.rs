@@ -1,6 +1,7 @@
 //! See `hugeleaf plan --help`.
 
 mod demand;
+pub mod in_force;
 mod watch;
 
 use std::io::Write;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use hugeleaf_change::host::look;
 use hugeleaf_host::Host;
+use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use hugeleaf_verdict::plan::{
@@ -118,7 +120,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let made = jiff::Timestamp::now().round(jiff::Unit::Second);
     let made = made.map(|time| time.to_string()).ok();
     let grub = Path::new(GRUB);
+    let in_force = in_force::in_force(context);
+    // Who has the pages that earlier plans promised: looked for only where there are such.
+    let found = match in_force.is_empty() {
+        true => Vec::new(),
+        false => read_services(&context.root, &context.kernel, &host).services,
+    };
     let facts = Facts {
+        in_force: &in_force,
+        found: &found,
         host: &host,
         identity: &identity,
         grub_drop_ins: grub

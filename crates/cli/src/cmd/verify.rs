@@ -9,7 +9,7 @@ use hugeleaf_host::Fact;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
-use hugeleaf_verdict::plan::{Step, parse, steps};
+use hugeleaf_verdict::plan::{Step, steps};
 use hugeleaf_verdict::verify::{Applied, Did, Facts, Place, Report, Stands, verify};
 
 use crate::context::{Context, Failure, Status, parse_time};
@@ -115,11 +115,7 @@ fn look(context: &Context, since: Option<u64>) -> Result<Report, Failure> {
 
 /// What was applied, its steps held against the host as it is now.
 fn applied_of(context: &Context, one: &change::Applied) -> Applied {
-    let plan = match &one.plan {
-        Fact::Known(text) => parse(text).map_err(|error| error.to_string()),
-        Fact::Absent => Err("it is not there".to_owned()),
-        Fact::Unreadable(error) => Err(error.to_string()),
-    };
+    let plan = super::plan::in_force::plan_of(one);
     let planned = plan.as_ref().map(steps).unwrap_or_default();
     let places = one
         .steps

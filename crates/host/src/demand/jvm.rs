@@ -35,6 +35,7 @@ pub(super) fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandEr
         ));
     }
     let mut service = Service::new("java", ServiceKind::Jvm);
+    service.is_unnamed = true;
     let asked = ask_sizes(look, &program, &words, None)?;
     service.wish = wish_of(&words);
     service.demands = vec![demand_of(&asked, &words, look, &program)];

@@ -185,10 +185,14 @@ pub fn pool(plan: &Plan, pool: &ForPool) -> Vec<String> {
         parts.push(format!("{name} {pages}"));
     }
     let of_size = || plan.pools.iter().filter(|p| p.page == pool.page);
-    let others: u64 = of_size().map(|p| p.others.get()).sum();
-    if others > 0 {
-        parts.push(format!("others {others}"));
-    }
+    let sum = |of: fn(&ForPool) -> Pages| -> u64 { of_size().map(|p| of(p).get()).sum() };
+    let beside = [
+        ("promised", sum(|p| p.promised)),
+        ("others", sum(|p| p.others)),
+        ("idle", sum(|p| p.idle)),
+    ];
+    let beside = beside.iter().filter(|(_, pages)| *pages > 0);
+    parts.extend(beside.map(|(what, pages)| format!("{what} {pages}")));
     let total: u64 = of_size().map(|p| p.pages.get()).sum();
     let nodes = match of_size().count() {
         0 | 1 => String::new(),

@@ -5,6 +5,7 @@ use hugeleaf_units::{Bytes, Pages};
 
 use super::knobs::knob_now;
 use super::model::{ForPool, Plan};
+use super::promise::{InForce, unknown_to};
 use super::{Refusal, room};
 
 /// The running host, as far as a plan is held against it.
@@ -14,6 +15,8 @@ pub struct Now<'a> {
     pub host: &'a Host,
     /// Who it is.
     pub identity: &'a Identity,
+    /// What was applied and is not undone, the newest first.
+    pub in_force: &'a [InForce],
 }
 
 /// Holds a plan against the host that it is to be applied to.
@@ -26,6 +29,9 @@ pub fn check(plan: &Plan, now: &Now<'_>) -> Result<Vec<String>, Vec<Refusal>> {
     // On another machine all the rest differs too, and says nothing.
     if refusals.is_empty() {
         refusals.extend(changed(plan, now.host));
+        let next = "plan again: hugeleaf plan --output FILE";
+        let unknown = unknown_to(plan, now.in_force).into_iter();
+        refusals.extend(unknown.map(|what| Refusal::new(what, next)));
         refusals.extend(memory(plan, now.host));
     }
     match refusals.is_empty() {
@@ -207,7 +213,7 @@ fn warnings(plan: &Plan, host: &Host) -> Vec<String> {
             .flat_map(|d| &d.pages)
             .filter(|p| p.page == page)
             .map(|p| p.pages.get())
-            .chain(of_size().map(|p| p.others.get()))
+            .chain(of_size().map(|p| p.others.get() + p.promised.get()))
             .sum();
         let planned: u64 = of_size().map(|p| p.pages.get()).sum();
         if planned < wanted {

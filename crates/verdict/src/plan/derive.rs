@@ -227,16 +227,16 @@ fn group(plan: &Plan) -> Option<Step> {
     })
 }
 
-/// The pages of one size over all nodes, where a single number says it: the kernel spreads
+/// The pages of one size over all nodes after a boot, where a single number says it: the kernel spreads
 /// `vm.nr_hugepages` evenly, the first nodes getting what is left over.
 fn as_one_number(plan: &Plan, size: PageSize) -> Option<Pages> {
     let pools: Vec<&ForPool> = plan.pools.iter().filter(|p| p.page == size).collect();
-    let total: u64 = pools.iter().map(|p| p.pages.get()).sum();
+    let total: u64 = pools.iter().map(|p| p.lasting().get()).sum();
     let nodes = pools.len() as u64;
     let whole = pools.iter().all(|p| p.node.is_none()) || pools.len() == plan.host.nodes.len();
     let even = pools.iter().all(|p| {
         let each = total.checked_div(nodes).unwrap_or(0);
-        p.pages.get() == each || p.pages.get() == each + 1
+        p.lasting().get() == each || p.lasting().get() == each + 1
     });
     (whole && even && nodes > 0).then_some(Pages(total))
 }
@@ -286,7 +286,7 @@ fn tmpfiles(plan: &Plan) -> Option<Step> {
     for pool in &plan.pools {
         if in_sysctl(plan, pool.page).is_none() && !at_boot(plan, pool.page) {
             let path = pool_path(pool);
-            let _ = writeln!(body, "w {} - - - - {}", path.display(), pool.pages);
+            let _ = writeln!(body, "w {} - - - - {}", path.display(), pool.lasting());
         }
     }
     for knob in &plan.knobs {
@@ -408,7 +408,7 @@ pub fn boot_arguments(plan: &Plan) -> Vec<String> {
     let arguments = sizes.map(|size| {
         let pools = plan.pools.iter().filter(|p| p.page == *size);
         let by_node: Vec<String> = pools
-            .filter_map(|p| Some(format!("{}:{}", p.node?, p.pages)))
+            .filter_map(|p| Some(format!("{}:{}", p.node?, p.lasting())))
             .collect();
         let count = match as_one_number(plan, *size) {
             Some(pages) => pages.to_string(),

@@ -2,21 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::demand::Service;
 use hugeleaf_host::{Fact, Host, Pool};
 use hugeleaf_units::{PageSize, Pages};
 
 use super::model::{ForPool, Plan};
 use super::room::Ledger;
-use super::spread::spread;
+use super::spread::{spread, spread_below};
 
 /// The pools that services of the plan take from, node by node.
-pub(super) fn pools(
-    host: &Host,
-    ledger: &Ledger,
-    plan: &Plan,
-    services: &[Service],
-) -> Vec<ForPool> {
+pub(super) fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     let mut found = Vec::new();
     for (size, _) in ledger.planned.iter().rev().filter(|(_, n)| **n > 0) {
         let takes = |s: &&super::ForService| {
@@ -24,32 +18,19 @@ pub(super) fn pools(
             pages.any(|p| p.page == *size)
         };
         let whom = plan.services.iter().filter(takes);
+        let of = |map: &BTreeMap<PageSize, u64>| map.get(size).copied().unwrap_or_default();
         let wanted = Wanted {
             size: *size,
-            target: ledger.target(*size),
-            needed: ledger.needed(*size),
-            others: ledger.others.get(size).copied().unwrap_or_default(),
+            others: of(&ledger.others),
+            promised: of(&ledger.promised),
             whom: whom.map(|s| s.name.clone()).collect(),
-            bound: bound(plan, services, *size),
+            wants: ledger.wants(*size),
+            configured: of(&ledger.configured),
+            may_shrink: false,
         };
         found.extend(wanted.layout(host));
     }
     found
-}
-
-/// Pages of services that may take memory from one node only.
-fn bound(plan: &Plan, services: &[Service], size: PageSize) -> BTreeMap<u32, u64> {
-    let mut bound = BTreeMap::new();
-    for (service, planned) in services.iter().zip(&plan.services) {
-        let Some(node) = service.node else { continue };
-        let pages = planned.demands.iter().flat_map(|d| &d.pages);
-        let pages: u64 = pages
-            .filter(|p| p.page == size)
-            .map(|p| p.pages.get())
-            .sum();
-        *bound.entry(node).or_default() += pages;
-    }
-    bound
 }
 
 fn count(fact: &Fact<Pages>) -> u64 {
@@ -65,89 +46,172 @@ fn in_use(pool: &Pool) -> u64 {
     count(&pool.total).saturating_sub(count(&pool.free))
 }
 
+/// The pools of one size, one a node; the one over all nodes on a host that counts them together.
+pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
+    let of_size = || host.pools.iter().filter(|p| p.size == size);
+    let nodes: Vec<&Pool> = of_size().filter(|p| p.node.is_some()).collect();
+    match nodes.is_empty() {
+        true => of_size().collect(),
+        false => nodes,
+    }
+}
+
+/// What the pool of one size holds on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NodeNow {
+    /// The node; none on a host that counts its pools for all nodes together.
+    pub node: Option<u32>,
+    /// Pages that stay in it: surplus pages go when they are freed.
+    pub lasting: u64,
+    /// Pages in use.
+    pub used: u64,
+}
+
+impl NodeNow {
+    pub fn of(pool: &Pool) -> NodeNow {
+        NodeNow {
+            node: pool.node,
+            lasting: lasting(pool).get(),
+            used: in_use(pool),
+        }
+    }
+}
+
+/// Who wants pages of one size, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    /// Pages that may lie on any node.
+    pub free: u64,
+    /// Pages of services that may take memory from one node only, by node.
+    pub bound: BTreeMap<u32, u64>,
+    /// Pages that those hold now, by the node that they are bound to; some of them may lie elsewhere.
+    pub held: BTreeMap<u32, u64>,
+}
+
+/// Pages of a pool on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OnNode {
+    /// Pages that the pool is to have.
+    pub pages: u64,
+    /// Those of them that nobody wants.
+    pub idle: u64,
+}
+
+/// Spreads what is wanted over the nodes. Idle pages that are there already serve those who may
+/// take them, and no others: those on one node are of no use to a service that is bound to another,
+/// and stay where they are, since they may be somebody's who starts later. What is missing is spread
+/// evenly. With `may_shrink` idle pages go.
+pub(super) fn place(nodes: &[NodeNow], wants: &Wants, may_shrink: bool) -> Vec<OnNode> {
+    let of = |map: &BTreeMap<u32, u64>, node: &NodeNow| {
+        node.node
+            .and_then(|n| map.get(&n).copied())
+            .unwrap_or_default()
+    };
+    let known = |node: &u32| nodes.iter().any(|n| n.node == Some(*node));
+    // A node that is not there: its pages may lie anywhere.
+    let lost = wants.bound.iter().filter(|(node, _)| !known(node));
+    let free = lost.fold(wants.free, |sum, (_, n)| sum.saturating_add(*n));
+    let bound: Vec<u64> = nodes.iter().map(|n| of(&wants.bound, n)).collect();
+    // Pages that a bound service holds elsewhere today go there when it restarts: counted in both
+    // places they would be taken from base pages.
+    let mut stray: u64 = nodes
+        .iter()
+        .map(|n| of(&wants.held, n).saturating_sub(n.used))
+        .sum();
+    let mut least = Vec::new();
+    let mut floor = Vec::new();
+    for (node, bound) in nodes.iter().zip(&bound) {
+        let theirs = node.used.saturating_sub(of(&wants.held, node));
+        let gone = stray.min(theirs);
+        stray -= gone;
+        least.push(theirs - gone);
+        let used = bound.saturating_add(theirs - gone);
+        let now = node.lasting.saturating_sub(gone);
+        floor.push(match (may_shrink, *bound) {
+            (true, _) => used,
+            (false, 0) => now,
+            (false, _) => now.max(used),
+        });
+    }
+    let room: Vec<u64> = floor
+        .iter()
+        .zip(&bound)
+        .map(|(f, b)| f.saturating_sub(*b))
+        .collect();
+    let room = spread(free, &room);
+    let mine = spread_below(free, &least, &room);
+    let each = bound.iter().zip(&room).zip(mine);
+    each.map(|((bound, room), mine)| OnNode {
+        pages: bound.saturating_add(*room),
+        idle: room.saturating_sub(mine),
+    })
+    .collect()
+}
+
 /// What the pools of one size should come to.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub size: PageSize,
-    /// Pages on all nodes.
-    pub target: u64,
-    /// Those of them that somebody needs: the others stand idle.
-    pub needed: u64,
-    /// Those of them that somebody else holds.
+    /// Pages that somebody else holds.
     pub others: u64,
+    /// Pages that plans in force promise to others.
+    pub promised: u64,
     /// Names of the services that take from them.
     pub whom: Vec<String>,
-    /// Pages of services that are bound to a node, by node.
-    pub bound: BTreeMap<u32, u64>,
+    /// All who want some, those others included.
+    pub wants: Wants,
+    /// Pages that files which are not ours ask for at boot.
+    pub configured: u64,
+    /// Whether idle pages may go.
+    pub may_shrink: bool,
 }
 
 impl Wanted {
-    fn pool(&self, now: Option<&Pool>, pages: u64, others: u64) -> ForPool {
-        let known = now.filter(|p| p.total.get().is_some());
-        ForPool {
-            page: self.size,
-            node: now.and_then(|p| p.node),
-            was: known.map(lasting),
-            pages: Pages(pages),
-            services: self.whom.clone(),
-            others: Pages(others),
-        }
-    }
-
     /// The pages, node by node; on a host that counts its pools for all nodes together, at once.
     pub fn layout(&self, host: &Host) -> Vec<ForPool> {
-        let of_size = || host.pools.iter().filter(|p| p.size == self.size);
-        let nodes: Vec<&Pool> = of_size().filter(|p| p.node.is_some()).collect();
-        if nodes.is_empty() {
-            return vec![self.pool(of_size().next(), self.target, self.others)];
-        }
-        let mut left = self.others;
+        let pools = by_node(host, self.size);
+        let now: Vec<NodeNow> = pools.iter().map(|pool| NodeNow::of(pool)).collect();
+        let mut on = place(&now, &self.wants, self.may_shrink);
+        self.keep_configured(&mut on);
         let mut found = Vec::new();
-        for (node, pages) in nodes.iter().zip(self.by_node(&nodes)) {
+        let mut left = (self.others, self.promised);
+        for ((pool, now), on) in pools.iter().zip(&now).zip(&on) {
             // Which of the pages in use are others' is not known: those here may be theirs.
-            let theirs = left.min(in_use(node)).min(pages);
-            left -= theirs;
-            found.push(self.pool(Some(node), pages, theirs));
+            let others = left.0.min(now.used).min(on.pages - on.idle);
+            left.0 -= others;
+            found.push(ForPool {
+                page: self.size,
+                node: pool.node,
+                was: pool.total.get().map(|_| lasting(pool)),
+                pages: Pages(on.pages),
+                services: self.whom.clone(),
+                others: Pages(others),
+                promised: Pages(0),
+                idle: Pages(on.idle),
+            });
         }
-        // Pages that are promised lie on no node yet.
+        // Pages that are reserved or promised lie on no node yet.
         for entry in &mut found {
-            let more = left.min(entry.pages.get() - entry.others.get());
+            let room =
+                |entry: &ForPool| entry.lasting().get() - entry.others.get() - entry.promised.get();
+            let more = left.0.min(room(entry));
             entry.others = Pages(entry.others.get() + more);
-            left -= more;
+            let promised = left.1.min(room(entry));
+            entry.promised = Pages(promised);
+            left = (left.0 - more, left.1 - promised);
         }
         found
     }
 
-    /// Evenly, but on no node fewer than there are; idle pages may be somebody's who starts later.
-    /// Where a service is bound its own lie there, and elsewhere there are at least as many as are
-    /// in use. So it is too where the pool is to be smaller.
-    fn by_node(&self, nodes: &[&Pool]) -> Vec<u64> {
-        let here = |p: &&Pool| p.node.and_then(|n| self.bound.get(&n).copied());
-        let bound: Vec<u64> = nodes.iter().map(|p| here(p).unwrap_or_default()).collect();
-        let now: Vec<u64> = nodes.iter().map(|p| lasting(p).get()).collect();
-        if bound.iter().all(|n| *n == 0) && self.target >= now.iter().sum() {
-            return spread(self.target, &now);
+    /// Idle pages that a file of somebody else asks for at each boot are no accident of today: our
+    /// own file, read after it, must not take them away.
+    fn keep_configured(&self, on: &mut [OnNode]) {
+        let lasting: u64 = on.iter().map(|n| n.pages - n.idle).sum();
+        let idle: Vec<u64> = on.iter().map(|n| n.idle).collect();
+        let keep = self.configured.saturating_sub(lasting);
+        let none = vec![0; on.len()];
+        for (node, keep) in on.iter_mut().zip(spread_below(keep, &none, &idle)) {
+            node.idle -= keep;
         }
-        let used = nodes.iter().zip(&bound);
-        let least: Vec<u64> = used.map(|(p, n)| in_use(p).saturating_sub(*n)).collect();
-        let free = self.needed.saturating_sub(bound.iter().sum());
-        let mut given = spread(free, &least);
-        // Pages that a bound service holds elsewhere today go there when it restarts: counted in
-        // both places they would be taken from base pages.
-        let all: u64 = given.iter().chain(&bound).sum();
-        let mut over = all.saturating_sub(self.target);
-        for pages in &mut given {
-            let less = over.min(*pages);
-            *pages -= less;
-            over -= less;
-        }
-        let mut idle = self.target.saturating_sub(all);
-        let mut sum: Vec<u64> = given.iter().zip(&bound).map(|(a, b)| a + b).collect();
-        for (pages, now) in sum.iter_mut().zip(&now) {
-            let stay = idle.min(now.saturating_sub(*pages));
-            *pages += stay;
-            idle -= stay;
-        }
-        sum
     }
 }

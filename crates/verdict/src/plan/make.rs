@@ -12,7 +12,8 @@ use super::layout::pools;
 use super::model::{
     BasePages, Boot, ForDemand, ForHost, ForService, Mount, PagesOf, Plan, SCHEMA, Unit,
 };
-use super::room::{Ledger, Margin, pools_now, sizes, used};
+use super::promise::{self, InForce, listed, promised, standing};
+use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
 
 /// What a plan is made from, beside the services.
@@ -32,6 +33,10 @@ pub struct Facts<'a> {
     pub program: &'a Path,
     /// The time, as in `2026-11-21T17:20:00Z`.
     pub made: Option<&'a str>,
+    /// What was applied and is not undone, the newest first.
+    pub in_force: &'a [InForce],
+    /// All services that were found on the host: who of those that were promised pages has them.
+    pub found: &'a [Service],
 }
 
 /// What the person wants of it.
@@ -76,13 +81,24 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         margin,
         moves: Bytes::ZERO,
         now: pools_now(host)?,
+        nodes: nodes_now(host),
         others: BTreeMap::new(),
+        promised: BTreeMap::new(),
+        configured: configured(facts),
         planned: BTreeMap::new(),
+        bound: BTreeMap::new(),
+        held: BTreeMap::new(),
         forced: wishes.force.is_some(),
     };
-    ledger.others = others(&ledger, services);
+    let in_force = facts.in_force.iter();
+    let in_force = in_force.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
+    let standing = standing(promised(in_force), services, facts.found);
+    promise::enter(&mut ledger, services, &standing, facts.in_force);
     let chooser = Chooser::new(host, &had, wishes);
-    let planned: Vec<ForService> = named(services)
+    let taken = standing
+        .iter()
+        .map(|one| one.promised.service.name.as_str());
+    let planned: Vec<ForService> = named(services, &taken.collect::<Vec<_>>())
         .into_iter()
         .map(|(name, service)| self::service(&mut ledger, &chooser, name, service))
         .collect();
@@ -106,9 +122,10 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         mounts: wishes.mounts.clone(),
         units: Vec::new(),
         boot: None,
+        promises: listed(&standing, facts.in_force),
         kept: Vec::new(),
     };
-    plan.pools = pools(host, &ledger, &plan, services);
+    plan.pools = pools(host, &ledger, &plan);
     plan.boot = boot(facts, &plan);
     settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
@@ -150,15 +167,17 @@ pub(super) fn clean(text: &str) -> String {
     text.chars().map(safe).collect()
 }
 
-/// The services, each with a name of its own: several instances of a program may share one.
-fn named(services: &[Service]) -> Vec<(String, &Service)> {
+/// The services, each with a name of its own: several instances of a program may share one, and so
+/// may those that plans in force have (`others`).
+fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Service)> {
     let mut found: Vec<(String, &Service)> = Vec::new();
     for service in services {
         let name = match clean(&service.name) {
             name if name.is_empty() => "service".to_owned(),
             name => name,
         };
-        let taken = |name: &str| found.iter().any(|(other, _)| other == name);
+        let taken =
+            |name: &str| others.contains(&name) || found.iter().any(|(other, _)| other == name);
         let free = (2..).map(|n| format!("{name}-{n}")).find(|n| !taken(n));
         let own = match taken(&name) {
             true => free.unwrap_or_else(|| name.clone()),
@@ -185,7 +204,7 @@ pub(super) fn for_host(facts: &Facts<'_>, total: Bytes, pages: Vec<PageSize>) ->
 }
 
 /// Pages of each size that a service already has, those promised to it included.
-fn held(service: &Service, size: PageSize) -> Bytes {
+pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
     service.demands.iter().map(|d| held_of(d, size)).sum()
 }
 
@@ -204,15 +223,26 @@ fn other_pools(ledger: &Ledger) -> Bytes {
     others.map(|(size, now)| Pages(now.total).of(*size)).sum()
 }
 
-/// Pages that are in use and belong to none of the services: they stay.
-fn others(ledger: &Ledger, services: &[Service]) -> BTreeMap<PageSize, u64> {
-    let left = |size: PageSize, taken: u64| {
-        let ours: Bytes = services.iter().map(|s| held(s, size)).sum();
-        taken.saturating_sub(size.pages_for(ours).get())
-    };
-    let now = ledger.now.iter();
-    now.map(|(size, now)| (*size, left(*size, now.taken)))
-        .collect()
+/// Pages of each size that files which are not ours ask for at boot. Of the kernel's command line
+/// and sysctl's files the latter, which are read later, count.
+fn configured(facts: &Facts<'_>) -> BTreeMap<PageSize, u64> {
+    /// Our file there; what it asks for is in plans.
+    const OURS: &str = "/60-hugeleaf.conf";
+    let host = facts.host;
+    let default = host.memory.default_hugetlb_page.get();
+    let boot = host.limits.boot.known().map_or("", String::as_str);
+    let is_ours = |size: &PageSize| facts.grub_text.contains(&format!("hugepagesz={size} "));
+    let mut found: BTreeMap<PageSize, u64> = crate::findings::boot_pools(boot, default)
+        .into_iter()
+        .filter(|(size, _)| !is_ours(size))
+        .collect();
+    for setting in host.limits.sysctl.known().into_iter().flatten() {
+        let is_pool = setting.key == "vm.nr_hugepages" && !setting.path.ends_with(OURS);
+        if let (true, Some(size), Ok(pages)) = (is_pool, default, setting.value.parse()) {
+            found.insert(size, pages);
+        }
+    }
+    found
 }
 
 /// Which size a service will take for what.
@@ -233,18 +263,12 @@ impl Chooser {
         }
     }
 
-    /// The largest and the usual size: two pools are as many as a person wants to look after.
-    fn two(&self) -> Vec<PageSize> {
-        let default = self.default;
-        let larger = self.had.first().copied().filter(|l| Some(*l) > default);
-        larger.into_iter().chain(default).collect()
-    }
-
-    /// What the service will ask for. A program that is not told a size takes the default one, and
-    /// pages of another size would stand idle; only MariaDB looks for larger ones by itself, and
-    /// what `hugeleaf run` starts takes a ladder.
+    /// What the service will ask for: the size that its configuration or a person names, and the
+    /// kernel's default one where neither does. A program that is not told a size takes that, and
+    /// pages of another size would stand idle. MariaDB, which looks for larger ones by itself, takes
+    /// those of the default size where there are no others.
     pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<Takes> {
-        use ServiceKind::{Container, Jvm, MariaDb, Mover, Other, PostgreSql, Redis, SysV};
+        use ServiceKind::{Mover, Other};
         if self.named.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
@@ -252,12 +276,10 @@ impl Chooser {
             return Some(Takes::Only(size));
         }
         let mixes = matches!(kind, Mover | Other);
-        Some(match (&self.named, kind) {
-            (Some(named), _) if mixes => Takes::Mix(named.clone()),
-            (Some(named), _) => Takes::OneOf(named.clone()),
-            (None, Mover | Other) => Takes::Mix(self.two()),
-            (None, MariaDb) => Takes::OneOf(self.two()),
-            (None, PostgreSql | Jvm | SysV | Container | Redis) => Takes::Only(self.default?),
+        Some(match &self.named {
+            Some(named) if mixes => Takes::Mix(named.clone()),
+            Some(named) => Takes::OneOf(named.clone()),
+            None => Takes::Only(self.default?),
         })
         .filter(|_| !self.had.is_empty())
     }
@@ -267,7 +289,7 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
     let demands: Vec<ForDemand> = service
         .demands
         .iter()
-        .map(|d| demand(ledger, chooser, service.kind, d))
+        .map(|d| demand(ledger, chooser, service, d))
         .collect();
     let lacks = |(asked, got): (&Demand, &ForDemand)| {
         let lack = |p: &PagesOf| held_of(asked, p.page) < p.bytes();
@@ -286,6 +308,7 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
             .configured_by
             .as_ref()
             .map(|path| clean(&path.to_string_lossy()).into()),
+        node: service.node,
         runs: service.is_running(),
         restart: service.is_running() && service.demands.iter().zip(&demands).any(lacks),
         ways: Vec::new(),
@@ -300,9 +323,10 @@ fn is_divisible(kind: ServiceKind) -> bool {
     matches!(kind, Container | Mover | Other)
 }
 
-fn demand(ledger: &mut Ledger, chooser: &Chooser, kind: ServiceKind, demand: &Demand) -> ForDemand {
+fn demand(ledger: &mut Ledger, chooser: &Chooser, service: &Service, demand: &Demand) -> ForDemand {
+    let node = service.node;
     let takes = match demand.place {
-        Place::Pool => chooser.takes(kind, demand),
+        Place::Pool => chooser.takes(service.kind, demand),
         Place::Thp => None,
     };
     let mut planned = ForDemand {
@@ -321,12 +345,12 @@ fn demand(ledger: &mut Ledger, chooser: &Chooser, kind: ServiceKind, demand: &De
         return planned;
     };
     let all = pages_of_all(&demand.pieces, &takes);
-    if ledger.take(&all, gives_up(demand)) {
+    if ledger.take(&all, node, gives_up(demand)) {
         planned.pages = all;
-    } else if is_divisible(kind) {
-        cut_by_pages(ledger, chooser, &mut planned, &takes);
+    } else if is_divisible(service.kind) {
+        cut_by_pages((ledger, node), chooser, &mut planned, &takes);
     } else {
-        cut_by_pieces(ledger, &mut planned, &takes);
+        cut_by_pieces((ledger, node), &mut planned, &takes);
     }
     planned
 }
@@ -342,7 +366,12 @@ fn gives_up(demand: &Demand) -> Bytes {
 }
 
 /// As many pages as fit, on the usual size: of the largest one would too easily fit none.
-fn cut_by_pages(ledger: &mut Ledger, chooser: &Chooser, planned: &mut ForDemand, takes: &Takes) {
+fn cut_by_pages(
+    (ledger, node): (&mut Ledger, Option<u32>),
+    chooser: &Chooser,
+    planned: &mut ForDemand,
+    takes: &Takes,
+) {
     let takes = match (takes, chooser.default) {
         (Takes::Only(size), _) => Takes::Only(*size),
         (Takes::OneOf(sizes) | Takes::Mix(sizes), default) => {
@@ -357,7 +386,7 @@ fn cut_by_pages(ledger: &mut Ledger, chooser: &Chooser, planned: &mut ForDemand,
             page: all.page,
             pages: Pages(1),
         };
-        let got = ledger.take_most(one, all.pages.get());
+        let got = ledger.take_most(one, node, all.pages.get());
         let of = |pages| PagesOf {
             page: all.page,
             pages: Pages(pages),
@@ -368,11 +397,15 @@ fn cut_by_pages(ledger: &mut Ledger, chooser: &Chooser, planned: &mut ForDemand,
 }
 
 /// As many whole pieces as fit.
-fn cut_by_pieces(ledger: &mut Ledger, planned: &mut ForDemand, takes: &Takes) {
+fn cut_by_pieces(
+    (ledger, node): (&mut Ledger, Option<u32>),
+    planned: &mut ForDemand,
+    takes: &Takes,
+) {
     for piece in &planned.pieces {
         // One size a piece: these take no mix.
         for one in takes.pages(piece.bytes) {
-            let got = ledger.take_most(one, piece.count);
+            let got = ledger.take_most(one, node, piece.count);
             let times = |n| super::arithmetic::times(one, n);
             add(&mut planned.pages, times(got));
             add(&mut planned.missing, times(piece.count - got));
@@ -389,7 +422,7 @@ pub(super) fn boot(facts: &Facts<'_>, plan: &Plan) -> Option<Boot> {
     let asked = crate::findings::boot_pools(asked, default);
     let wants = |size: &PageSize| {
         let of_size = || plan.pools.iter().filter(|p| p.page == *size);
-        let pages: u64 = of_size().map(|p| p.pages.get()).sum();
+        let pages: u64 = of_size().map(|p| p.lasting().get()).sum();
         let at_boot = asked.iter().rev().find(|(s, _)| s == size);
         let is_ours = facts.grub_text.contains(&format!("hugepagesz={size} "));
         let lasts = at_boot.is_some_and(|(_, had)| *had == pages) && !is_ours;

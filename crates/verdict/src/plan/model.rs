@@ -58,6 +58,9 @@ pub struct Plan {
     /// Pages that are reserved on the kernel's command line.
     #[serde(default)]
     pub boot: Option<Boot>,
+    /// What plans that were in force when this one was made promise to services which are not in it.
+    #[serde(default, rename = "promise")]
+    pub promises: Vec<Promise>,
     /// What earlier plans put into files that this one writes again.
     #[serde(default, rename = "keep")]
     pub kept: Vec<Kept>,
@@ -137,6 +140,9 @@ pub struct ForService {
     /// The file or folder that configures it.
     #[serde(default, deserialize_with = "read::some_path")]
     pub configured_by: Option<PathBuf>,
+    /// The one node that it may take memory from.
+    #[serde(default)]
+    pub node: Option<u32>,
     /// Whether it ran when the plan was made.
     #[serde(default)]
     pub runs: bool,
@@ -216,6 +222,35 @@ pub struct ForPool {
     /// Pages of these that somebody else holds or has reserved.
     #[serde(default, deserialize_with = "read::pages")]
     pub others: Pages,
+    /// Pages of these that plans in force promise to services which are not in this plan.
+    #[serde(default, deserialize_with = "read::pages")]
+    pub promised: Pages,
+    /// Pages of these that were there when the plan was made and that nobody wanted: they stay, and
+    /// are not asked for at the next boot.
+    #[serde(default, deserialize_with = "read::pages")]
+    pub idle: Pages,
+}
+
+impl ForPool {
+    /// The pages that it has again after a boot.
+    pub fn lasting(&self) -> Pages {
+        Pages(self.pages.get().saturating_sub(self.idle.get()))
+    }
+}
+
+/// What an earlier plan promises to a service that is not in this one: its pages are not for
+/// others, whether it runs or not.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promise {
+    /// The apply, by the number that `undo` knows it by.
+    pub apply: u32,
+    /// The service; missing where the plan of that apply cannot be read.
+    #[serde(default, deserialize_with = "read::some_text")]
+    pub name: Option<String>,
+    /// The pages.
+    #[serde(default)]
+    pub pages: Vec<PagesOf>,
 }
 
 /// A setting of the kernel.

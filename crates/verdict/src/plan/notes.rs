@@ -20,6 +20,7 @@ pub(super) fn notes(
 ) -> Vec<String> {
     let mut lines = cut(plan);
     lines.extend(stop_first(plan, facts.host, ledger));
+    lines.extend(promised(plan));
     lines.extend(idle(plan, ledger));
     lines.extend(contradicted(plan, facts.host));
     lines.extend(not_in_kernel(plan, services, wishes));
@@ -93,21 +94,40 @@ fn stop_first(plan: &Plan, host: &Host, ledger: &Ledger) -> Option<String> {
     ))
 }
 
+/// What earlier plans promise to services that are not in this one.
+fn promised(plan: &Plan) -> impl Iterator<Item = String> {
+    plan.promises.iter().map(|promise| {
+        let apply = promise.apply;
+        match &promise.name {
+            Some(name) => format!(
+                "{} are promised to {name} by apply {apply} and are not for others, whether it runs \
+                 or not; where it is gone for good: hugeleaf undo {apply}",
+                all_pages_text(&promise.pages)
+            ),
+            None => format!(
+                "the plan of apply {apply} cannot be read, so all pages that stand idle are left to \
+                 it; what is wrong with it: hugeleaf verify"
+            ),
+        }
+    })
+}
+
 /// Pages that stand idle in the pools and that no service of the plan needs.
 fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
-        let wanted = ledger.needed(*size);
-        let Some(spare) = ledger.target(*size).checked_sub(wanted).filter(|n| *n > 0) else {
+        let spare = ledger.idle(*size);
+        if spare == 0 {
             continue;
-        };
+        }
         let spare = all_pages_text(&[PagesOf {
             page: *size,
             pages: Pages(spare),
         }]);
         lines.push(format!(
-            "{spare} in the pool are neither in use nor for a service of this plan; they stay. To \
-             see whether anybody needs them: hugeleaf plan --tighten"
+            "{spare} in the pool are neither in use nor for a service of a plan; they stay until the \
+             next boot, and no file asks for them again. To give them back before: hugeleaf plan \
+             --tighten"
         ));
     }
     lines
@@ -122,7 +142,7 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
         .pools
         .iter()
         .filter(|p| Some(p.page) == default)
-        .map(|p| p.pages.get())
+        .map(|p| p.lasting().get())
         .sum();
     let mut wanted: Vec<(String, String)> = Vec::new();
     if plan.pools.iter().any(|p| Some(p.page) == default) {

@@ -8,6 +8,7 @@ use hugeleaf_host::{Host, Pool};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::Refusal;
+use super::layout::{NodeNow, Wants, by_node, place};
 use super::model::PagesOf;
 
 /// What stays free for base pages beyond what they use.
@@ -129,6 +130,15 @@ pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refu
     Ok(found)
 }
 
+/// The pools as they are, node by node.
+pub(super) fn nodes_now(host: &Host) -> BTreeMap<PageSize, Vec<NodeNow>> {
+    let of = |size| by_node(host, size).into_iter().map(NodeNow::of).collect();
+    sizes(host)
+        .into_iter()
+        .map(|size| (size, of(size)))
+        .collect()
+}
+
 /// Memory outside the pools that is in use: neither available nor in a pool. Page cache that could
 /// be given up counts as available, as the kernel estimates it; what a working set needs of it the
 /// margin has to cover.
@@ -168,26 +178,67 @@ pub(super) struct Ledger {
     /// Base pages that the planned services give up.
     pub moves: Bytes,
     pub now: BTreeMap<PageSize, PoolNow>,
+    /// The same, node by node.
+    pub nodes: BTreeMap<PageSize, Vec<NodeNow>>,
     /// Pages that somebody else holds.
     pub others: BTreeMap<PageSize, u64>,
+    /// Pages that plans in force promise to services which are not in this plan.
+    pub promised: BTreeMap<PageSize, u64>,
+    /// Pages that files which are not ours ask for at boot.
+    pub configured: BTreeMap<PageSize, u64>,
     /// Pages that are planned.
     pub planned: BTreeMap<PageSize, u64>,
+    /// Those of the planned and the promised ones that are bound to a node, by node.
+    pub bound: BTreeMap<PageSize, BTreeMap<u32, u64>>,
+    /// What services that are bound to a node hold now.
+    pub held: BTreeMap<PageSize, BTreeMap<u32, u64>>,
     /// Whether the margin may be overstepped, down to [`Margin::even_forced`].
     pub forced: bool,
 }
 
 impl Ledger {
-    /// The pages that somebody needs: those planned, and those of others.
-    pub fn needed(&self, size: PageSize) -> u64 {
+    /// Who wants pages of a size: those that are planned, those of others, and those of services
+    /// that earlier plans promise some.
+    pub fn wants(&self, size: PageSize) -> Wants {
         let of = |map: &BTreeMap<PageSize, u64>| map.get(&size).copied().unwrap_or_default();
-        of(&self.others).saturating_add(of(&self.planned))
+        let all = [&self.others, &self.promised, &self.planned];
+        let all = all
+            .into_iter()
+            .fold(0_u64, |sum, map| sum.saturating_add(of(map)));
+        let bound = self.bound.get(&size).cloned().unwrap_or_default();
+        Wants {
+            free: bound.values().fold(all, |left, n| left.saturating_sub(*n)),
+            held: self.held.get(&size).cloned().unwrap_or_default(),
+            bound,
+        }
     }
 
-    /// The pages that a pool has to have: those planned and those of others, and never fewer than
-    /// now: what stands idle may be somebody's who starts later.
+    /// The pages that a pool has to have for those, and never fewer than now: what stands idle may
+    /// be somebody's who starts later.
     pub fn target(&self, size: PageSize) -> u64 {
-        self.needed(size)
-            .max(self.now.get(&size).map_or(0, |now| now.lasting))
+        let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
+        let placed = place(nodes, &self.wants(size), false);
+        placed
+            .iter()
+            .fold(0, |sum, on| sum.saturating_add(on.pages))
+    }
+
+    /// Those of them that nobody wants.
+    pub fn idle(&self, size: PageSize) -> u64 {
+        let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
+        let placed = place(nodes, &self.wants(size), false);
+        placed.iter().map(|on| on.idle).sum()
+    }
+
+    /// What a pool comes to: one that nothing is planned for stays as it is.
+    fn comes_to(&self, size: PageSize) -> u64 {
+        match self.planned.get(&size) {
+            Some(planned) if *planned > 0 => self.target(size),
+            _ => self
+                .now
+                .get(&size)
+                .map_or(0, |now| now.lasting.max(now.taken)),
+        }
     }
 
     fn in_pools(&self) -> Bytes {
@@ -195,7 +246,7 @@ impl Ledger {
         let sizes: std::collections::BTreeSet<PageSize> = sizes.copied().collect();
         sizes
             .into_iter()
-            .map(|size| Pages(self.target(size)).of(size))
+            .map(|size| Pages(self.comes_to(size)).of(size))
             .sum()
     }
 
@@ -218,36 +269,46 @@ impl Ledger {
         self.in_pools() - now.sum()
     }
 
-    /// Plans these pages where they fit; `moves` is what their user gives up on base pages.
-    pub fn take(&mut self, pages: &[PagesOf], moves: Bytes) -> bool {
-        let before = (self.planned.clone(), self.moves);
+    /// Plans these pages where they fit, on `node` where their user may take them from there only;
+    /// `moves` is what it gives up on base pages.
+    pub fn take(&mut self, pages: &[PagesOf], node: Option<u32>, moves: Bytes) -> bool {
+        let before = (self.planned.clone(), self.bound.clone(), self.moves);
         for more in pages {
             let planned = self.planned.entry(more.page).or_default();
             *planned = planned.saturating_add(more.pages.get());
+            if let Some(node) = node {
+                self.bind(more.page, node, more.pages.get());
+            }
         }
         self.moves = (self.moves + moves).min(self.used);
         let fits = self.fits();
         if !fits {
-            (self.planned, self.moves) = before;
+            (self.planned, self.bound, self.moves) = before;
         }
         fits
     }
 
+    /// Notes that so many of the wanted pages must lie on this node.
+    pub fn bind(&mut self, page: PageSize, node: u32, pages: u64) {
+        let bound = self.bound.entry(page).or_default().entry(node).or_default();
+        *bound = bound.saturating_add(pages);
+    }
+
     /// The most of `most` times these pages that fit, and plans them.
-    pub fn take_most(&mut self, each: PagesOf, most: u64) -> u64 {
+    pub fn take_most(&mut self, each: PagesOf, node: Option<u32>, most: u64) -> u64 {
         let (mut low, mut high) = (0, most);
         while low < high {
             let middle = high - (high - low) / 2;
-            let fits = self
-                .clone()
-                .take(&[super::arithmetic::times(each, middle)], Bytes::ZERO);
+            let fits =
+                self.clone()
+                    .take(&[super::arithmetic::times(each, middle)], node, Bytes::ZERO);
             if fits {
                 low = middle;
             } else {
                 high = middle - 1;
             }
         }
-        self.take(&[super::arithmetic::times(each, low)], Bytes::ZERO);
+        self.take(&[super::arithmetic::times(each, low)], node, Bytes::ZERO);
         low
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn sense(plan: &Plan) -> Vec<Nonsense> {
     let mut found = host(plan);
     found.extend(services(plan));
     found.extend(pools(plan));
+    found.extend(idle(plan));
     found.extend(twice(plan));
     found.extend(knobs(plan));
     found.extend(sizes(plan));
@@ -96,6 +97,15 @@ fn pools(plan: &Plan) -> Vec<Nonsense> {
             );
             found.push(nonsense(&of("pages"), what));
         }
+        let theirs = pool.others.get().saturating_add(pool.promised.get());
+        if pool.others <= pool.pages && theirs > pool.pages.get() {
+            let what = format!(
+                "{} pages, and {theirs} of the pool are held by others or promised to others; \
+                 expected at least as many",
+                pool.pages
+            );
+            found.push(nonsense(&of("pages"), what));
+        }
         for (j, name) in pool.services.iter().enumerate() {
             if !plan.services.iter().any(|s| s.name == *name) {
                 let at = [Key("pool"), Index(i), Key("for"), Index(j)];
@@ -104,6 +114,35 @@ fn pools(plan: &Plan) -> Vec<Nonsense> {
                     format!("the plan has no service named '{name}'"),
                 ));
             }
+        }
+    }
+    found
+}
+
+/// More idle pages than nobody wants: the files would ask for too few at the next boot.
+fn idle(plan: &Plan) -> Vec<Nonsense> {
+    let mut found = Vec::new();
+    for (i, pool) in plan.pools.iter().enumerate() {
+        let sum = |of: fn(&super::ForPool) -> u64| -> u64 {
+            let of_size = plan.pools.iter().filter(|p| p.page == pool.page);
+            of_size.fold(0, |sum, p| sum.saturating_add(of(p)))
+        };
+        let for_services = plan.services.iter().flat_map(|s| &s.demands);
+        let for_services = for_services
+            .flat_map(|d| &d.pages)
+            .filter(|p| p.page == pool.page)
+            .fold(0_u64, |sum, p| sum.saturating_add(p.pages.get()));
+        let beside = sum(|p| p.others.get().saturating_add(p.promised.get()));
+        let wanted = for_services.saturating_add(beside);
+        let most = sum(|p| p.pages.get()).saturating_sub(wanted);
+        let idle = sum(|p| p.idle.get());
+        let is_first = !plan.pools[..i].iter().any(|p| p.page == pool.page);
+        if is_first && idle > most {
+            let at = [Key("pool"), Index(i), Key("idle")];
+            found.push(nonsense(
+                &at,
+                format!("{idle} idle, and all but {most} are wanted; expected no more than that"),
+            ));
         }
     }
     found

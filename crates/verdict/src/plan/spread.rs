@@ -32,6 +32,26 @@ pub(super) fn spread(total: u64, least: &[u64]) -> Vec<u64> {
     given
 }
 
+/// The same, but nowhere more than `most` has room for; what fits nowhere is left out. `least` must
+/// be no more than `most`.
+pub(super) fn spread_below(total: u64, least: &[u64], most: &[u64]) -> Vec<u64> {
+    let mut given: Vec<u64> = least.iter().zip(most).map(|(l, m)| *l.min(m)).collect();
+    // Each round fills one node up at least, or is the last.
+    for _ in 0..=given.len() {
+        let open: Vec<usize> = (0..given.len()).filter(|i| given[*i] < most[*i]).collect();
+        let left = total.saturating_sub(given.iter().sum());
+        if left == 0 || open.is_empty() {
+            break;
+        }
+        let here: Vec<u64> = open.iter().map(|i| given[*i]).collect();
+        let raised = spread(here.iter().sum::<u64>() + left, &here);
+        for (i, raised) in open.into_iter().zip(raised) {
+            given[i] = raised.min(most[i]);
+        }
+    }
+    given
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,7 +73,29 @@ mod tests {
         assert_eq!(spread(13, &[8, 1, 0]), [8, 3, 2]);
     }
 
+    #[test]
+    fn no_more_than_there_is_room_for() {
+        assert_eq!(spread_below(10, &[0, 0], &[3, 20]), [3, 7]);
+        assert_eq!(spread_below(10, &[1, 0], &[100, 100]), [5, 5]);
+        assert_eq!(spread_below(10, &[0, 0], &[3, 4]), [3, 4]);
+        assert_eq!(spread_below(1, &[4, 0], &[4, 9]), [4, 0]);
+    }
+
     proptest! {
+        #[test]
+        fn room_is_used_and_no_more(
+            total in 0u64..10_000,
+            nodes in prop::collection::vec((0u64..3_000, 0u64..3_000), 1..6),
+        ) {
+            let least: Vec<u64> = nodes.iter().map(|n| n.0).collect();
+            let most: Vec<u64> = nodes.iter().map(|n| n.0 + n.1).collect();
+            let given = spread_below(total, &least, &most);
+            let room: u64 = most.iter().sum();
+            prop_assert_eq!(given.iter().sum::<u64>(), total.clamp(least.iter().sum(), room));
+            prop_assert!(given.iter().zip(&most).all(|(g, m)| g <= m));
+            prop_assert!(given.iter().zip(&least).all(|(g, l)| g >= l));
+        }
+
         #[test]
         fn nothing_is_lost(total in 0u64..10_000, least in prop::collection::vec(0u64..5_000, 1..6)) {
             let given = spread(total, &least);

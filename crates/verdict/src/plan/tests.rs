@@ -3,6 +3,7 @@
 mod checks;
 mod files;
 mod made;
+mod promises;
 mod settings;
 
 use std::path::Path;
@@ -76,6 +77,14 @@ fn service(name: &str, kind: ServiceKind, bytes: u64) -> Service {
     service
 }
 
+/// The same, configured for pages of this size.
+fn sized(mut service: Service, page: &str) -> Service {
+    for demand in &mut service.demands {
+        demand.page = Some(size(page));
+    }
+    service
+}
+
 /// The same, running, with its memory on pages of that kind.
 fn running(mut service: Service, page: &str, kind: PageKind) -> Service {
     service.pids = vec![hugeleaf_host::Pid(100)];
@@ -116,6 +125,8 @@ fn facts<'a>(host: &'a Host, identity: &'a Identity) -> Facts<'a> {
         tmpfiles: true,
         program: Path::new("/usr/bin/hugeleaf"),
         made: Some("2026-11-21T17:20:00Z"),
+        in_force: &[],
+        found: &[],
     }
 }
 
@@ -178,7 +189,7 @@ fn full() -> Plan {
     postgres.wish.how = Insists::IfToBeHad;
     postgres.wish.said = "huge_pages = try".to_owned();
     let postgres = running(postgres, "4K", PageKind::Base);
-    let cache = service("cache", ServiceKind::Other, 2 * GIB);
+    let cache = sized(service("cache", ServiceKind::Other, 2 * GIB), "1G");
     let big = service("big", ServiceKind::PostgreSql, 100 * GIB);
     let wishes = Wishes {
         run: Some("--stack 64K".to_owned()),

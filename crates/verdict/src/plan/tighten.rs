@@ -8,10 +8,11 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::{all_pages_text, pages_text};
-use super::layout::Wanted;
+use super::layout::{Wanted, Wants};
 use super::make::{Facts, boot, for_host};
 use super::model::{BasePages, PagesOf, Plan, SCHEMA};
 use super::notes::{command_line, contradicted};
+use super::promise::{promised, standing};
 use super::room::{Margin, pools_now, sizes, used};
 use super::{Refusal, Wishes};
 
@@ -57,17 +58,34 @@ pub fn tighten(
     for (size, pool) in now.iter().rev().filter(|(_, pool)| pool.total > 0) {
         let most = samples.iter().filter_map(|s| s.0.get(size)).max().copied();
         let most = most.unwrap_or(0).max(pool.taken);
-        let keep = most.saturating_add(most.div_ceil(KEPT)).min(pool.total);
+        let waiting = waiting(facts, *size);
+        let keep = most
+            .saturating_add(most.div_ceil(KEPT))
+            .saturating_add(waiting)
+            .min(pool.total);
         let wanted = Wanted {
             size: *size,
-            target: keep,
-            needed: keep,
             others: pool.taken,
+            promised: waiting.min(keep - pool.taken.min(keep)),
             whom: Vec::new(),
-            bound: BTreeMap::new(),
+            wants: Wants {
+                free: keep,
+                ..Wants::default()
+            },
+            configured: 0,
+            may_shrink: true,
         };
         pools.extend(wanted.layout(host));
         notes.push(line(*size, pool.total, most, keep, samples.len(), watched));
+        if waiting > 0 {
+            notes.push(format!(
+                "{} of them are for services of earlier plans that do not run now",
+                pages_text(PagesOf {
+                    page: *size,
+                    pages: Pages(waiting),
+                })
+            ));
+        }
     }
     let mut plan = Plan {
         schema: SCHEMA,
@@ -89,6 +107,7 @@ pub fn tighten(
         mounts: Vec::new(),
         units: Vec::new(),
         boot: None,
+        promises: Vec::new(),
         kept: Vec::new(),
     };
     plan.boot = boot(facts, &plan);
@@ -97,6 +116,16 @@ pub fn tighten(
         .chain(command_line(&plan));
     plan.notes.extend(more.collect::<Vec<_>>());
     Ok(plan)
+}
+
+/// Pages that plans in force promise to services that do not run now: of what they will need no
+/// sample tells. Who is known only by bytes that somebody named may run, and counts as such.
+fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
+    let plans = facts.in_force.iter();
+    let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
+    let standing = standing(promised(plans), &[], facts.found);
+    let stopped = standing.iter().filter(|one| !one.may_run());
+    stopped.map(|one| one.wants(size)).sum()
 }
 
 fn line(

@@ -7,7 +7,8 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic;
 use super::model::{
-    ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Unit, kind_name, place_name,
+    ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit, kind_name,
+    place_name,
 };
 use super::step::{Needs, Step, What};
 use super::steps;
@@ -120,6 +121,9 @@ pub fn write(plan: &Plan, read: impl Fn(&Path) -> Option<String>) -> String {
         out.raw("pages", &sizes(&boot.pages));
         out.raw("grub_drop_in", &boot.grub_drop_in.to_string());
     }
+    for promise in &plan.promises {
+        self::promise(&mut out, promise);
+    }
     for kept in &plan.kept {
         out.head("[[keep]]");
         out.comment("Lines that earlier plans put into this file.");
@@ -167,6 +171,9 @@ fn service(out: &mut Out, service: &ForService) {
     out.some_text("user", service.user.as_deref());
     let configured = service.configured_by.as_ref().map(|p| p.to_string_lossy());
     out.some_text("configured_by", configured.as_deref());
+    if let Some(node) = service.node {
+        out.raw("node", &node.to_string());
+    }
     if service.runs {
         out.raw("runs", "true");
     }
@@ -197,18 +204,29 @@ fn demand(out: &mut Out, demand: &ForDemand) {
         .map(|p| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes))
         .collect();
     out.raw("pieces", &in_lines(&pieces));
-    let pages = |pages: &[PagesOf]| {
-        let each = pages
-            .iter()
-            .map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages));
-        in_lines(&each.collect::<Vec<_>>())
-    };
     if !demand.pages.is_empty() {
         out.raw("pages", &pages(&demand.pages));
     }
     if !demand.missing.is_empty() {
         out.raw("missing", &pages(&demand.missing));
     }
+}
+
+fn promise(out: &mut Out, promise: &Promise) {
+    out.head("[[promise]]");
+    out.comment("An earlier plan, in force, for a service that is not in this one.");
+    out.raw("apply", &promise.apply.to_string());
+    out.some_text("name", promise.name.as_deref());
+    if !promise.pages.is_empty() {
+        out.raw("pages", &pages(&promise.pages));
+    }
+}
+
+fn pages(pages: &[PagesOf]) -> String {
+    let each = pages
+        .iter()
+        .map(|p| format!("{{ page = {}, pages = {} }}", size(p.page), p.pages));
+    in_lines(&each.collect::<Vec<_>>())
 }
 
 /// A list, one element a line where there are several.
@@ -236,6 +254,15 @@ fn pool(out: &mut Out, plan: &Plan, pool: &ForPool) {
     out.texts("for", &pool.services);
     if pool.others.get() > 0 {
         out.raw("others", &pool.others.to_string());
+    }
+    if pool.promised.get() > 0 {
+        out.raw("promised", &pool.promised.to_string());
+    }
+    if pool.idle.get() > 0 {
+        out.comment(
+            "Nobody wants these; they stay until the next boot, and no file asks for them.",
+        );
+        out.raw("idle", &pool.idle.to_string());
     }
 }
 

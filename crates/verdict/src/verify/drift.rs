@@ -5,6 +5,7 @@ use hugeleaf_units::Pages;
 
 use super::{Applied, Did, Facts, Place, Stands};
 use crate::findings::{Finding, Severity, boot_pools, findings, shell_word};
+use crate::plan::Plan;
 
 /// Pools with fewer pages than files or the kernel's command line ask for, and facts that could not
 /// be read: the rules of `status`. Of pools that cannot be read nothing was verified.
@@ -48,6 +49,10 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
         if now == wanted || setting.key == "vm.nr_hugepages" && now < wanted {
             return None;
         }
+        // Idle pages that the plan found, and leaves to the next boot.
+        if setting.key == "vm.nr_hugepages" && is_left_idle(facts, now, wanted) {
+            return None;
+        }
         let then = match setting.key.as_str() {
             "vm.nr_hugepages" => ": after a reboot there will be fewer",
             _ => "",
@@ -63,6 +68,36 @@ pub(super) fn sysctl(facts: &Facts<'_>) -> Vec<Finding> {
         })
     };
     settings.iter().enumerate().filter_map(one).collect()
+}
+
+/// Whether the newest plan that has the pool of the default size says that it holds `now` pages and
+/// `after_boot` after the next boot.
+fn is_left_idle(facts: &Facts<'_>, now: u64, after_boot: u64) -> bool {
+    let default = facts.host.memory.default_hugetlb_page.get();
+    let pools = plans(facts).map(|plan| plan.pools.iter().filter(|p| Some(p.page) == default));
+    let mut pools = pools.filter(|pools| pools.clone().next().is_some());
+    pools.next().is_some_and(|pools| {
+        let pages: u64 = pools.clone().map(|p| p.pages.get()).sum();
+        let lasting: u64 = pools.map(|p| p.lasting().get()).sum();
+        now <= pages && lasting == after_boot
+    })
+}
+
+fn plans<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Plan> {
+    facts
+        .applied
+        .iter()
+        .filter_map(|one| one.plan.as_ref().ok())
+}
+
+/// Whether a pool lost only idle pages, which no file asks for again after a boot.
+fn lost_idle_only(facts: &Facts<'_>, place: &Place) -> bool {
+    let mut pools = plans(facts).flat_map(|plan| &plan.pools);
+    let pool = pools.find(|pool| crate::plan::pool_path(pool) == place.path);
+    let (Some(pool), Some(now)) = (pool, number(&place.now)) else {
+        return false;
+    };
+    (pool.lasting().get()..=pool.pages.get()).contains(&now)
 }
 
 /// The value of a setting of sysctl.d in the kernel.
@@ -202,6 +237,7 @@ fn place_finding(facts: &Facts<'_>, newest: Option<&Applied>, place: &Place) -> 
             by_whom(facts, &path.to_string()),
         ),
         Did::File => ("file-changed", Severity::Warning, String::new()),
+        Did::Pool if lost_idle_only(facts, place) => return None,
         Did::Pool => ("pool-changed", pool_severity(place), String::new()),
     };
     Some(Finding {
@@ -219,16 +255,14 @@ fn plan_copy(applied: &Applied) -> String {
     shell_word(&applied.plan_copy.display().to_string())
 }
 
+/// The number that a text begins with.
+fn number(text: &Option<String>) -> Option<u64> {
+    let digits = text.as_ref()?.chars().take_while(char::is_ascii_digit);
+    digits.collect::<String>().parse().ok()
+}
+
 /// Fewer pages are a shortfall, more are worth knowing.
 fn pool_severity(place: &Place) -> Severity {
-    let number = |text: &Option<String>| -> Option<u64> {
-        let digits: String = text
-            .as_ref()?
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect();
-        digits.parse().ok()
-    };
     match (number(&place.now), number(&place.wanted)) {
         (Some(now), Some(wanted)) if now > wanted => Severity::Note,
         _ => Severity::Problem,

@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PoolRow, Row, pages_text, rights};
 use crate::findings::{Finding, Severity};
-use crate::plan::{ForService, PagesOf};
+use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
 /// to that.
@@ -17,6 +17,8 @@ const SLACK_PART: u64 = 50;
 pub(super) struct Looked<'a> {
     pub row: Row,
     pub service: Option<&'a Service>,
+    /// Whether a plan in force has it.
+    pub is_planned: bool,
 }
 
 /// A row for each service that asked for pages of a pool, by its own configuration or by a plan.
@@ -25,10 +27,12 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     let found = pairs.into_iter().map(|(service, planned)| Looked {
         row: row(facts, service, planned),
         service: Some(service),
+        is_planned: planned.is_some(),
     });
     let not_found = not_found.into_iter().map(|planned| Looked {
         row: row_of_plan(planned),
         service: None,
+        is_planned: true,
     });
     let all = found.chain(not_found);
     all.filter(|looked| !looked.row.asked.is_empty()).collect()
@@ -40,28 +44,15 @@ type Pair<'a> = (&'a Service, Option<&'a ForService>);
 /// then, of what is left, those of one kind: a service that was planned for before it had a unit
 /// has another name now. And the planned ones that were not found.
 fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
-    let mut planned: Vec<&ForService> = Vec::new();
-    for plan in facts
-        .applied
-        .iter()
-        .filter_map(|one| one.plan.as_ref().ok())
-    {
-        for service in &plan.services {
-            // The newest plan counts.
-            if !planned
-                .iter()
-                .any(|seen| seen.kind == service.kind && seen.name == service.name)
-            {
-                planned.push(service);
-            }
-        }
-    }
+    let plans = facts.applied.iter();
+    let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
+    let mut planned: Vec<&ForService> = promised(plans).iter().map(|p| p.service).collect();
     let mut pairs: Vec<Pair<'_>> = facts
         .services
         .iter()
         .map(|service| (service, None))
         .collect();
-    for fits in [is_same, is_same_kind] {
+    for fits in [is_same_place, is_same, is_same_kind] {
         for (service, plan) in pairs.iter_mut().filter(|(_, plan)| plan.is_none()) {
             if let Some(at) = planned.iter().position(|planned| fits(service, planned)) {
                 *plan = Some(planned.remove(at));
@@ -71,24 +62,16 @@ fn pairs<'a>(facts: &Facts<'a>) -> (Vec<Pair<'a>>, Vec<&'a ForService>) {
     (pairs, planned)
 }
 
-fn is_same(service: &Service, planned: &ForService) -> bool {
-    let is_same_unit = service.unit.is_some() && service.unit == planned.unit;
-    let is_same_place =
-        service.configured_by.is_some() && service.configured_by == planned.configured_by;
-    is_same_unit || service.kind == planned.kind && (is_same_place || service.name == planned.name)
-}
-
+/// The last resort: one that was planned for before it had a unit has another name now. What
+/// configures them must not say that they are two.
 fn is_same_kind(service: &Service, planned: &ForService) -> bool {
-    service.kind == planned.kind && can_be_found(planned.kind)
-}
-
-/// Whether a service of this kind is known when it is seen: a container is seen as what runs in it,
-/// and of bytes that somebody named nobody knows who takes them.
-const fn can_be_found(kind: ServiceKind) -> bool {
-    !matches!(
-        kind,
-        ServiceKind::Container | ServiceKind::Mover | ServiceKind::Other
-    )
+    let differs = |a: Option<&std::path::PathBuf>, b: Option<&std::path::PathBuf>| matches!((a, b), (Some(a), Some(b)) if a != b);
+    service.kind == planned.kind
+        && can_be_found(planned.kind)
+        && !differs(
+            service.configured_by.as_ref(),
+            planned.configured_by.as_ref(),
+        )
 }
 
 /// A service that was planned for and was not found.
@@ -100,7 +83,7 @@ fn row_of_plan(planned: &ForService) -> Row {
         is_found: false,
         pids: Vec::new(),
         since: Fact::Absent,
-        asked: pages_of_plan(planned),
+        asked: pages_of(planned),
         got: Vec::new(),
         short: Pages(0),
         reason: None,
@@ -108,7 +91,7 @@ fn row_of_plan(planned: &ForService) -> Row {
 }
 
 fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Row {
-    let of_plan = planned.map(pages_of_plan).unwrap_or_default();
+    let of_plan = planned.map(pages_of).unwrap_or_default();
     let asked = match of_plan.is_empty() {
         false => of_plan,
         true => asked_by_itself(facts, service),
@@ -134,18 +117,6 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Ro
         short: if is_short { short } else { Pages(0) },
         reason: None,
     }
-}
-
-fn pages_of_plan(planned: &ForService) -> Vec<PagesOf> {
-    let from_pool = planned
-        .demands
-        .iter()
-        .filter(|demand| demand.from == Place::Pool);
-    let mut all = Vec::new();
-    for pages in from_pool.flat_map(|demand| &demand.pages) {
-        add(&mut all, *pages);
-    }
-    all
 }
 
 fn add(all: &mut Vec<PagesOf>, pages: PagesOf) {
@@ -414,22 +385,12 @@ fn grow_command(facts: &Facts<'_>, page: PageSize, pools: &[PoolRow], missing: P
 }
 
 /// Each service would get its pages alone, but not all of them together: after a reboot the last
-/// one to start goes without.
-pub(super) fn together(rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
+/// one to start goes without. Stopped ones count with what they will ask for.
+pub(super) fn together(facts: &Facts<'_>, rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
     let one = |pool: &PoolRow| {
-        // What runs in a container is there under its own name, and counts once.
-        let counts = |row: &Row| row.is_found || can_be_found(row.kind);
-        let asks = |looked: &&Looked<'_>| {
-            counts(&looked.row) && count_of(&looked.row.asked, pool.page) > 0
-        };
+        let asks = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) > 0;
         let asking: Vec<&Looked<'_>> = rows.iter().filter(asks).collect();
-        let needed: u64 = asking
-            .iter()
-            .map(|looked| match count_of(&looked.row.got, pool.page) {
-                0 => count_of(&looked.row.asked, pool.page),
-                got => got,
-            })
-            .sum();
+        let needed = needed_together(facts, &asking, pool);
         let there = pool.total.get().saturating_sub(pool.surplus.get());
         let is_told = asking.iter().any(|looked| looked.row.short.get() > 0);
         let alone = |looked: &&Looked<'_>| count_of(&looked.row.asked, pool.page) <= there;
@@ -439,14 +400,45 @@ pub(super) fn together(rows: &[Looked<'_>], pools: &[PoolRow]) -> Vec<Finding> {
             severity: Severity::Warning,
             text: format!(
                 "Together {} services ask for {}, and the pool has {there}: {missing} too few when \
-                 all of them run.",
+                 all of them run ({}).",
                 asking.len(),
-                pages_text(Pages(needed), pool.page)
+                pages_text(Pages(needed), pool.page),
+                names(&asking)
             ),
             command: "hugeleaf plan --output plan.toml && hugeleaf apply plan.toml".to_owned(),
         })
     };
     pools.iter().filter_map(one).collect()
+}
+
+fn names(asking: &[&Looked<'_>]) -> String {
+    const SHOWN: usize = 5;
+    let mut names: Vec<&str> = asking.iter().map(|l| &*l.row.name).take(SHOWN).collect();
+    if asking.len() > SHOWN {
+        names.push("and others");
+    }
+    names.join(", ")
+}
+
+/// The pages of a pool that all services need when all of them run.
+fn needed_together(facts: &Facts<'_>, asking: &[&Looked<'_>], pool: &PoolRow) -> u64 {
+    let of = |looked: &&Looked<'_>| match count_of(&looked.row.got, pool.page) {
+        0 => count_of(&looked.row.asked, pool.page),
+        got => got,
+    };
+    // What runs in a container, and a program that takes bytes which somebody named, is there under
+    // its own name, and counts once: what is in use by those that nothing was planned for may be
+    // theirs, but for what was in other hands when that was planned.
+    let is_unseen = |l: &&&Looked<'_>| !l.row.is_found && !can_be_found(l.row.kind);
+    let unseen: u64 = asking.iter().filter(is_unseen).map(of).sum();
+    let seen = || asking.iter().filter(|l| !is_unseen(l));
+    let known: u64 = seen().filter(|l| l.is_planned).map(of).sum();
+    let unplanned: u64 = seen().filter(|l| !l.is_planned).map(of).sum();
+    let newest = facts.applied.iter().find_map(|one| one.plan.as_ref().ok());
+    let others = newest.into_iter().flat_map(|plan| &plan.pools);
+    let others = others.filter(|p| p.page == pool.page);
+    let others: u64 = others.map(|p| p.others.get()).sum();
+    known + unplanned.max(unseen + unplanned.min(others))
 }
 
 /// Pages that nobody has, is promised or asked for.

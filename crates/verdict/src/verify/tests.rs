@@ -11,7 +11,7 @@ use hugeleaf_units::{Bytes, PageKind, Pages};
 
 use super::{Applied, Did, Facts, Place, Report, Stands, verify};
 use crate::findings::testing::{healthy, size, word};
-use crate::plan::{BasePages, ForDemand, ForHost, ForService, PagesOf, Plan};
+use crate::plan::{BasePages, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan};
 
 /// What [`Facts`] borrows.
 struct World {
@@ -99,7 +99,9 @@ fn plan(name: &str, pages: u64) -> Plan {
             other_pools: Bytes(0),
             margin: Bytes(6 << 30),
         },
+        promises: Vec::new(),
         services: vec![ForService {
+            node: None,
             name: name.to_owned(),
             kind: ServiceKind::PostgreSql,
             unit: Some(format!("{name}.service")),
@@ -660,4 +662,90 @@ fn a_service_that_got_a_unit_and_a_name_after_it_was_planned_for() {
     planned(&mut world, ServiceKind::Container);
     assert_eq!(world.ids(), [""; 0]);
     assert!(!world.verify().services[1].is_found);
+}
+
+/// A world where two stopped clusters of one name were planned for, each by a plan of its own.
+fn two_stopped() -> World {
+    let mut world = world();
+    let clusters = ["/a", "/b"].map(|folder| {
+        let mut one = service("postgresql-15", ServiceKind::PostgreSql, PAGES, 0);
+        one.demands = vec![demand(PAGES, None)];
+        one.configured_by = Some(folder.into());
+        (one.unit, one.pids) = (None, Vec::new());
+        one
+    });
+    let mut newer = world.applied[0].clone();
+    (newer.id, newer.places) = (4, Vec::new());
+    world.applied.insert(0, newer);
+    for (applied, folder) in world.applied.iter_mut().zip(["/b", "/a"]) {
+        let service = &mut applied.plan.as_mut().unwrap().services[0];
+        "postgresql-15".clone_into(&mut service.name);
+        (service.unit, service.configured_by) = (None, Some(folder.into()));
+    }
+    world.services = clusters.to_vec();
+    world.pool(PAGES, PAGES, 0);
+    world
+}
+
+#[test]
+fn stopped_services_are_added_up_though_they_have_one_name() {
+    let world = two_stopped();
+    assert_eq!(world.verify().services.len(), 2);
+    world.shows(
+        "pool-too-small",
+        &["Together 2 services ask for 8192", "4096 too few"],
+    );
+    assert!(!world.verify().is_good());
+}
+
+#[test]
+fn bytes_that_were_planned_for_are_added_up_too() {
+    let mut world = two_stopped();
+    world.services.clear();
+    for (applied, name) in world.applied.iter_mut().zip(["bytes", "bytes-2"]) {
+        let service = &mut applied.plan.as_mut().unwrap().services[0];
+        name.clone_into(&mut service.name);
+        (service.kind, service.configured_by) = (ServiceKind::Other, None);
+    }
+    world.shows("pool-too-small", &["(bytes, bytes-2)"]);
+    // One of them runs under another name: its pages count once.
+    world.services = vec![service("cache", ServiceKind::Other, PAGES, PAGES)];
+    world.services[0].wish = Wish::default();
+    world.pool(PAGES, 0, 0);
+    assert_eq!(world.ids(), ["pool-too-small"]);
+    world.applied.remove(0);
+    assert_eq!(world.ids(), [""; 0]);
+}
+
+#[test]
+fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
+    let mut world = world();
+    let pools = [Some(0), Some(1)].map(|node| ForPool {
+        page: two_mib(),
+        node,
+        was: Some(Pages(2048)),
+        pages: Pages(2048),
+        services: vec!["postgresql".to_owned()],
+        others: Pages(0),
+        promised: Pages(0),
+        idle: Pages(2023),
+    });
+    world.applied[0].plan.as_mut().unwrap().pools = pools.to_vec();
+    let set = |world: &mut World, pages: u64| {
+        let Fact::Known(settings) = &mut world.host.limits.sysctl else {
+            panic!("no settings")
+        };
+        settings[0].value = pages.to_string();
+    };
+    set(&mut world, 50);
+    assert_eq!(world.ids(), [""; 0], "before the boot");
+    // After it: what the file asks for, and no more.
+    let place = &mut world.applied[0].places[0];
+    (place.now, place.stands) = (Some("25".to_owned()), Stands::Changed);
+    assert!(!world.ids().contains(&"pool-changed"), "{:?}", world.ids());
+    let place = &mut world.applied[0].places[0];
+    place.now = Some("24".to_owned());
+    assert!(world.ids().contains(&"pool-changed"), "{:?}", world.ids());
+    set(&mut world, 51);
+    assert!(world.ids().contains(&"sysctl-drift"), "{:?}", world.ids());
 }

@@ -103,6 +103,7 @@ fn made_up(args: &Args, context: &Context) -> Result<Vec<Service>, Failure> {
         }
         let name = args.name.clone().unwrap_or_else(|| "bytes".to_owned());
         let mut service = Service::new(name, ServiceKind::Other);
+        service.is_unnamed = args.name.is_none();
         service.demands = vec![demand(
             "memory",
             vec![Piece::one(bytes)],
@@ -113,6 +114,7 @@ fn made_up(args: &Args, context: &Context) -> Result<Vec<Service>, Failure> {
     if let Some(segments) = args.mover {
         let name = args.name.clone().unwrap_or_else(|| "mover".to_owned());
         let mut service = Service::new(name, ServiceKind::Mover);
+        service.is_unnamed = args.name.is_none();
         service.demands = vec![mover(segments)];
         services.push(service);
     }

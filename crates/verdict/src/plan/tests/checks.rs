@@ -14,7 +14,15 @@ fn held(plan: &Plan, host: &Host, identity: &Identity) -> Result<Vec<String>, Ve
         );
         all.into_iter().map(|r| r.what).collect()
     };
-    check(plan, &Now { host, identity }).map_err(refused)
+    check(
+        plan,
+        &Now {
+            host,
+            identity,
+            in_force: &[],
+        },
+    )
+    .map_err(refused)
 }
 
 #[test]

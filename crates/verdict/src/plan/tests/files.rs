@@ -66,7 +66,10 @@ fn an_even_default_pool_is_a_number_in_sysctl_and_others_are_lines_in_tmpfiles()
 
 #[test]
 fn gigantic_pages_are_asked_for_on_the_command_line() {
-    let plan = usual(&host(), &[service("a", ServiceKind::Other, 9 * GIB)]);
+    let plan = usual(
+        &host(),
+        &[sized(service("a", ServiceKind::Other, 9 * GIB), "1G")],
+    );
     let all = steps(&plan);
     let grub = all.iter().find(|s| s.id == "grub").unwrap();
     let What::File { text, .. } = &grub.what else {
@@ -91,7 +94,7 @@ fn pools_that_shrink_come_first() {
     let mut plan = usual(
         &host(),
         &[
-            service("a", ServiceKind::MariaDb, 8 * GIB),
+            sized(service("a", ServiceKind::MariaDb, 8 * GIB), "1G"),
             service("b", ServiceKind::SysV, GIB),
         ],
     );
@@ -334,6 +337,7 @@ fn a_smaller_pool_of_ones_own_making_is_no_nonsense() {
     let now = Now {
         host: &host,
         identity: &identity(),
+        in_force: &[],
     };
     has(
         &check(&edited, &now).unwrap(),

@@ -25,13 +25,25 @@ fn what_a_program_will_ask_for_decides_the_size() {
     // These ask for the default size unless they are told another.
     assert_eq!(of(ServiceKind::PostgreSql, 8 * GIB), "4096 pages of 2M");
     assert_eq!(of(ServiceKind::SysV, 8 * GIB), "4096 pages of 2M");
-    // MariaDB takes the largest that is no larger than the piece.
-    assert_eq!(of(ServiceKind::MariaDb, 8 * GIB), "8 pages of 1G");
-    assert_eq!(of(ServiceKind::MariaDb, 9 * GIB / 8), "576 pages of 2M");
-    // `hugeleaf run` lays out both.
+    // These could take larger ones, and are told of none.
+    assert_eq!(of(ServiceKind::MariaDb, 8 * GIB), "4096 pages of 2M");
+    assert_eq!(of(ServiceKind::Other, GIB), "512 pages of 2M");
+    // Asked for both, `hugeleaf run` lays out both.
+    let mut both = service("a", ServiceKind::Other, 8 * GIB + 1);
+    let wishes = Wishes {
+        sizes: Some(vec![size("1G"), size("2M")]),
+        ..Wishes::default()
+    };
+    let plan = planned(&host(), &[both.clone()], &wishes);
     assert_eq!(
-        of(ServiceKind::Other, 8 * GIB + 1),
+        all_pages_text(&plan.services[0].demands[0].pages),
         "8 pages of 1G + 1 page of 2M"
+    );
+    both.demands[0].page = Some(size("1G"));
+    let plan = usual(&host(), &[both]);
+    assert_eq!(
+        all_pages_text(&plan.services[0].demands[0].pages),
+        "9 pages of 1G"
     );
 }
 
@@ -227,7 +239,7 @@ fn idle_pages_stay_on_the_node_where_they_are() {
     // One that is bound elsewhere has nothing of them.
     let mut bound = service("a", ServiceKind::SysV, GIB);
     bound.node = Some(1);
-    assert_eq!(pools(&usual(&host, &[bound])), ["2M/0: 488", "2M/1: 512"]);
+    assert_eq!(pools(&usual(&host, &[bound])), ["2M/0: 1000", "2M/1: 512"]);
 }
 
 #[test]
@@ -321,7 +333,7 @@ fn names_are_unique_and_steer_nothing() {
 
 #[test]
 fn pages_larger_than_any_free_block_go_on_the_command_line() {
-    let one = [service("a", ServiceKind::Other, 8 * GIB)];
+    let one = [sized(service("a", ServiceKind::Other, 8 * GIB), "1G")];
     let mut host = host();
     let plan = usual(&host, &one);
     assert_eq!(plan.boot.as_ref().unwrap().pages, [size("1G")]);
@@ -451,7 +463,7 @@ proptest! {
         }
         let ids: std::collections::BTreeSet<String> = steps(&plan).into_iter().map(|s| s.id).collect();
         prop_assert_eq!(ids.len(), steps(&plan).len());
-        let now = Now { host: &host, identity: &identity() };
+        let now = Now { host: &host, identity: &identity(), in_force: &[] };
         prop_assert!(check(&plan, &now).is_ok(), "{:?}", check(&plan, &now));
     }
 }

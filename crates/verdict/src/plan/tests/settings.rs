@@ -103,7 +103,7 @@ fn stacks_get_their_size_where_run_starts_the_program() {
     };
     let plan = planned(&host, &one, &wishes);
     assert_eq!(knobs(&plan), ["hugepages-64kB/enabled: never -> madvise"]);
-    let mover = [service("tsm", ServiceKind::Mover, GIB)];
+    let mover = [sized(service("tsm", ServiceKind::Mover, GIB), "1G")];
     let plan = usual(&host, &mover);
     assert_eq!(knobs(&plan), ["hugepages-64kB/enabled: never -> madvise"]);
     has(&plan.services[0].ways, "--data hugetlb:1G --stack 64K");
@@ -172,7 +172,7 @@ fn limits_of_cgroups_above_the_service_are_raised() {
     // Whoever made the cgroup makes it again after a reboot: no file of ours could hold it.
     assert!(!steps(&plan).iter().any(|s| s.id == "tmpfiles"));
     assert!(
-        matches!(&check(&plan, &Now { host: &host, identity: &identity() }), Ok(none) if none.is_empty())
+        matches!(&check(&plan, &Now { host: &host, identity: &identity(), in_force: &[] }), Ok(none) if none.is_empty())
     );
 }
 

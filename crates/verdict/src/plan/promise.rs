@@ -1,0 +1,338 @@
+//! What plans in force promise. A service that was planned for has its pages whether it runs or
+//! not: the pages that a stopped one left idle are not there for the next plan. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use hugeleaf_host::Pid;
+use hugeleaf_host::demand::{Place, Service, ServiceKind};
+use hugeleaf_units::PageSize;
+
+use super::arithmetic::add;
+use super::make::{clean, held};
+use super::model::{ForService, PagesOf, Plan, Promise};
+use super::room::Ledger;
+
+/// An apply that is in force.
+#[derive(Debug, Clone)]
+pub struct InForce {
+    /// What `undo` knows it by.
+    pub id: u32,
+    /// Its plan, or why that cannot be read.
+    pub plan: Result<Plan, String>,
+}
+
+/// A service that a plan in force has pages for.
+#[derive(Debug, Clone)]
+pub struct Promised<'a> {
+    /// The apply.
+    pub apply: u32,
+    /// The service as that plan has it.
+    pub service: &'a ForService,
+    /// Sizes whose pool a later plan made smaller, to what was in use: of these a running service
+    /// needs what it has.
+    tightened: BTreeSet<PageSize>,
+}
+
+/// The services that plans in force have, each once; `plans` with the newest first, which counts.
+pub fn promised<'a>(plans: impl IntoIterator<Item = (u32, &'a Plan)>) -> Vec<Promised<'a>> {
+    let mut found: Vec<Promised<'a>> = Vec::new();
+    let mut tightened = BTreeSet::new();
+    for (apply, plan) in plans {
+        for service in &plan.services {
+            let same = |seen: &Promised<'_>| Who::of_plan(seen.service).is(&Who::of_plan(service));
+            if !found.iter().any(same) {
+                found.push(Promised {
+                    apply,
+                    service,
+                    tightened: tightened.clone(),
+                });
+            }
+        }
+        if plan.services.is_empty() {
+            tightened.extend(plan.pools.iter().map(|pool| pool.page));
+        }
+    }
+    found
+}
+
+/// What says whether two are one service.
+#[derive(Debug, Clone, Copy)]
+struct Who<'a> {
+    name: &'a str,
+    kind: ServiceKind,
+    unit: Option<&'a str>,
+    configured_by: Option<&'a Path>,
+}
+
+impl<'a> Who<'a> {
+    fn of_plan(service: &'a ForService) -> Who<'a> {
+        Who {
+            name: &service.name,
+            kind: service.kind,
+            unit: service.unit.as_deref(),
+            configured_by: service.configured_by.as_deref(),
+        }
+    }
+
+    fn of(service: &'a Service) -> Who<'a> {
+        Who {
+            name: &service.name,
+            kind: service.kind,
+            unit: service.unit.as_deref(),
+            configured_by: service.configured_by.as_deref(),
+        }
+    }
+
+    /// By unit, or by what configures it; `None` where neither is known of both.
+    fn by_place(&self, other: &Who<'_>) -> Option<bool> {
+        let same = |a: Option<&Path>, b: Option<&Path>| Some(a? == b?);
+        let is_unit = same(self.unit.map(Path::new), other.unit.map(Path::new));
+        is_unit.or_else(|| {
+            let is_place = same(self.configured_by, other.configured_by)?;
+            Some(is_place && self.kind == other.kind)
+        })
+    }
+
+    /// Two of one name are one where nothing tells them apart.
+    fn is(&self, other: &Who<'_>) -> bool {
+        let by_name = self.kind == other.kind && clean(self.name) == clean(other.name);
+        self.by_place(other).unwrap_or(by_name)
+    }
+}
+
+/// Whether a service is the one that was planned for, by its unit or by what configures it.
+pub fn is_same_place(service: &Service, planned: &ForService) -> bool {
+    Who::of(service).by_place(&Who::of_plan(planned)) == Some(true)
+}
+
+/// The same, or by its name where nothing tells the two apart.
+pub fn is_same(service: &Service, planned: &ForService) -> bool {
+    Who::of(service).is(&Who::of_plan(planned))
+}
+
+/// Whether a service of this kind is known when it is seen: a container is seen as what runs in it,
+/// and of bytes that somebody named nobody knows who takes them.
+pub const fn can_be_found(kind: ServiceKind) -> bool {
+    !matches!(
+        kind,
+        ServiceKind::Container | ServiceKind::Mover | ServiceKind::Other
+    )
+}
+
+/// The pages of the pools that a plan has for a service.
+pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
+    let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
+    let mut all = Vec::new();
+    for pages in from_pool.flat_map(|demand| &demand.pages) {
+        add(&mut all, *pages);
+    }
+    all
+}
+
+/// A promise to a service that the new plan does not have, and the service where it was found.
+#[derive(Debug, Clone)]
+pub(super) struct Standing<'a> {
+    pub promised: Promised<'a>,
+    pub found: Option<&'a Service>,
+}
+
+impl Standing<'_> {
+    /// The pages of a size that are its own: those it was promised, and those it holds beyond.
+    pub fn wants(&self, size: PageSize) -> u64 {
+        let pages = pages_of(self.promised.service);
+        let of_size = pages.iter().filter(|p| p.page == size);
+        let promised: u64 = of_size.map(|p| p.pages.get()).sum();
+        match self.found.filter(|service| service.is_running()) {
+            Some(_) if self.promised.tightened.contains(&size) => self.holds(size),
+            Some(_) => promised.max(self.holds(size)),
+            None => promised,
+        }
+    }
+
+    /// Whether it runs, as far as that can be told.
+    pub fn may_run(&self) -> bool {
+        match self.found {
+            Some(service) => service.is_running(),
+            None => !can_be_found(self.promised.service.kind),
+        }
+    }
+
+    fn holds(&self, size: PageSize) -> u64 {
+        let of = |service| size.pages_for(held(service, size)).get();
+        self.found.map_or(0, of)
+    }
+}
+
+/// The promises that stand beside a plan for the services `new`; `found` are all that were found on
+/// the host. Who is in the new plan is served by that.
+pub(super) fn standing<'a>(
+    promised: Vec<Promised<'a>>,
+    new: &[Service],
+    found: &'a [Service],
+) -> Vec<Standing<'a>> {
+    let mut new: Vec<&Service> = new.iter().collect();
+    let mut others: Vec<&Service> = found.iter().filter(|s| !is_one_of(s, &new)).collect();
+    let mut stand = Vec::new();
+    let mut open = Vec::new();
+    for promised in promised {
+        let is = |service: &&Service| is_same_place(service, promised.service);
+        if let Some(at) = new.iter().position(is) {
+            new.remove(at);
+        } else if let Some(at) = others.iter().position(is) {
+            let found = Some(others.remove(at));
+            stand.push(Standing { promised, found });
+        } else {
+            open.push(promised);
+        }
+    }
+    // By name only. Where two have it, one of them planned for now, the promise is the other's.
+    for promised in open {
+        let is = |service: &&Service| is_same(service, promised.service);
+        if let Some(at) = others.iter().position(is) {
+            let found = Some(others.remove(at));
+            stand.push(Standing { promised, found });
+        } else if let Some(at) = new.iter().position(|s| !s.is_unnamed && is(s)) {
+            new.remove(at);
+        } else {
+            let found = None;
+            stand.push(Standing { promised, found });
+        }
+    }
+    stand
+}
+
+fn is_one_of(service: &Service, some: &[&Service]) -> bool {
+    let shares = |pids: &[Pid]| pids.iter().any(|pid| service.pids.contains(pid));
+    let is = |other: &&Service| {
+        shares(&other.pids) || Who::of(service).by_place(&Who::of(other)) == Some(true)
+    };
+    some.iter().any(is)
+}
+
+/// Puts what is promised and what is in use into the books: who of those that hold pages now is in
+/// the plan, who was promised some, and whom nobody planned for.
+pub(super) fn enter(
+    ledger: &mut Ledger,
+    new: &[Service],
+    standing: &[Standing<'_>],
+    in_force: &[InForce],
+) {
+    let newest = in_force.iter().find_map(|one| one.plan.as_ref().ok());
+    let now: Vec<_> = ledger.now.iter().map(|(size, now)| (*size, *now)).collect();
+    for (size, now) in now {
+        let ours: u64 = new
+            .iter()
+            .map(|s| size.pages_for(held(s, size)).get())
+            .sum();
+        let theirs: u64 = standing.iter().map(|s| s.holds(size)).sum();
+        let unknown = now.taken.saturating_sub(ours).saturating_sub(theirs);
+        // Pages of which nobody knows who has them: those that were so when the newest plan was made
+        // still are; of the rest some may be what was promised to services that nobody can tell.
+        let before: u64 = newest
+            .iter()
+            .flat_map(|plan| &plan.pools)
+            .filter(|pool| pool.page == size)
+            .map(|pool| pool.others.get())
+            .sum();
+        let unseen = standing
+            .iter()
+            .filter(|s| s.found.is_none() && !can_be_found(s.promised.service.kind));
+        let unseen: u64 = unseen.map(|s| s.wants(size)).sum();
+        let taken_up = unseen.min(unknown.saturating_sub(before));
+        ledger.others.insert(size, unknown - taken_up);
+        let mut promised: u64 = standing.iter().map(|s| s.wants(size)).sum();
+        if in_force.iter().any(|one| one.plan.is_err()) {
+            // What it promised is not known: all that stands idle may be that.
+            let known = unknown - taken_up + ours + promised;
+            promised += now.lasting.saturating_sub(known);
+        }
+        ledger.promised.insert(size, promised);
+        for one in standing {
+            if let Some(node) = one.promised.service.node {
+                ledger.bind(size, node, one.wants(size));
+                hold(&mut ledger.held, size, node, one.holds(size));
+            }
+        }
+        for service in new {
+            if let Some(node) = service.node {
+                let pages = size.pages_for(held(service, size)).get();
+                hold(&mut ledger.held, size, node, pages);
+            }
+        }
+    }
+}
+
+fn hold(held: &mut BTreeMap<PageSize, BTreeMap<u32, u64>>, size: PageSize, node: u32, pages: u64) {
+    *held.entry(size).or_default().entry(node).or_default() += pages;
+}
+
+/// The promises as the plan lists them.
+pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Promise> {
+    let known = standing.iter().map(|one| Promise {
+        apply: one.promised.apply,
+        name: Some(one.promised.service.name.clone()),
+        pages: pages_of(one.promised.service),
+    });
+    let known = known.filter(|promise| !promise.pages.is_empty());
+    let unread = in_force.iter().filter(|one| one.plan.is_err());
+    let unread = unread.map(|one| Promise {
+        apply: one.id,
+        name: None,
+        pages: Vec::new(),
+    });
+    known.chain(unread).collect()
+}
+
+/// What plans in force promise, and the plan does not know of: a sentence each. It was made before
+/// they were applied, or with other eyes.
+pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
+    let known = in_force
+        .iter()
+        .filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
+    let mut lines = Vec::new();
+    for promised in promised(known) {
+        let who = Who::of_plan(promised.service);
+        if plan.services.iter().any(|s| Who::of_plan(s).is(&who)) {
+            continue;
+        }
+        let listed = plan
+            .promises
+            .iter()
+            .find(|p| p.name.as_ref() == Some(&promised.service.name));
+        let pages = pages_of(promised.service);
+        let is_in = |one: &PagesOf| {
+            let mut listed = listed.iter().flat_map(|promise| &promise.pages);
+            listed.any(|p| p.page == one.page && p.pages >= one.pages)
+        };
+        // A plan that leaves the size alone takes none of its pages.
+        let touches = |one: &PagesOf| plan.pools.iter().any(|pool| pool.page == one.page);
+        let missing: Vec<PagesOf> = pages
+            .into_iter()
+            .filter(|p| touches(p) && !is_in(p))
+            .collect();
+        if !missing.is_empty() && !plan.services.is_empty() {
+            lines.push(format!(
+                "apply {} promises {} to {}, which this plan does not know of",
+                promised.apply,
+                super::all_pages_text(&missing),
+                clean(&promised.service.name)
+            ));
+        }
+    }
+    let unread = in_force.iter().filter(|one| one.plan.is_err());
+    for one in unread {
+        let is_listed = plan
+            .promises
+            .iter()
+            .any(|p| p.apply == one.id && p.name.is_none());
+        if !is_listed && !plan.pools.is_empty() && !plan.services.is_empty() {
+            lines.push(format!(
+                "the plan of apply {}, which is in force, cannot be read, and this plan does not \
+                 know of it",
+                one.id
+            ));
+        }
+    }
+    lines
+}
