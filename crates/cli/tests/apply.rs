@@ -7,6 +7,11 @@
 mod cli_support;
 #[path = "apply/namespace.rs"]
 mod namespace;
+// The tests of servers use the rest of it.
+#[allow(dead_code)]
+mod support;
+#[path = "apply/together.rs"]
+mod together;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

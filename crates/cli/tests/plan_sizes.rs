@@ -339,6 +339,16 @@ impl Drop for Jvm {
     }
 }
 
+/// A program that says that it is up, and waits.
+fn waiting_program() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("Wait.java");
+    let source = "public class Wait { public static void main(String[] a) throws Exception { \
+        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
+    std::fs::write(&program, source).unwrap();
+    (folder, program)
+}
+
 fn jvm_of(test: &str, flags: &str) {
     let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
         return not_run(test, "needs a JDK");
@@ -346,11 +356,7 @@ fn jvm_of(test: &str, flags: &str) {
     let Some(pool) = Pool::take(test, Bytes(2 * GB)) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("Wait.java");
-    let source = "public class Wait { public static void main(String[] a) throws Exception { \
-        System.out.println(\"up\"); System.out.flush(); while (System.in.read() >= 0); } }";
-    std::fs::write(&program, source).unwrap();
+    let (_folder, program) = waiting_program();
     let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
     let named = format!("{} {}", java.display(), flags.join(" "));
     let planned = pool.planned(&["--java", &named]);
@@ -394,6 +400,69 @@ fn a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
         "a_jvm_with_the_parallel_collector_starts_on_exactly_the_plan",
         "-Xmx1g -XX:+UseParallelGC",
     );
+}
+
+/// From here on the table of where objects begin takes pages too.
+#[test]
+fn a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan() {
+    jvm_to_the_page(
+        "a_larger_jvm_with_the_parallel_collector_starts_on_exactly_the_plan",
+        &[
+            "-Xmx1534m -XX:+UseParallelGC",
+            "-Xmx2g -XX:+UseParallelGC",
+            "-Xmx2g -Xmn64m -XX:+UseParallelGC",
+            "-Xmx2g -XX:+UseSerialGC",
+        ],
+    );
+}
+
+/// The plan is exact: a page fewer would be too few.
+fn jvm_to_the_page(test: &str, all: &[&str]) {
+    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+        return not_run(test, "needs a JDK");
+    };
+    let Some(pool) = Pool::take(test, Bytes(2 * GB + GB / 2)) else {
+        return;
+    };
+    let (_folder, program) = waiting_program();
+    for flags in all {
+        let flags: Vec<&str> = flags.split(' ').chain(["-XX:+UseLargePages"]).collect();
+        let named = format!("{} {}", java.display(), flags.join(" "));
+        let planned = pool.planned(&["--java", &named]);
+        pool.set(planned + 8);
+        let jvm = Jvm::start(&java, &flags, &program);
+        assert_eq!(pool.taken(), planned, "{flags:?}");
+        drop(jvm);
+        pool.is_free();
+    }
+}
+
+/// ZGC takes its heap from the pool as it grows: what it does not have yet it is not short of.
+#[test]
+fn a_jvm_with_zgc_is_not_short_before_it_has_grown() {
+    let test = "a_jvm_with_zgc_is_not_short_before_it_has_grown";
+    let Some(java) = find_program(&["java"]).filter(|_| find_program(&["javac"]).is_some()) else {
+        return not_run(test, "needs a JDK");
+    };
+    let Some(pool) = Pool::take(test, Bytes(2 * GB)) else {
+        return;
+    };
+    let (_folder, program) = waiting_program();
+    let flags = ["-Xmx1g", "-XX:+UseZGC", "-XX:+UseLargePages"];
+    let named = format!("{} {}", java.display(), flags.join(" "));
+    let planned = pool.planned(&["--java", &named]);
+    pool.set(planned);
+    let jvm = Jvm::start(&java, &flags, &program);
+    assert!(pool.taken() < planned, "it has all of its heap already");
+    let mut verify = Command::new(HUGELEAF);
+    let answer = Answer::of(verify.args(["verify", "--json"])).json();
+    let services = answer["services"].as_array().unwrap();
+    let ours = services.iter().filter(|s| s["pids"][0] == jvm.child.id());
+    for service in ours {
+        assert_eq!(service["short_pages"], 0, "{service:#}");
+    }
+    drop(jvm);
+    pool.is_free();
 }
 
 #[test]

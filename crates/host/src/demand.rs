@@ -10,6 +10,7 @@ mod jvm;
 mod mariadb;
 mod measured;
 mod postgres;
+mod postgres_files;
 mod running;
 mod source;
 pub mod sysv;
@@ -25,7 +26,7 @@ use crate::model::Held;
 pub use account::read_user;
 pub use jvm::{Region as JavaRegion, Sizes as JavaSizes, parse_sizes as parse_java_sizes};
 pub use mariadb::parse_options as parse_mariadb_options;
-pub use postgres::setting_in as parse_postgres_setting;
+pub use postgres_files::setting_in as parse_postgres_setting;
 pub use source::{Services, Source, read_services, read_source};
 
 /// A program, or several that belong together, with memory that could be on large pages.
@@ -52,6 +53,9 @@ pub struct Service {
     pub exec_start: Option<String>,
     /// Its cgroup's path, as in [`crate::Cgroup::path`].
     pub cgroup: Option<String>,
+    /// It takes its pages as it grows, and not all at its start: having fewer is no shortfall as long
+    /// as the pool has the rest.
+    pub grows: bool,
     /// The one node that it may take memory from, where it is bound to one of several.
     pub node: Option<u32>,
     /// What it is told to do about large pages.
@@ -74,6 +78,7 @@ impl Service {
             configured_by: None,
             exec_start: None,
             cgroup: None,
+            grows: false,
             node: None,
             wish: Wish::default(),
             demands: Vec::new(),

@@ -1,6 +1,6 @@
 //! Journals that are not whole: what is there is used, and what is not is said.
 
-use hugeleaf_change::host::{RealHost, State, applied};
+use hugeleaf_change::host::{HostError, RealHost, State, applied};
 use hugeleaf_host::Root;
 
 use crate::tree::{Tree, assert_same, steps};
@@ -83,4 +83,36 @@ fn noise_is_no_journal_and_hurts_nothing() {
     assert_same(&before, &tree.snapshot(), "nothing to undo");
     let outcome = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
     assert_eq!(outcome.id, Some(2));
+}
+
+/// A line of a journal with its sum.
+fn line(body: &str) -> String {
+    format!("{:08x} {body}\n", crc32fast::hash(body.as_bytes()))
+}
+
+#[test]
+fn a_journal_of_a_newer_program_is_left_to_that() {
+    let tree = Tree::new();
+    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let text = tree.read(LOG);
+    let (head, rest) = text.split_once('\n').unwrap();
+    let newer = head[9..].replacen("\"schema\":1", "\"schema\":2", 1);
+    let unknown = "99 {\"record\":\"frozen\",\"step\":\"pool\"}";
+    for changed in [line(&newer) + rest, text.clone() + &line(unknown)] {
+        tree.write(LOG, &changed);
+        let before = tree.snapshot();
+        let refused = undo_newest(tree.path(), &mut RealHost).unwrap_err();
+        assert!(
+            matches!(refused, HostError::Newer { id: 1, .. }),
+            "{refused}"
+        );
+        let refused = apply_to(
+            tree.path(),
+            &mut RealHost,
+            &[crate::tree::pool(9)],
+            &options(),
+        );
+        assert!(matches!(refused, Err(HostError::Newer { id: 1, .. })));
+        assert_same(&before, &tree.snapshot(), "nothing was touched");
+    }
 }

@@ -52,6 +52,17 @@ fn apply_to(
     steps: &[Step],
     options: &ApplyOptions,
 ) -> Result<ApplyOutcome, HostError> {
+    apply_as(root, sink, (steps, options), &[], None)
+}
+
+/// The same for a plan of these services that was held against these applies.
+fn apply_as(
+    root: &Path,
+    sink: &mut dyn HostSink,
+    (steps, options): (&[Step], &ApplyOptions),
+    serves: &[&str],
+    in_force: Option<&[u32]>,
+) -> Result<ApplyOutcome, HostError> {
     let _no_fork = no_fork();
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
     let mut hands = Hands {
@@ -60,14 +71,18 @@ fn apply_to(
         stop: &stop,
         progress: &mut |_| {},
     };
+    let plan = match serves {
+        [] => PLAN.to_owned(),
+        some => format!("{PLAN}# for {some:?}\n"),
+    };
     let request = Request {
         steps,
-        plan: PLAN,
+        plan: &plan,
         plan_file: "plan.toml",
         program: "test",
         forced: None,
-        serves: &[],
-        in_force: None,
+        serves,
+        in_force,
     };
     apply(&mut hands, &request, options)
 }

@@ -8,7 +8,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::{Fact, Root};
 
 use crate::tree::{MARK, Tree, assert_same, block, file, folder, knob, pool, steps};
-use crate::{apply_to, options, state, undo_in, undo_newest};
+use crate::{apply_as, apply_to, options, state, undo_in, undo_newest};
 
 const PLAINLY: UndoOptions = UndoOptions {
     even_if_changed: false,
@@ -112,6 +112,69 @@ fn a_second_plan_is_undone_to_the_first_and_that_to_the_beginning() {
     assert_same(&first, &tree.snapshot(), "after the first undo");
     undo_in(tree.path(), &mut RealHost, Which::All, PLAINLY).unwrap();
     assert_same(&before, &tree.snapshot(), "after all");
+}
+
+#[test]
+fn what_a_later_apply_found_as_it_wanted_it_cannot_be_taken_from_under_it() {
+    let tree = Tree::new();
+    let apply = |steps: &[hugeleaf_verdict::plan::Step], serves: &[&str]| {
+        apply_as(
+            tree.path(),
+            &mut RealHost,
+            (steps, &options()),
+            serves,
+            None,
+        )
+        .unwrap()
+    };
+    apply(&[pool(5)], &["a"]);
+    // For another service, and the pool is large enough already.
+    let second = apply(&[pool(5)], &["b"]);
+    assert_eq!((second.id, second.continues), (Some(2), None));
+    let refused = undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            HostError::BuiltUpon {
+                id: 1,
+                by: 2,
+                rests: true,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("rests on"), "{refused}");
+    // Undone by itself the second takes nothing of the first with it.
+    undo_newest(tree.path(), &mut RealHost).unwrap();
+    assert_eq!(tree.read(crate::tree::POOL), "5\n");
+    undo_in(tree.path(), &mut RealHost, Which::Id(1), PLAINLY).unwrap();
+    assert_eq!(tree.read(crate::tree::POOL), "0\n");
+    // The same plan again is nothing new.
+    apply(&[pool(5)], &["a"]);
+    assert_eq!(apply(&[pool(5)], &["a"]).id, None);
+}
+
+#[test]
+fn an_apply_that_came_in_between_is_not_overlooked() {
+    let tree = Tree::new();
+    let apply = |seen: &[u32], pages| {
+        let steps = [pool(pages)];
+        apply_as(
+            tree.path(),
+            &mut RealHost,
+            (&steps, &options()),
+            &[],
+            Some(seen),
+        )
+    };
+    apply(&[], 5).unwrap();
+    let before = tree.snapshot();
+    assert_eq!(apply(&[], 9).unwrap_err(), HostError::Overtaken(1));
+    assert_same(&before, &tree.snapshot(), "after the refusal");
+    apply(&[1], 9).unwrap();
+    undo_newest(tree.path(), &mut RealHost).unwrap();
+    apply(&[1], 7).unwrap();
 }
 
 #[test]

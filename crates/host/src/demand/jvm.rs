@@ -50,6 +50,7 @@ pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, 
     service.wish = wish_of(&arguments);
     // ZGC takes its heap from the pool as it grows: what it has by now is what it asked for.
     let is_growing = arguments.iter().any(|a| a == "-XX:+UseZGC");
+    service.grows = is_growing;
     let has_some = !held_on_pool(&process).is_empty();
     let user = service.user.as_ref().map(|user| (user.uid, user.gid));
     let asked = look.own_program(process.pid).and_then(|program| {
@@ -229,7 +230,7 @@ fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
         let needed = match region.name.as_str() {
             "Heap" => 0,
             _ if region.is_g1_table => 1,
-            "Mark Bitmap" | "Parallel Compact Data" => 10,
+            "Mark Bitmap" | "Parallel Compact Data" if is_whole(sizes, region, page) => 10,
             // Card tables of the other collectors: on base pages whatever their size.
             _ => continue,
         };
@@ -240,7 +241,47 @@ fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
     if !sizes.regions.iter().any(|region| region.name == "Heap") {
         pieces.extend(unlogged(sizes));
     }
+    pieces.extend(start_table(sizes, page));
     pieces
+}
+
+/// Whether a table of the parallel collector comes to whole pages: it is on large ones only then. On
+/// large pages the heap is of whole ones, and the table grows with it.
+fn is_whole(sizes: &Sizes, region: &Region, page: PageSize) -> bool {
+    let unit = page.bytes().get();
+    let heap = sizes.flags.get("MaxHeapSize");
+    let heap = heap.and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let bytes = region.bytes.get();
+    let bytes = match heap {
+        Some(heap) => {
+            let whole = page.pages_for(Bytes(heap)).of(page).get();
+            let grown = u128::from(bytes) * u128::from(whole) / u128::from(heap);
+            u64::try_from(grown).unwrap_or(u64::MAX)
+        }
+        None => bytes,
+    };
+    bytes.is_multiple_of(unit)
+}
+
+/// The table of where objects begin in the old generation, which the parallel and the serial
+/// collector do not log: a byte a card. What is less than a page at its end stays on base pages.
+/// On large pages generations are of whole ones, so the old one gets what the young one cannot use.
+fn start_table(sizes: &Sizes, page: PageSize) -> Option<Piece> {
+    const CARD: u64 = 512;
+    let is_on = |name: &str| sizes.flags.get(name).is_some_and(|on| on == "true");
+    let number = |name: &str| sizes.flags.get(name)?.parse::<u64>().ok();
+    if !is_on("UseParallelGC") && !is_on("UseSerialGC") {
+        return None;
+    }
+    let unit = page.bytes().get();
+    let heap = page.pages_for(Bytes(number("MaxHeapSize")?)).get();
+    let young = number("MaxNewSize")? / unit;
+    let old = Bytes(heap.checked_sub(young)?.saturating_mul(unit));
+    let card = number("GCCardSizeInBytes")
+        .filter(|n| *n > 0)
+        .unwrap_or(CARD);
+    let whole = old.get() / card / unit;
+    (whole > 0).then(|| Piece::one(Bytes(whole * unit)))
 }
 
 /// Heap and tables of collectors that log none of them.
@@ -367,6 +408,36 @@ mod tests {
             [pagesize] Parallel Compact Data:  min=2M max=2M page_size=4K size=2M\n";
         assert_eq!(pages(text), 512 + 16);
         assert_eq!(pages(&text.replace("32M", "16M")), 512);
+        // Of other than whole pages it is on base pages; the heap, and it with that, is rounded up.
+        assert_eq!(pages(&text.replace("32M", "24544K")), 512);
+        let odd = text.replace("32M", "32752K");
+        let flags = |heap: &str| format!("{odd} size_t MaxHeapSize = {heap} {{product}}\n");
+        assert_eq!(pages(&flags("2146435072")), 512 + 16); // 2047M
+        assert_eq!(pages(&flags("2147483648")), 512);
+    }
+
+    /// Each compared with the mappings of a JVM 17 and a JVM 25 on a pool.
+    #[test]
+    fn where_objects_begin_takes_a_page_for_each_gigabyte_of_the_old_generation() {
+        let of = |collector: &str, heap: u64, young: u64| {
+            let text = format!(
+                "[pagesize] Heap:  min=8M max=1G page_size=4K size=2M\n\
+                 size_t MaxHeapSize = {} {{product}}\n size_t MaxNewSize = {} {{product}}\n\
+                 bool {collector} = true {{product}}\n",
+                heap << 20,
+                young << 20
+            );
+            pages(&text) - 1
+        };
+        assert_eq!(of("UseParallelGC", 1024, 341), 0);
+        // The young one gets 510M of its 511M.
+        assert_eq!(of("UseParallelGC", 1534, 511), 1);
+        assert_eq!(of("UseParallelGC", 2048, 682), 1);
+        assert_eq!(of("UseParallelGC", 3072, 1024), 2);
+        assert_eq!(of("UseParallelGC", 3072, 512), 2);
+        assert_eq!(of("UseParallelGC", 4096, 256), 3);
+        assert_eq!(of("UseSerialGC", 4096, 1365), 2);
+        assert_eq!(of("UseG1GC", 4096, 1365), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::ask::ask;
+use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
@@ -32,11 +33,7 @@ pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandE
     service.configured_by = Some(data.clone());
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
-        .any(|file| {
-            let text = look.read(file);
-            text.known()
-                .is_some_and(|text| setting_in(text, "huge_pages").is_some())
-        });
+        .any(|file| setting_in_files(look.root, file, "huge_pages").is_some());
     service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
         wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
         wish => wish,
@@ -135,10 +132,10 @@ fn measured(segment: &Segment) -> Demand {
 
 /// What `huge_pages` says.
 fn wish_of(value: &str) -> Wish {
-    let how = match value.trim() {
-        "on" => Insists::Always,
+    let how = match value.trim().to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Insists::Always,
         "try" => Insists::IfToBeHad,
-        "off" => Insists::Never,
+        "off" | "false" | "no" | "0" => Insists::Never,
         _ => Insists::Unknown,
     };
     Wish {
@@ -192,15 +189,33 @@ fn setting_of_running(
         return Some(value);
     }
     let data = data?;
-    let named = setting_in_arguments(&arguments, "config_file").map(PathBuf::from);
-    let config = named.unwrap_or_else(|| data.join("postgresql.conf"));
+    let config = config_of_running(look, &arguments, data);
     // ALTER SYSTEM writes the other file, which is read last.
     let files = [data.join("postgresql.auto.conf"), config];
-    let values = files.iter().map(|file| {
-        let text = look.read(file);
-        text.known().and_then(|text| setting_in(text, name))
-    });
-    values.flatten().next()
+    let mut values = files
+        .iter()
+        .filter_map(|file| setting_in_files(look.root, file, name));
+    values.next()
+}
+
+/// The configuration file of a running postmaster: the one that it was told, else the one in the
+/// folder that it was told, which on some hosts is not that of the data.
+fn config_of_running(look: &Look<'_>, arguments: &[String], data: &Path) -> PathBuf {
+    const NAME: &str = "postgresql.conf";
+    if let Some(named) = setting_in_arguments(arguments, "config_file") {
+        return data.join(named);
+    }
+    let at = arguments.iter().position(|argument| argument == "-D");
+    let after = at.and_then(|at| arguments.get(at + 1));
+    let together = || {
+        arguments
+            .iter()
+            .find_map(|argument| argument.strip_prefix("-D"))
+    };
+    let folder = after.map(String::as_str).or_else(together);
+    let told = folder.map(|folder| data.join(folder).join(NAME));
+    told.filter(|file| look.path(file).is_file())
+        .unwrap_or_else(|| data.join(NAME))
 }
 
 /// A setting in the arguments of `postgres`: `-c name=value` or `--name=value`, the last one.
@@ -224,31 +239,9 @@ fn setting_in_arguments(arguments: &[String], name: &str) -> Option<String> {
     found
 }
 
-/// A setting in the text of `postgresql.conf`, the last one; names are not case-sensitive and the
-/// equals sign may be missing.
-pub fn setting_in(text: &str, name: &str) -> Option<String> {
-    let parse = |line: &str| {
-        let line = line.trim_start();
-        let end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))?;
-        if !line[..end].eq_ignore_ascii_case(name) {
-            return None;
-        }
-        let rest = line[end..]
-            .trim_start()
-            .trim_start_matches('=')
-            .trim_start();
-        let value = match rest.strip_prefix('\'') {
-            Some(quoted) => &quoted[..quoted.find('\'')?],
-            None => rest.split(['#', ' ', '\t']).next()?,
-        };
-        Some(value.to_owned())
-    };
-    text.lines().filter_map(parse).next_back()
-}
-
 /// A page size as PostgreSQL writes it: `2MB`, `1GB`, a number of kB, 0 for the default.
 fn page_of(value: &str) -> Option<PageSize> {
-    let value = value.trim();
+    let value: String = value.split_whitespace().collect();
     let bytes = match value.ends_with('B') {
         true => value.parse().ok()?,
         false => Bytes::from_kib(value.parse().ok()?),
@@ -397,12 +390,9 @@ pub(super) fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     for version in list("etc/postgresql") {
         for name in list(&format!("etc/postgresql/{version}")) {
             let config = format!("etc/postgresql/{version}/{name}/postgresql.conf");
-            let text = look.root.read(&config);
-            let data = text
-                .known()
-                .and_then(|text| setting_in(text, "data_directory"));
-            if let Some(data) = data {
-                found.push((Path::new("/").join(config), PathBuf::from(data)));
+            let config = Path::new("/").join(config);
+            if let Some(data) = setting_in_files(look.root, &config, "data_directory") {
+                found.push((config, PathBuf::from(data)));
             }
         }
     }
@@ -440,14 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_as_the_server_does() {
-        let text = "#huge_pages = off\nhuge_pages = on\t# (change requires restart)\n\
-            Huge_Pages try\ndata_directory = '/var/lib/a b'\t# x\nhuge_page_size='1GB'\n";
-        assert_eq!(setting_in(text, "huge_pages").as_deref(), Some("try"));
-        let data = setting_in(text, "data_directory");
-        assert_eq!(data.as_deref(), Some("/var/lib/a b"));
-        assert_eq!(setting_in(text, "shared_buffers"), None);
-        assert_eq!(setting_in(text, "huge"), None);
+    fn settings_are_read_from_the_command_line() {
         let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
         let line =
             words("postgres -D /d -c huge_pages=off --huge-pages=on -chuge_page_size=2MB -F");
@@ -462,6 +445,7 @@ mod tests {
         let page = |text| page_of(text).map(|size| size.to_string());
         assert_eq!(page("2MB").as_deref(), Some("2M"));
         assert_eq!(page("64kB").as_deref(), Some("64K"));
+        assert_eq!(page("2 MB").as_deref(), Some("2M"));
         assert_eq!(page("1048576").as_deref(), Some("1G"));
         assert_eq!(page("0"), None);
         assert_eq!(page("x"), None);
@@ -490,7 +474,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in "(?s).*", words in proptest::collection::vec("[-a-z=_]*", 0..6)) {
-            let _ = (setting_in(&text, "huge_pages"), page_of(&text));
+            let _ = page_of(&text);
             let _ = (socket_in(&text), told_by(&text, ""));
             let _ = setting_in_arguments(&words, "huge_pages");
         }

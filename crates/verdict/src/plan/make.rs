@@ -73,6 +73,9 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
             ));
         }
     }
+    if let Some(refusal) = services.iter().find_map(|s| wrong_size(s, &had)) {
+        return Err(refusal);
+    }
     let (total, used) = used(host)?;
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
     let mut ledger = Ledger {
@@ -130,6 +133,32 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
     Ok(plan)
+}
+
+/// A size that a PostgreSQL server is told to take and this kernel does not have: with
+/// `huge_pages = on` it does not start, and with `try` it falls back to base pages, whatever is
+/// reserved for it. A JVM takes the default size then, with a warning.
+fn wrong_size(service: &Service, had: &[PageSize]) -> Option<Refusal> {
+    let is_asked = service.kind == ServiceKind::PostgreSql && !had.is_empty();
+    let sizes = service.demands.iter().filter(|d| d.place == Place::Pool);
+    let mut sizes = sizes.filter_map(|d| d.page);
+    let size = sizes.find(|size| is_asked && !had.contains(size))?;
+    let names: Vec<String> = had.iter().map(ToString::to_string).collect();
+    let (name, names) = (clean(&service.name), names.join(", "));
+    let of = service.configured_by.as_ref();
+    let of = of.map_or(String::new(), |path| {
+        format!(" of {}", clean(&path.to_string_lossy()))
+    });
+    Some(Refusal::new(
+        format!(
+            "{name} is configured for pages of {size} (huge_page_size), which this kernel cannot \
+             reserve"
+        ),
+        format!(
+            "set huge_page_size{of} to 0, or to one of {names}: psql -c \"ALTER SYSTEM SET \
+             huge_page_size = 0\", and restart it"
+        ),
+    ))
 }
 
 fn settings(plan: &mut Plan, facts: &Facts<'_>, services: &[Service], wishes: &Wishes) {

@@ -252,6 +252,18 @@ fn sizes(plan: &Plan) -> Vec<Nonsense> {
             }
         }
     }
+    let without_pool = |size: &PageSize| !plan.pools.iter().any(|pool| pool.page == *size);
+    let at_boot = plan.boot.iter().flat_map(|b| &b.pages).enumerate();
+    let mut found: Vec<Nonsense> = at_boot
+        .filter(|(_, size)| without_pool(size) && plan.host.pages.contains(size))
+        .map(|(i, size)| {
+            let at = [Key("boot"), Key("pages"), Index(i)];
+            nonsense(
+                &at,
+                format!("the plan has no pool of {size}; expected a [[pool]] of it"),
+            )
+        })
+        .collect();
     named.retain(|(_, size)| !plan.host.pages.contains(size));
     let had = list(&plan.host.pages);
     let error = |(at, size): (Vec<At>, PageSize)| {
@@ -262,7 +274,8 @@ fn sizes(plan: &Plan) -> Vec<Nonsense> {
         };
         nonsense(&at, format!("the host has no pages of {size}; {expected}"))
     };
-    named.into_iter().map(error).collect()
+    found.extend(named.into_iter().map(error));
+    found
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

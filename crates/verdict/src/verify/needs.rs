@@ -102,6 +102,12 @@ fn row(facts: &Facts<'_>, service: &Service, planned: Option<&ForService>) -> Ro
         Some(first) if service.is_running() => first.page.pages_for(missing),
         _ => Pages(0),
     };
+    let short = match asked.first() {
+        Some(first) if service.grows && !got.is_empty() => {
+            Pages(short.get().saturating_sub(available(facts, first.page)))
+        }
+        _ => short,
+    };
     // A figure is exact to so much: what is less is no shortfall.
     let all: u64 = asked.iter().map(|pages| pages.pages.get()).sum();
     let is_short = short.get() > SLACK_PAGES.max(all / (2 * SLACK_PART)) || got.is_empty();
@@ -167,6 +173,16 @@ fn asked_by_itself(facts: &Facts<'_>, service: &Service) -> Vec<PagesOf> {
         }
     }
     all
+}
+
+/// Pages of a size that are free and promised to nobody.
+fn available(facts: &Facts<'_>, page: PageSize) -> u64 {
+    let mut totals = facts.host.pools.iter().filter(|pool| pool.node.is_none());
+    let count = |pages: &Fact<Pages>| pages.get().unwrap_or_default().get();
+    let pool = totals.find(|pool| pool.size == page);
+    pool.map_or(0, |pool| {
+        count(&pool.free).saturating_sub(count(&pool.reserved))
+    })
 }
 
 fn has_pool(facts: &Facts<'_>) -> bool {

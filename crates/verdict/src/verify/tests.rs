@@ -749,3 +749,18 @@ fn idle_pages_that_a_plan_leaves_to_the_next_boot_are_no_drift() {
     set(&mut world, 51);
     assert!(world.ids().contains(&"sysctl-drift"), "{:?}", world.ids());
 }
+
+#[test]
+fn one_that_grows_is_not_short_as_long_as_the_pool_has_the_rest() {
+    let mut world = world();
+    world.services[0].grows = true;
+    world.services[0].demands = vec![demand(PAGES, Some(PAGES - 323))];
+    world.pool(PAGES, 323, 0);
+    assert_eq!(world.ids(), [""; 0]);
+    world.pool(PAGES, 23, 0);
+    world.shows("service-short", &["300 pages of 2M short"]);
+    // One that takes all at its start is.
+    world.services[0].grows = false;
+    world.pool(PAGES, 323, 0);
+    world.shows("started-before-pool", &["323 pages of 2M short"]);
+}

@@ -90,6 +90,17 @@ fn gigantic_pages_are_asked_for_on_the_command_line() {
 }
 
 #[test]
+fn pages_at_boot_need_a_pool_in_the_plan() {
+    let mut plan = usual(&host(), &[service("a", ServiceKind::SysV, GIB)]);
+    plan.boot = Some(Boot {
+        pages: vec![size("1G")],
+        grub_drop_in: true,
+    });
+    let error = parse(&written(&plan)).unwrap_err();
+    assert!(error.what.contains("the plan has no pool of 1G"), "{error}");
+}
+
+#[test]
 fn pools_that_shrink_come_first() {
     let mut plan = usual(
         &host(),

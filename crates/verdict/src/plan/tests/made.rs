@@ -68,6 +68,28 @@ fn a_size_that_is_configured_or_named_is_taken() {
 }
 
 #[test]
+fn a_size_that_is_configured_and_not_there_is_refused() {
+    let host = host();
+    let identity = identity();
+    let facts = facts(&host, &identity);
+    let odd = |kind| sized(service("pg", kind, GIB), "16M");
+    let one = [odd(ServiceKind::PostgreSql)];
+    let refusal = make(&facts, &one, &Wishes::default()).unwrap_err();
+    assert!(
+        refusal.what.contains("pages of 16M (huge_page_size)"),
+        "{refusal:?}"
+    );
+    assert!(refusal.next.contains("one of 1G, 2M"), "{refusal:?}");
+    // A JVM goes on with the default size.
+    let plan = usual(&host, &[odd(ServiceKind::Jvm)]);
+    assert_eq!(pools(&plan), ["2M/0: 256", "2M/1: 256"]);
+    has(
+        &plan.notes,
+        "pages of 16M, which this kernel cannot reserve",
+    );
+}
+
+#[test]
 fn a_larger_size_that_would_fit_is_said() {
     let fits = service("pg", ServiceKind::PostgreSql, 8 * GIB);
     let plan = usual(&host(), &[fits]);
@@ -444,6 +466,12 @@ proptest! {
         let used = pool.0 * 2 * pool.1 / 100 / 2 * 2;
         let free = pool.0 * 2 - used;
         fill(&mut host, "2M", pool.0, used, pool.2.min(free));
+        let odd = |s: &Service| {
+            s.kind == ServiceKind::PostgreSql && s.demands[0].page == Some(size("16M"))
+        };
+        if services.iter().any(|s| odd(s) && s.demands[0].place == Place::Pool) {
+            return Ok(());
+        }
         let plan = usual(&host, &services);
         let was: Bytes = plan.pools.iter().map(|p| p.was.unwrap().of(p.page)).sum();
         let grows = plan.in_pools() - plan.base.other_pools > was;

@@ -315,8 +315,10 @@ fn what_a_person_should_know_is_said_and_nothing_else() {
         pg.demands[0].page = Some(size(page));
         pg
     };
+    let mut java = configured("16M");
+    java.kind = ServiceKind::Jvm;
     has(
-        &notes(configured("16M"), &none),
+        &notes(java, &none),
         "pages of 16M, which this kernel cannot reserve",
     );
     has(

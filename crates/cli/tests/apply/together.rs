@@ -1,0 +1,131 @@
+//! Plans for services that do not run, one after the other: each service gets pages of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cli_support::{good, not_run, refused};
+use crate::namespace::Namespace;
+use crate::support::postgresql;
+use crate::support::server::{Account, Server, as_account, folder_for};
+
+/// A PostgreSQL cluster that insists on large pages. Its settings are in a file that the usual one
+/// includes, as Debian has it.
+struct Cluster {
+    bin: PathBuf,
+    account: Account,
+    home: TempDir,
+}
+
+impl Cluster {
+    fn new(bin: &Path) -> Cluster {
+        let account = Account::first_of(&["postgres", "nobody"]);
+        let home = folder_for(account);
+        postgresql::init(bin, account, home.path());
+        let cluster = Cluster {
+            bin: bin.to_owned(),
+            account,
+            home,
+        };
+        let (data, socket) = (cluster.data(), cluster.home.path().display());
+        std::fs::create_dir(format!("{data}/conf.d")).unwrap();
+        std::fs::write(format!("{data}/postgresql.conf"), "include_dir 'conf.d'\n").unwrap();
+        let text = format!(
+            "listen_addresses = ''\nunix_socket_directories = '{socket}'\nshared_buffers = 64MB\n\
+             huge_pages = on\nfsync = off\n"
+        );
+        std::fs::write(format!("{data}/conf.d/pages.conf"), text).unwrap();
+        cluster
+    }
+
+    fn data(&self) -> String {
+        self.home.path().join("data").display().to_string()
+    }
+
+    fn start(&self) -> Server {
+        let mut command = as_account(self.account, &self.bin.join("postgres"), self.home.path());
+        command.arg("-D").arg(self.data());
+        let socket = self.home.path().join(".s.PGSQL.5432");
+        let folder = folder_for(self.account);
+        Server::start(&mut command, folder, Signal::INT, || socket.exists())
+    }
+}
+
+fn plan(host: &Namespace, cluster: &Cluster, name: &str) -> (String, Value) {
+    let file = host.folder.path().join(name).display().to_string();
+    let data = cluster.data();
+    let json = good(&host.hugeleaf(&["plan", "--postgres", &data, "--json", "--output", &file]));
+    (file, serde_json::from_str(&json).unwrap())
+}
+
+fn pages(plan: &Value) -> u64 {
+    let pools = plan["pools"].as_array().unwrap();
+    pools
+        .iter()
+        .map(|pool| pool["pages"].as_u64().unwrap())
+        .sum()
+}
+
+fn findings(out: &Output) -> Vec<String> {
+    let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let found = answer["findings"].as_array().unwrap().clone();
+    let ids = found.iter().map(|f| f["id"].as_str().unwrap().to_owned());
+    // Other programs of this host are no business of this test.
+    let ours = [
+        "pool-too-small",
+        "restart-would-fail",
+        "service-short",
+        "started-before-pool",
+    ];
+    ids.filter(|id| ours.contains(&id.as_str())).collect()
+}
+
+#[test]
+fn two_stopped_clusters_each_get_pages_of_their_own() {
+    let test = "two_stopped_clusters_each_get_pages_of_their_own";
+    let Some(bin) = postgresql::programs() else {
+        return not_run(test, "needs PostgreSQL");
+    };
+    let Some(host) = Namespace::new(test, "") else {
+        return;
+    };
+    let pool = std::fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();
+    if pool.trim() != "0" {
+        return not_run(test, "somebody else has a pool on this host");
+    }
+    let (one, two) = (Cluster::new(&bin), Cluster::new(&bin));
+    let (first, of_first) = plan(&host, &one, "first.toml");
+    let (blind, _) = plan(&host, &two, "blind.toml");
+    good(&host.hugeleaf(&["apply", &first]));
+    // A plan from before that knows nothing of the first one.
+    let said = host.hugeleaf(&["apply", &blind]);
+    refused(&said, 3, &["apply 1 promises", "hugeleaf plan --output"]);
+
+    let (second, of_second) = plan(&host, &two, "second.toml");
+    let (needed, both) = (pages(&of_first), pages(&of_second));
+    assert_eq!(both, 2 * needed, "{of_second:#}");
+    good(&host.hugeleaf(&["apply", &second]));
+    assert_eq!(findings(&host.hugeleaf(&["verify", "--json"])), [""; 0]);
+    let servers = (one.start(), two.start());
+    assert_eq!(findings(&host.hugeleaf(&["verify", "--json"])), [""; 0]);
+    // Once more with both running: there is nothing to do.
+    let (third, of_third) = plan(&host, &one, "third.toml");
+    assert_eq!(pages(&of_third), both, "{of_third:#}");
+    good(&host.hugeleaf(&["apply", &third]));
+    drop(servers);
+
+    // With the pool of one cluster, both stopped, it is said that the other would go without.
+    host.shell(&format!("echo {needed} > /proc/sys/vm/nr_hugepages"));
+    let found = findings(&host.hugeleaf(&["verify", "--json"]));
+    assert_eq!(found, ["pool-too-small"]);
+    host.shell(&format!("echo {both} > /proc/sys/vm/nr_hugepages"));
+
+    let out = host.hugeleaf(&["undo", "1"]);
+    refused(&out, 3, &["came after 1", "hugeleaf undo"]);
+    good(&host.hugeleaf(&["undo", "--all"]));
+    host.assert_etc_as_before("undone");
+    host.assert_knobs_as_before("undone");
+}
