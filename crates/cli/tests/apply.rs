@@ -4,6 +4,8 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
+#[path = "apply/attacks.rs"]
+mod attacks;
 mod cli_support;
 #[path = "apply/namespace.rs"]
 mod namespace;
@@ -30,7 +32,8 @@ fn captured() -> (String, tempfile::TempDir, String) {
     // A plan that says by whom it is used, so that it has files too.
     let plan = dir.path().join("plan.toml").display().to_string();
     let made = run(&[
-        "plan", "--root", &root, "--bytes", "1G", "--name", "cache", "--output", &plan,
+        "plan", "--root", &root, "--bytes", "1G", "--sizes", "1G", "--name", "cache", "--output",
+        &plan,
     ]);
     assert!(matches!(made.status.code(), Some(0 | 1)), "{made:?}");
     (root, dir, plan)

@@ -112,23 +112,39 @@ fn promised(plan: &Plan) -> impl Iterator<Item = String> {
     })
 }
 
-/// Pages that stand idle in the pools and that no service of the plan needs.
+/// Pages that stand idle in the pools and that no service of a plan needs.
 fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
-        let spare = ledger.idle(*size);
-        if spare == 0 {
-            continue;
+        let of_size = || plan.pools.iter().filter(|p| p.page == *size);
+        let until_boot: u64 = of_size().map(|p| p.idle.get()).sum();
+        let configured = ledger.idle(*size).saturating_sub(until_boot);
+        let text = |pages| {
+            all_pages_text(&[PagesOf {
+                page: *size,
+                pages: Pages(pages),
+            }])
+        };
+        // A pool that the plan leaves alone stays as it is.
+        if until_boot > 0 {
+            lines.push(format!(
+                "{} in the pool are neither in use nor for a service of a plan; they stay until \
+                 the next boot, and no file asks for them again. To give them back before: \
+                 hugeleaf plan --tighten",
+                text(until_boot)
+            ));
         }
-        let spare = all_pages_text(&[PagesOf {
-            page: *size,
-            pages: Pages(spare),
-        }]);
-        lines.push(format!(
-            "{spare} in the pool are neither in use nor for a service of a plan; they stay until the \
-             next boot, and no file asks for them again. To give them back before: hugeleaf plan \
-             --tighten"
-        ));
+        if configured > 0 {
+            let by = match of_size().next() {
+                Some(_) => "a file of this host asks for them at each boot, so they stay",
+                None => "they stay",
+            };
+            lines.push(format!(
+                "{} in the pool are neither in use nor for a service of a plan; {by}. To see \
+                 whether anybody needs them: hugeleaf plan --tighten",
+                text(configured)
+            ));
+        }
     }
     lines
 }

@@ -1,0 +1,389 @@
+//! Commands as the program prints them, run on this host. Each test brings the host into the
+//! situation that they are for, in a mount namespace with an /etc of its own, and puts it back.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hugeleaf::{Region, RegionOptions};
+use hugeleaf_host::{Root, read_memory_facts};
+use hugeleaf_sys::RealKernel;
+use hugeleaf_units::PageSize;
+use serde_json::Value;
+
+use crate::cli_support::{NOBODY, good, holder, not_run, public_copy, stderr};
+use crate::is_program;
+use crate::namespace::Namespace;
+use crate::sources::printed;
+
+/// A value of the host that is put back.
+struct Kept(String, String);
+
+impl Kept {
+    fn set(path: &str, value: &str) -> Kept {
+        let kept = Kept(path.to_owned(), chosen(path));
+        std::fs::write(path, value).unwrap_or_else(|e| panic!("{path}: {e}"));
+        kept
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.0, &self.1);
+    }
+}
+
+/// The value between brackets, or the whole line where there are none.
+fn chosen(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let inside = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'));
+    inside.map_or(text.trim(), |(value, _)| value).to_owned()
+}
+
+/// The namespace and the pool of the default size, which must be empty.
+struct Pool {
+    page: PageSize,
+    file: String,
+    _kept: Kept,
+}
+
+fn pool(test: &str) -> Option<(Namespace, Pool)> {
+    let host = Namespace::new(test, "")?;
+    let facts = read_memory_facts(&Root::live(), &RealKernel::new()).unwrap();
+    let Some(page) = facts.memory.default_hugetlb_page.get() else {
+        not_run(test, "this kernel has no hugetlb pages");
+        return None;
+    };
+    let kib = page.bytes().get() / 1024;
+    let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+    if chosen(&file) != "0" {
+        not_run(test, "somebody else has a pool on this host");
+        return None;
+    }
+    let _kept = Kept::set(&file, "0");
+    Some((host, Pool { page, file, _kept }))
+}
+
+fn findings(host: &Namespace, command: &str) -> Vec<(String, String)> {
+    let out = host.hugeleaf(&[command, "--json"]);
+    let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let found = answer["findings"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    found
+        .map(|f| (text(&f["id"]), text(&f["command"])))
+        .collect()
+}
+
+#[track_caller]
+fn command_of(found: &[(String, String)], id: &str) -> String {
+    let of_id = found.iter().find(|(found, _)| found == id);
+    of_id
+        .unwrap_or_else(|| panic!("no {id} in {found:?}"))
+        .1
+        .clone()
+}
+
+/// What a refusal says to do next.
+#[track_caller]
+fn next(out: &Output) -> String {
+    assert!(!out.status.success());
+    let said = stderr(out);
+    let next = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("next: "));
+    next.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn a_pool_gets_the_pages_that_were_said() {
+    let Some((host, pool)) = pool("a_pool_gets_the_pages_that_were_said") else {
+        return;
+    };
+    // Idle pages are given back.
+    std::fs::write(&pool.file, "40").unwrap();
+    let command = command_of(&findings(&host, "status"), "pool-unused");
+    host.shell(&command);
+    assert_eq!(chosen(&pool.file), "0", "{command}");
+    // A pool that a file asks for is filled.
+    host.shell("echo 'vm.nr_hugepages = 24' > /etc/sysctl.d/90-test.conf");
+    for from in ["status", "verify"] {
+        std::fs::write(&pool.file, "7").unwrap();
+        let command = command_of(&findings(&host, from), "pool-short");
+        host.shell(&command);
+        assert_eq!(chosen(&pool.file), "24", "{command}");
+    }
+    // A program that must have large pages is told of an empty pool.
+    std::fs::write(&pool.file, "0").unwrap();
+    let flag = format!("hugetlb:{}!", pool.page);
+    let run = ["run", "--shm", &flag, "--", "true"];
+    let command = next(&host.hugeleaf(&run)).replacen("echo N ", "echo 16 ", 1);
+    host.shell(&command);
+    assert_eq!(chosen(&pool.file), "16", "{command}");
+    good(&host.hugeleaf(&run));
+}
+
+#[test]
+fn a_pool_grows_by_as_many_pages_as_were_missing() {
+    let Some((host, pool)) = pool("a_pool_grows_by_as_many_pages_as_were_missing") else {
+        return;
+    };
+    std::fs::write(&pool.file, "5").unwrap();
+    let bytes = hugeleaf_units::Pages(12).of(pool.page);
+    let region = || {
+        Region::new(&RegionOptions::new(
+            bytes,
+            format!("hugetlb:{}", pool.page).parse().unwrap(),
+        ))
+        .unwrap()
+    };
+    let short = region().extents().unwrap();
+    let mut whys = short.iter().filter_map(|extent| extent.why.as_ref());
+    let command = whys.next().unwrap_or_else(|| panic!("{short:?}")).next();
+    assert!(command.contains("+ 7"), "{command}");
+    host.shell(&command);
+    assert_eq!(chosen(&pool.file), "12", "{command}");
+    assert!(
+        region()
+            .extents()
+            .unwrap()
+            .iter()
+            .all(|extent| extent.why.is_none())
+    );
+}
+
+/// Runs a command of `echo VALUE > FILE` and others, and holds each file against its value.
+#[track_caller]
+fn run_echoes(host: &Namespace, command: &str) -> usize {
+    host.shell(command);
+    let command = command.split("    #").next().unwrap_or_default();
+    let parts = command.split(&[';', '&']).map(str::trim);
+    let mut seen = 0;
+    for (value, file) in parts.filter_map(|p| p.strip_prefix("echo ")?.split_once(" > ")) {
+        seen += 1;
+        // Who writes there asks for work: there is nothing to read.
+        if !file.ends_with("_memory") && !file.ends_with("_caches") {
+            assert_eq!(chosen(file), value, "{command}");
+        }
+    }
+    seen
+}
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+#[test]
+fn a_knob_says_what_was_said() {
+    let test = "a_knob_says_what_was_said";
+    let Some(host) = Namespace::new(test, "") else {
+        return;
+    };
+    if !Path::new(THP).is_dir() {
+        return not_run(test, "this kernel has no transparent huge pages");
+    }
+    let child = holder(48, None);
+    let mut seen = 0;
+    for (enabled, shmem) in [("never", "never"), ("madvise", "never"), ("always", "deny")] {
+        let _kept = [
+            Kept::set(&format!("{THP}/enabled"), enabled),
+            Kept::set(&format!("{THP}/shmem_enabled"), shmem),
+        ];
+        let mut commands = findings(&host, "status");
+        commands.extend(findings(&host, "verify"));
+        let out = host.hugeleaf(&["why", &child.pid(), "--json"]);
+        let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let verdicts = answer["processes"][0]["verdicts"].as_array().unwrap();
+        let of = |v: &Value| v["command"].as_str().unwrap_or_default().to_owned();
+        commands.extend(verdicts.iter().map(|v| (v["id"].to_string(), of(v))));
+        for (_, command) in commands.iter().filter(|(_, c)| c.starts_with("echo ")) {
+            // Pools have a test of their own, and what comes after may need the process.
+            if !command.contains("nr_hugepages") {
+                seen += run_echoes(&host, command.split(" && hugeleaf").next().unwrap());
+            }
+        }
+        // What `run` says of a knob that is off.
+        for flag in ["--shm=thp:2M!", "--data=thp:2M!"] {
+            let out = host.hugeleaf(&["run", flag, "--", "true"]);
+            if !out.status.success() && next(&out).starts_with("echo ") {
+                seen += run_echoes(&host, &next(&out));
+            }
+        }
+    }
+    assert!(seen > 1, "only {seen} knobs were printed");
+    // Settings of sysctl, with the values that they have.
+    for one in printed(&is_program) {
+        let words = one
+            .command
+            .strip_prefix("sysctl -w ")
+            .or(one.command.strip_prefix("sysctl "));
+        let Some((key, _)) = words.and_then(|words| words.split_once('=')) else {
+            continue;
+        };
+        let set = one.command.split('=').next().unwrap();
+        host.shell(&format!(
+            "sysctl -n {key} >/dev/null 2>&1 || exit 0; {set}=$(sysctl -n {key})"
+        ));
+    }
+    drop(child);
+    host.assert_knobs_as_before("all run");
+}
+
+#[test]
+fn files_that_are_not_in_force_are_put_in_force() {
+    let Some((host, _pool)) = pool("files_that_are_not_in_force_are_put_in_force") else {
+        return;
+    };
+    let overcommit = "/proc/sys/vm/nr_overcommit_hugepages";
+    let _kept = Kept::set(overcommit, "0");
+    host.shell("echo 'vm.nr_overcommit_hugepages = 3' > /etc/sysctl.d/90-test.conf");
+    let command = command_of(&findings(&host, "verify"), "sysctl-drift");
+    host.shell(&command);
+    assert_eq!(chosen(overcommit), "3", "{command}");
+    let knob = format!("{THP}/khugepaged/scan_sleep_millisecs");
+    let here = Path::new(&knob).exists() && host.shell("command -v systemd-tmpfiles || true") != "";
+    if here {
+        let _kept = Kept::set(&knob, "10000");
+        host.shell(&format!(
+            "echo 'w {knob} - - - - 9999' > /etc/tmpfiles.d/90-test.conf"
+        ));
+        let command = command_of(&findings(&host, "verify"), "knob-reset");
+        host.shell(&command);
+        assert_eq!(chosen(&knob), "9999", "{command}");
+    }
+}
+
+#[test]
+fn mounts_and_limits_take_the_words() {
+    let Some((host, _pool)) = pool("mounts_and_limits_take_the_words") else {
+        return;
+    };
+    let all = printed(&is_program);
+    let begin = |start: &str| {
+        let of = all.iter().filter(|p| p.command.starts_with(start));
+        let found: Vec<String> = of.map(|p| p.command.clone()).collect();
+        assert!(!found.is_empty(), "{start}");
+        found
+    };
+    for command in begin("ulimit ") {
+        // Root of a container may not raise its limits.
+        let command = command.replace('*', "unlimited");
+        let out = host.command("sh", &["-c", &command]).output().unwrap();
+        let is_refused = stderr(&out).contains("Operation not permitted");
+        assert!(
+            out.status.success() || is_refused,
+            "{command}: {}",
+            stderr(&out)
+        );
+    }
+    for command in begin("mount -t tracefs ") {
+        host.shell("umount /sys/kernel/tracing 2>/dev/null || true");
+        // A kernel without it has no folder for it either.
+        host.shell(&format!(
+            "[ -d /sys/kernel/tracing ] || exit 0; {command} && [ -e /sys/kernel/tracing/trace ]"
+        ));
+    }
+    // A tmpfs of a program gets its `huge=`.
+    host.shell("mkdir /mnt/t && mount -t tmpfs none /mnt/t");
+    for command in begin("mount -o remount,huge=") {
+        host.shell(&command.replace('*', "/mnt/t"));
+        assert!(
+            host.shell("grep ' /mnt/t ' /proc/mounts")
+                .contains("huge=advise"),
+            "{command}"
+        );
+    }
+    host.shell("umount /mnt/t");
+    // A file system that may not be written to is said, and with what makes it writable.
+    host.shell("mount -t tmpfs -o ro none /etc/sysctl.d");
+    let plan = host.plan();
+    let said = next(&host.hugeleaf(&["apply", &plan]));
+    let command = said
+        .strip_prefix("make it writable: ")
+        .unwrap_or_else(|| panic!("{said}"));
+    host.shell(command);
+    good(&host.hugeleaf(&["apply", &plan]));
+    good(&host.hugeleaf(&["undo"]));
+    host.shell("umount /etc/sysctl.d");
+    // Something else is mounted where a plan wants to.
+    host.shell("mkdir /mnt/huge && mount -t tmpfs none /mnt/huge");
+    let said = next(&host.hugeleaf(&["apply", &plan]));
+    let command = said.split("; or").next().unwrap();
+    assert!(command.starts_with("umount "), "{said}");
+    host.shell(command);
+    good(&host.hugeleaf(&["apply", &plan]));
+    good(&host.hugeleaf(&["undo"]));
+}
+
+#[test]
+fn a_file_in_the_way_is_moved_aside() {
+    let Some((host, _pool)) = pool("a_file_in_the_way_is_moved_aside") else {
+        return;
+    };
+    let plan = host.plan();
+    host.shell("echo mine > /etc/sysctl.d/60-hugeleaf.conf");
+    let command = next(&host.hugeleaf(&["apply", &plan]));
+    assert!(command.starts_with("mv "), "{command}");
+    let program = Path::new(env!("CARGO_BIN_EXE_hugeleaf")).parent().unwrap();
+    host.shell(&format!("PATH={}:$PATH; {command}", program.display()));
+    assert_eq!(
+        host.shell("cat /etc/sysctl.d/60-hugeleaf.conf.before"),
+        "mine\n"
+    );
+    good(&host.hugeleaf(&["undo"]));
+}
+
+#[test]
+fn steps_are_shown_by_their_commands() {
+    let Some((host, _pool)) = pool("steps_are_shown_by_their_commands") else {
+        return;
+    };
+    let plan = host.plan();
+    let json = good(&host.hugeleaf(&["apply", "--json", &plan]));
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    let mut seen = Vec::new();
+    for step in answer["steps"].as_array().unwrap() {
+        let command = step["verify"].as_str().unwrap_or_default();
+        let program = command.split(' ').next().unwrap();
+        let is_there = host.shell(&format!("command -v {program} || true")) != "";
+        if is_there {
+            let out = host.command("sh", &["-c", command]).output().unwrap();
+            // A line of the host's own fstab may be wrong, and is not ours.
+            assert!(
+                out.status.success() || program == "findmnt",
+                "{command}: {}",
+                stderr(&out)
+            );
+            seen.push(program.to_owned());
+        }
+    }
+    assert!(seen.contains(&"cat".to_owned()), "{seen:?}");
+    good(&host.hugeleaf(&["undo"]));
+    host.assert_etc_as_before("undone");
+}
+
+#[test]
+fn a_capability_lets_an_ordinary_user_look() {
+    let test = "a_capability_lets_an_ordinary_user_look";
+    if hugeleaf_sys::effective_uid() != 0 {
+        return not_run(test, "needs root");
+    }
+    let (folder, program) = public_copy();
+    let child = holder(1, None);
+    let look = || {
+        let mut command = Command::new(&program);
+        command.args(["mem", &child.pid()]).uid(NOBODY).gid(NOBODY);
+        command.current_dir("/").output().unwrap()
+    };
+    let said = next(&look());
+    let at = said.find("setcap ").unwrap_or_else(|| panic!("{said}"));
+    let here = program.parent().unwrap_or(folder.path());
+    let script = format!("PATH={}:$PATH:/usr/sbin; {}", here.display(), &said[at..]);
+    let out = Command::new("sh").args(["-c", &script]).output().unwrap();
+    if !out.status.success() {
+        return not_run(
+            test,
+            &format!("no capability can be given: {}", stderr(&out)),
+        );
+    }
+    good(&look());
+}

@@ -1,0 +1,188 @@
+//! The kinds of commands that are printed, and which test runs each on a host.
+
+use Held::{Asks, NotHere, Run};
+
+/// How a kind of command is held to what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// This test has the program print it, runs it, and looks at what it did.
+    Run(&'static str),
+    /// It only shows something: it is run as it stands, or parsed where it has placeholders.
+    Asks,
+    /// It cannot be run on a host of the tests: why. It is parsed.
+    NotHere(&'static str),
+}
+
+const POOLS: Held = Run("a_pool_gets_the_pages_that_were_said");
+const KNOBS: Held = Run("a_knob_says_what_was_said");
+const FILES: Held = Run("files_that_are_not_in_force_are_put_in_force");
+const ACCOUNTS: Held = NotHere("it changes an account of the host for good");
+const SERVICE: Held = NotHere("it starts a service of the host anew");
+const SERVER: Held = NotHere("it asks a server by an address that the person has");
+
+/// Each command, `*` for any text; the first that fits counts.
+pub const KINDS: [(&str, Held); 86] = [
+    // Pools.
+    (
+        "echo $(($(cat $f) + *)) > $f",
+        Run("a_pool_grows_by_as_many_pages_as_were_missing"),
+    ),
+    ("echo all on large pages", Asks),
+    (
+        "printf '*' > /etc/systemd/system/*",
+        NotHere("it leaves units on the host"),
+    ),
+    ("echo 1 > /proc/sys/vm/compact_memory; echo * > *", POOLS),
+    (
+        "echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote *",
+        KNOBS,
+    ),
+    (
+        "echo 1 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory",
+        KNOBS,
+    ),
+    ("echo 1 > /proc/sys/vm/compact_memory", KNOBS),
+    (
+        "echo '*' > /etc/cron.d/*",
+        NotHere("it leaves a file for cron on the host; its line is parsed"),
+    ),
+    (
+        "echo '*' > /etc/tmpfiles.d/*",
+        NotHere("it leaves a file below /etc on the host; its line is parsed"),
+    ),
+    ("echo * > */shmem_enabled*", KNOBS),
+    ("echo inherit > *", KNOBS),
+    ("echo madvise > *", KNOBS),
+    ("echo advise > *", KNOBS),
+    ("echo always > *", KNOBS),
+    (
+        "echo 600000 > /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
+        KNOBS,
+    ),
+    ("echo * > *", POOLS),
+    // Settings.
+    ("sysctl -p *", FILES),
+    ("sysctl -w vm.hugetlb_shm_group=*", KNOBS),
+    ("sysctl kernel.*=*", KNOBS),
+    ("sysctl fs.file-max", Asks),
+    ("systemd-tmpfiles --create *", FILES),
+    (
+        "mount -t tracefs nodev /sys/kernel/tracing",
+        Run("mounts_and_limits_take_the_words"),
+    ),
+    (
+        "mount -o remount,*",
+        Run("mounts_and_limits_take_the_words"),
+    ),
+    ("umount *", Run("mounts_and_limits_take_the_words")),
+    ("ulimit *", Run("mounts_and_limits_take_the_words")),
+    (
+        "setcap cap_sys_ptrace+ep $(which hugeleaf)*",
+        Run("a_capability_lets_an_ordinary_user_look"),
+    ),
+    ("setcap *", Run("a_capability_lets_an_ordinary_user_look")),
+    (
+        "update-grub*",
+        NotHere("it writes the boot loader's configuration"),
+    ),
+    ("usermod *", ACCOUNTS),
+    ("systemctl list-units *", Asks),
+    ("systemctl cat *", Asks),
+    ("systemctl daemon-reload*", SERVICE),
+    ("systemctl restart *", SERVICE),
+    ("systemctl start *", SERVICE),
+    ("systemctl enable *", SERVICE),
+    ("pg_ctl restart *", SERVICE),
+    (
+        "kill -CONT *",
+        NotHere("it is for a process that somebody stopped"),
+    ),
+    ("mv *", Run("a_file_in_the_way_is_moved_aside")),
+    (
+        "modprobe loop",
+        NotHere("kernels of the tests have no modules"),
+    ),
+    ("apt-get install *", NotHere("it installs a program")),
+    ("$EDITOR *", NotHere("it opens an editor")),
+    // What only shows.
+    (
+        "su * -s /bin/sh -c 'ulimit -l'",
+        Run("steps_are_shown_by_their_commands"),
+    ),
+    ("cat *", Run("steps_are_shown_by_their_commands")),
+    ("findmnt *", Run("steps_are_shown_by_their_commands")),
+    ("chmod *", NotHere("the person names the file")),
+    ("chown *", NotHere("the person names the file")),
+    ("df *", Asks),
+    ("dmesg *", Asks),
+    ("file *", Asks),
+    ("fuser *", Asks),
+    ("getent *", Asks),
+    ("grep *", Asks),
+    ("id *", Asks),
+    ("ipcs -m", Asks),
+    ("ls *", Asks),
+    ("lsattr *", Asks),
+    ("ps *", Asks),
+    ("ps", Asks),
+    ("nproc", Asks),
+    ("curl -sS *", SERVER),
+    ("mysql *", SERVER),
+    ("psql *", SERVER),
+    ("redis-cli *", SERVER),
+    ("sh -c '*'", NotHere("it is the person's own command")),
+    ("perf *", NotHere("not every host has perf")),
+    ("gdb *", NotHere("it opens a debugger")),
+    ("readelf *", Asks),
+    ("ldd *", Asks),
+    ("numactl *", NotHere("not every host has numactl")),
+    ("taskset *", NotHere("the person names the program")),
+    ("docker *", NotHere("not every host has docker")),
+    ("kubectl *", NotHere("not every host has kubectl")),
+    ("java *", NotHere("the person names the program")),
+    ("swapoff *", NotHere("it takes the swap of the host away")),
+    ("swapon *", Asks),
+    ("rm *", NotHere("the person names the file")),
+    ("cp *", NotHere("the person names the file")),
+    ("du *", Asks),
+    ("kill *", NotHere("it ends a process of the person's")),
+    ("mkdir *", NotHere("the person names the folder")),
+    ("uname *", Asks),
+    ("journalctl *", Asks),
+    ("unshare *", NotHere("the person names the program")),
+    ("export *", NotHere("the person names the program")),
+    ("hugeleaf", Run("flags_that_are_printed_are_taken")),
+    ("hugeleaf *", Run("flags_that_are_printed_are_taken")),
+];
+
+/// The programs that commands begin with.
+pub fn programs() -> Vec<&'static str> {
+    let first = |kind: &'static str| kind.split_whitespace().next();
+    KINDS.iter().filter_map(|(kind, _)| first(kind)).collect()
+}
+
+/// The kind of a command, and how it is held.
+pub fn kind(command: &str) -> Option<&'static (&'static str, Held)> {
+    KINDS.iter().find(|(pattern, _)| fits(pattern, command))
+}
+
+/// Whether a text is what a pattern with `*` for any text says.
+fn fits(pattern: &str, text: &str) -> bool {
+    let parts: Vec<&str> = pattern.split('*').collect();
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        return false;
+    };
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    if parts.len() == 1 {
+        return rest.is_empty();
+    }
+    for part in &parts[1..parts.len() - 1] {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
