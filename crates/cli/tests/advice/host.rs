@@ -240,7 +240,8 @@ fn files_that_are_not_in_force_are_put_in_force() {
     host.shell(&command);
     assert_eq!(chosen(overcommit), "3", "{command}");
     let knob = format!("{THP}/khugepaged/scan_sleep_millisecs");
-    let here = Path::new(&knob).exists() && host.shell("command -v systemd-tmpfiles || true") != "";
+    let here =
+        Path::new(&knob).exists() && !host.shell("command -v systemd-tmpfiles || true").is_empty();
     if here {
         let _kept = Kept::set(&knob, "10000");
         host.shell(&format!(
@@ -344,7 +345,9 @@ fn steps_are_shown_by_their_commands() {
     for step in answer["steps"].as_array().unwrap() {
         let command = step["verify"].as_str().unwrap_or_default();
         let program = command.split(' ').next().unwrap();
-        let is_there = host.shell(&format!("command -v {program} || true")) != "";
+        let is_there = !host
+            .shell(&format!("command -v {program} || true"))
+            .is_empty();
         if is_there {
             let out = host.command("sh", &["-c", command]).output().unwrap();
             // A line of the host's own fstab may be wrong, and is not ours.

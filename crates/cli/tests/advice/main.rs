@@ -5,12 +5,11 @@
 // A panic is how a test fails, in its helpers too.
 #![allow(clippy::unwrap_used)]
 
-// The tests of commands use the rest of it.
-#[allow(dead_code)]
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod host;
 mod kinds;
+// The tests of apply use the rest of it.
 #[allow(dead_code)]
 #[path = "../apply/namespace.rs"]
 mod namespace;

@@ -100,7 +100,7 @@ fn unquoted(text: &str) -> Option<String> {
 pub fn setting_in(text: &str, name: &str) -> Option<String> {
     let items = text.lines().filter_map(item);
     let of_name = items.filter(|(found, _)| found.eq_ignore_ascii_case(name));
-    of_name.map(|(_, value)| value).last()
+    of_name.map(|(_, value)| value).next_back()
 }
 
 #[cfg(test)]

@@ -64,18 +64,7 @@ pub struct Wishes {
 pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<Plan, Refusal> {
     let host = facts.host;
     let had = sizes(host);
-    for size in wishes.sizes.iter().flatten() {
-        if !had.contains(size) {
-            let next = "hugeleaf status    # lists the sizes of this kernel";
-            return Err(Refusal::new(
-                format!("this kernel cannot reserve pages of {size}"),
-                next,
-            ));
-        }
-    }
-    if let Some(refusal) = services.iter().find_map(|s| wrong_size(s, &had)) {
-        return Err(refusal);
-    }
+    possible_sizes(services, wishes, &had)?;
     let (total, used) = used(host)?;
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
     let mut ledger = Ledger {
@@ -133,6 +122,18 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
     Ok(plan)
+}
+
+/// Whether this kernel has the sizes that were named and those that services insist on.
+fn possible_sizes(services: &[Service], wishes: &Wishes, had: &[PageSize]) -> Result<(), Refusal> {
+    let mut named = wishes.sizes.iter().flatten();
+    if let Some(size) = named.find(|size| !had.contains(size)) {
+        let next = "hugeleaf status    # lists the sizes of this kernel";
+        let what = format!("this kernel cannot reserve pages of {size}");
+        return Err(Refusal::new(what, next));
+    }
+    let wrong = services.iter().find_map(|s| wrong_size(s, had));
+    wrong.map_or(Ok(()), Err)
 }
 
 /// A size that a PostgreSQL server is told to take and this kernel does not have: with

@@ -13,7 +13,7 @@ use super::make::{Facts, boot, for_host};
 use super::model::{BasePages, PagesOf, Plan, SCHEMA};
 use super::notes::{command_line, contradicted};
 use super::promise::{promised, standing};
-use super::room::{Margin, pools_now, sizes, used};
+use super::room::{Margin, PoolNow, pools_now, sizes, used};
 use super::{Refusal, Wishes};
 
 /// What was in use or promised of each pool at one moment.
@@ -45,12 +45,7 @@ pub fn tighten(
 ) -> Result<Plan, Refusal> {
     let host = facts.host;
     let now = pools_now(host)?;
-    if now.values().all(|pool| pool.total == 0) {
-        return Err(Refusal::new(
-            "all pools are empty: there is nothing to tighten",
-            "hugeleaf plan    # plans pools for the services that could use them",
-        ));
-    }
+    possible(facts, &now)?;
     let (total, used) = used(host)?;
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
     let mut pools = Vec::new();
@@ -59,22 +54,8 @@ pub fn tighten(
         let most = samples.iter().filter_map(|s| s.0.get(size)).max().copied();
         let most = most.unwrap_or(0).max(pool.taken);
         let waiting = waiting(facts, *size);
-        let keep = most
-            .saturating_add(most.div_ceil(KEPT))
-            .saturating_add(waiting)
-            .min(pool.total);
-        let wanted = Wanted {
-            size: *size,
-            others: pool.taken,
-            promised: waiting.min(keep - pool.taken.min(keep)),
-            whom: Vec::new(),
-            wants: Wants {
-                free: keep,
-                ..Wants::default()
-            },
-            configured: 0,
-            may_shrink: true,
-        };
+        let wanted = wanted(*size, pool, most, waiting);
+        let keep = wanted.wants.free;
         pools.extend(wanted.layout(host));
         notes.push(line(*size, pool.total, most, keep, samples.len(), watched));
         if waiting > 0 {
@@ -116,6 +97,48 @@ pub fn tighten(
         .chain(command_line(&plan));
     plan.notes.extend(more.collect::<Vec<_>>());
     Ok(plan)
+}
+
+/// Whether there is something to make smaller, and whether it is known whose it is.
+fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), Refusal> {
+    if now.values().all(|pool| pool.total == 0) {
+        return Err(Refusal::new(
+            "all pools are empty: there is nothing to tighten",
+            "hugeleaf plan    # plans pools for the services that could use them",
+        ));
+    }
+    if let Some(one) = facts.in_force.iter().find(|one| one.plan.is_err()) {
+        return Err(Refusal::new(
+            format!(
+                "the plan of apply {}, which is in force, cannot be read: pages that stand idle may \
+                 be its own",
+                one.id
+            ),
+            "hugeleaf verify    # says what is wrong with it",
+        ));
+    }
+    Ok(())
+}
+
+/// What a pool is to come to: the most that was in use and a little beside it, and what stopped
+/// services wait for.
+fn wanted(size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
+    let keep = most
+        .saturating_add(most.div_ceil(KEPT))
+        .saturating_add(waiting)
+        .min(pool.total);
+    Wanted {
+        size,
+        others: pool.taken,
+        promised: waiting.min(keep.saturating_sub(pool.taken)),
+        whom: Vec::new(),
+        wants: Wants {
+            free: keep,
+            ..Wants::default()
+        },
+        configured: 0,
+        may_shrink: true,
+    }
 }
 
 /// Pages that plans in force promise to services that do not run now: of what they will need no

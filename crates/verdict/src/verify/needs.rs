@@ -35,7 +35,22 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
         is_planned: true,
     });
     let all = found.chain(not_found);
-    all.filter(|looked| !looked.row.asked.is_empty()).collect()
+    let mut all: Vec<Looked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
+    each_its_own_name(&mut all);
+    all
+}
+
+/// Several instances of a program may share a name, which in metrics has to tell them apart.
+fn each_its_own_name(all: &mut [Looked<'_>]) {
+    let mut seen = std::collections::BTreeSet::new();
+    for looked in all {
+        let name = looked.row.name.clone();
+        let mut n = 2_u32;
+        while !seen.insert(looked.row.name.clone()) {
+            looked.row.name = format!("{name}-{n}");
+            n += 1;
+        }
+    }
 }
 
 type Pair<'a> = (&'a Service, Option<&'a ForService>);

@@ -690,7 +690,9 @@ fn two_stopped() -> World {
 #[test]
 fn stopped_services_are_added_up_though_they_have_one_name() {
     let world = two_stopped();
-    assert_eq!(world.verify().services.len(), 2);
+    let services = world.verify().services;
+    let names: Vec<&str> = services.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["postgresql-15", "postgresql-15-2"]);
     world.shows(
         "pool-too-small",
         &["Together 2 services ask for 8192", "4096 too few"],

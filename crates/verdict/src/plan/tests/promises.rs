@@ -113,12 +113,21 @@ fn idle_pages_are_left_to_a_plan_that_cannot_be_read() {
     let plan = after(&host, &unread, &[], &[service("a", ServiceKind::SysV, GIB)]);
     assert_eq!(pages(&plan), (1512, 1512));
     has(&plan.notes, "the plan of apply 7 cannot be read");
+    let identity = identity();
     let now = Now {
         host: &host,
-        identity: &identity(),
+        identity: &identity,
         in_force: &unread,
     };
     assert!(check(&plan, &now).is_ok());
+    let facts = Facts {
+        in_force: &unread,
+        ..facts(&host, &identity)
+    };
+    let seen = [sample(&host).unwrap()];
+    let smaller = tighten(&facts, &seen, Duration::from_secs(1), &Wishes::default());
+    let refusal = smaller.unwrap_err();
+    assert!(refusal.what.contains("apply 7"), "{refusal:?}");
     let blind = usual(&host, &[service("a", ServiceKind::SysV, GIB)]);
     let refusals = check(&blind, &now).unwrap_err();
     assert!(
@@ -177,7 +186,7 @@ fn idle_pages_are_used_and_not_asked_for_again() {
 fn a_plan_that_knows_nothing_of_another_is_refused() {
     let host = host();
     let (a, b) = (cluster("/a", GIB), cluster("/b", GIB));
-    let (first, second) = (usual(&host, &[a]), usual(&host, &[b.clone()]));
+    let (first, second) = (usual(&host, &[a]), usual(&host, std::slice::from_ref(&b)));
     let in_force = [applied(1, first.clone())];
     let identity = identity();
     let now = Now {
