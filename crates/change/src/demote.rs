@@ -15,7 +15,7 @@ use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
 use crate::split::{self, Splitter};
 use crate::work::{Course, Means, Skipped, State, Work};
-use crate::{pacer, privilege, readback, work};
+use crate::{pacer, privilege, readback, work, zeros};
 
 /// How often a huge page is tried that stayed whole though the kernel reported success: somebody
 /// held a reference to it for a moment.
@@ -25,8 +25,9 @@ const PASSES: u32 = 3;
 /// early, with what was done so far, once `stop` is set; `progress` is called between calls.
 ///
 /// Base pages that hold nothing but zeros come back as the shared zero page where the kernel does
-/// that (Linux 6.12, tried): the process is then smaller than before, and such blocks are not
-/// wholly resident any more.
+/// that (Linux 6.12, tried). They are brought back at once, so that the process is neither smaller nor
+/// larger than before and a promotion finds its blocks whole; where that cannot be done, the outcome
+/// says how much was given back.
 ///
 /// What several processes map cannot be split this way (the kernel skips it and reports success).
 /// Where the host offers it, that is split by `split_huge_pages` of debugfs, in all processes that
@@ -200,6 +201,7 @@ fn pass_over(
         for i in &chunk[..through] {
             note(course, work, *i, State::Called);
         }
+        zeros::bring_back(course, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {

@@ -28,6 +28,7 @@ mod readback;
 mod sink;
 mod split;
 mod work;
+mod zeros;
 
 pub use demote::demote;
 pub use error::ChangeError;
@@ -39,3 +40,4 @@ pub use outcome::{
 };
 pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
 pub use split::{NoSplit, can_split_shared};
+pub use zeros::NoZeros;

@@ -8,6 +8,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::ChangeError;
 use crate::split::NoSplit;
+use crate::zeros::NoZeros;
 
 /// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -215,6 +216,13 @@ pub struct ProcessOutcome {
     pub left_out: Vec<Part>,
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
     pub grown: Bytes,
+    /// Base pages that hold only zeros, which splitting gave back to the kernel and which were brought
+    /// back at once.
+    pub zeros_brought_back: Bytes,
+    /// The same where they stay given back: the process is so much smaller than before.
+    pub zeros_given_back: Bytes,
+    /// Why they stay so, where that is known.
+    pub no_zeros: Option<NoZeros>,
     /// Moved bytes that are locked in memory: a demotion cannot split them.
     pub locked: Bytes,
     /// The same by role.

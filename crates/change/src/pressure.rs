@@ -44,9 +44,15 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
         at,
         own,
         stalled: stalled_in(&text("proc/pressure/memory")),
-        available: number_after(&text("proc/meminfo"), "MemAvailable:").map(Bytes::from_kib),
+        available: available(root),
         compactions: number_after(&text("proc/vmstat"), "compact_stall"),
     }
+}
+
+/// `MemAvailable`; `None` where this host does not tell.
+pub fn available(root: &Root) -> Option<Bytes> {
+    let text = root.read("proc/meminfo").known().cloned()?;
+    number_after(&text, "MemAvailable:").map(Bytes::from_kib)
 }
 
 /// Judges what happened between two samples, where `floor` is to stay available.

@@ -10,6 +10,7 @@ use hugeleaf_units::{Bytes, Range};
 use crate::eligible::{self, Block};
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::{Means, State, Work};
+use crate::zeros;
 
 /// What a block is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,10 @@ pub(crate) fn outcome(
     }
     let after = after.filter(|_| work.lost.is_none());
     let mut outcome = empty_outcome(work, after.as_ref());
+    if work.lost.is_none() && !to_huge {
+        outcome.zeros_given_back = zeros::given_back(means, work);
+        outcome.no_zeros = work.no_zeros;
+    }
     match (work.lost_reason(), now) {
         (Some(reason), _) => Part::add(&mut outcome.failed, reason, outcome.asked),
         (None, Some(now)) => tell_blocks(&mut outcome, work, &now, to_huge, unreached),
@@ -136,6 +141,9 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         failed: Vec::new(),
         left_out: work.plan.left_out.clone(),
         grown: Bytes::ZERO,
+        zeros_brought_back: work.brought_back,
+        zeros_given_back: Bytes::ZERO,
+        no_zeros: None,
         locked: Bytes::ZERO,
         by_role: Vec::new(),
         moved: Vec::new(),

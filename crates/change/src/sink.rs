@@ -24,6 +24,13 @@ pub trait Sink {
     /// Those of [`Kernel::split`].
     fn split(&mut self, file: &SplitFile, process: &PidFd, range: Range)
     -> Result<Bytes, SysError>;
+
+    /// Has a process hold pages of its own in ranges where it has the zero page; see
+    /// [`Kernel::populate`].
+    ///
+    /// # Errors
+    /// Those of [`Kernel::populate`].
+    fn populate(&mut self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError>;
 }
 
 /// To the kernel.
@@ -50,6 +57,11 @@ impl Sink for Real<'_> {
         let _ = self.0.map_in(process, range);
         Ok(range.len())
     }
+
+    fn populate(&mut self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        let mut each = ranges.iter();
+        each.try_for_each(|range| self.0.populate(process, *range))
+    }
 }
 
 /// Nowhere: every call succeeds and does nothing.
@@ -69,6 +81,10 @@ impl Sink for DryRun {
     fn split(&mut self, _: &SplitFile, _: &PidFd, range: Range) -> Result<Bytes, SysError> {
         Ok(range.len())
     }
+
+    fn populate(&mut self, _: &PidFd, _: &[Range]) -> Result<(), SysError> {
+        Ok(())
+    }
 }
 
 /// What was asked of the kernel.
@@ -78,6 +94,8 @@ pub enum Action {
     Advise(Advice),
     /// To split shared huge pages too.
     Split,
+    /// To have pages of zeros of its own.
+    Populate,
 }
 
 /// One call that went through a [`Recording`].
@@ -145,5 +163,12 @@ impl<S: Sink> Sink for Recording<S> {
     ) -> Result<Bytes, SysError> {
         let answer = self.inner.split(file, process, range);
         self.record(process, &[range], Action::Split, answer)
+    }
+
+    fn populate(&mut self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        let all: Bytes = ranges.iter().map(|r| r.len()).sum();
+        let answer = self.inner.populate(process, ranges).map(|()| all);
+        let answer = self.record(process, ranges, Action::Populate, answer);
+        answer.map(|_| ())
     }
 }

@@ -13,7 +13,7 @@ use crate::eligible::{Block, Kind, ObjectId};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
 use crate::work::{Course, State, Work};
-use crate::{pacer, privilege, readback};
+use crate::{pacer, privilege, readback, zeros};
 
 /// How often a huge page is tried that stayed whole. The split unmaps it first; a process that
 /// touches it at that moment holds a reference to it, and the split is given up (tried: of 131 huge
@@ -287,6 +287,7 @@ impl Splitter {
                     work.states[*i] = State::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
+                zeros::bring_back(course, work, slice);
             }
             Err(e) => {
                 let state = refused(course, work, &e);

@@ -17,6 +17,7 @@ use crate::outcome::{Ended, Method, Progress, Reason, Stage, StoppedBy};
 use crate::pressure::{self, Sample, Weather};
 use crate::sink::Sink;
 use crate::split::NoSplit;
+use crate::zeros::NoZeros;
 use crate::{pacer, privilege};
 
 /// How far a block is.
@@ -45,6 +46,10 @@ pub(crate) struct Work {
     pub(crate) methods: Vec<Option<Method>>,
     /// Why what several processes map could not be split; `None` too where it was not needed.
     pub(crate) no_split: Option<NoSplit>,
+    /// Zero-filled pages that splitting gave back, and that were brought back.
+    pub(crate) brought_back: Bytes,
+    /// Why others were not; `None` too where there was none.
+    pub(crate) no_zeros: Option<NoZeros>,
     pub(crate) lost: Option<Lost>,
     pub(crate) spent: Duration,
     /// Whether THP was switched on for it again.
@@ -58,6 +63,8 @@ impl Work {
             states: vec![State::Todo; plan.blocks.len()],
             methods: vec![None; plan.blocks.len()],
             no_split: None,
+            brought_back: Bytes::ZERO,
+            no_zeros: None,
             identity,
             before,
             plan,
@@ -337,11 +344,17 @@ impl<'a> Course<'a> {
         self.timed(work, |sink, process| sink.split(file, process, range))
     }
 
-    fn timed(
+    /// Has the process hold pages of its own in these ranges, and pauses for as long as the budget
+    /// asks.
+    pub(crate) fn populate(&mut self, work: &mut Work, ranges: &[Range]) -> Result<(), SysError> {
+        self.timed(work, |sink, process| sink.populate(process, ranges))
+    }
+
+    fn timed<T>(
         &mut self,
         work: &mut Work,
-        act: impl FnOnce(&mut dyn Sink, &PidFd) -> Result<Bytes, SysError>,
-    ) -> Result<Bytes, SysError> {
+        act: impl FnOnce(&mut dyn Sink, &PidFd) -> Result<T, SysError>,
+    ) -> Result<T, SysError> {
         let kernel = self.means.kernel;
         let before = kernel.now();
         let answer = act(self.sink.as_mut(), &work.identity.fd);

@@ -2,7 +2,7 @@
 //! cost, how to undo it, and how to make it last.
 
 use hugeleaf_change::{
-    ChangeError, DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Reason, StoppedBy,
+    ChangeError, DoneBy, Ended, Method, NoZeros, Outcome, Part, ProcessOutcome, Reason, StoppedBy,
 };
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
@@ -71,6 +71,7 @@ pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     out.push_str(&processes(outcome, request).render_as(look));
     out.push_str(&roles(outcome, look));
     out.push_str(&split_for_others(outcome, look));
+    out.push_str(&zeros(outcome, request, look));
     let (failed, left_out) = (all(outcome, |p| &p.failed), all(outcome, |p| &p.left_out));
     out.push_str(&reasons("not got", &failed, request, look));
     out.push_str(&reasons("left out", &left_out, request, look));
@@ -222,6 +223,43 @@ fn split_for_others(outcome: &Outcome, look: Look) -> String {
         Method::SplitFile.name()
     );
     look.wrap("shared:  ", &line)
+}
+
+/// What of zero-filled pages splitting gave back, and what became of it.
+fn zeros(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+    let back = sum(outcome, |p| p.zeros_brought_back);
+    let gone = sum(outcome, |p| p.zeros_given_back);
+    let mut out = String::new();
+    if !back.is_zero() {
+        let line = format!(
+            "{back} of base pages that hold only zeros: splitting returns those to the kernel; brought \
+             back, so that the process keeps its size"
+        );
+        out.push_str(&look.wrap("zeros:   ", &line));
+    }
+    if !gone.is_zero() {
+        let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
+        let line = format!(
+            "{gone} of base pages that hold only zeros were returned to the kernel by splitting, and \
+             stay so{}: the process is that much smaller, and they come back as it writes to them",
+            why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)))
+        );
+        out.push_str(&look.wrap("smaller: ", &line));
+        let percent = "--min-resident 1%";
+        out.push_str(&format!(
+            "         to promote it again with them: hugeleaf promote {percent} {}\n",
+            request.targets
+        ));
+    }
+    out
+}
+
+fn no_zeros(why: NoZeros) -> String {
+    match why {
+        NoZeros::Denied => "bringing them back takes CAP_SYS_PTRACE".to_owned(),
+        NoZeros::Pressure => "the host is short of memory".to_owned(),
+        NoZeros::Failed(errno) => format!("bringing them back failed: {errno}"),
+    }
 }
 
 /// The parts of all processes, largest first.
@@ -531,6 +569,8 @@ fn process(p: &ProcessOutcome) -> Value {
         .put("left_out", parts(&p.left_out))
         .put("thp_switched_on", p.switched_on)
         .put_bytes("grown_bytes", p.grown)
+        .put_bytes("zeros_brought_back_bytes", p.zeros_brought_back)
+        .put_bytes("zeros_given_back_bytes", p.zeros_given_back)
         .put_bytes("locked_bytes", p.locked)
         .put("roles", p.by_role.iter().map(role).collect::<Value>())
         .put("seconds", p.seconds)
@@ -667,6 +707,9 @@ mod tests {
                 bytes: Bytes::from_mib(30),
             }],
             grown: Bytes::ZERO,
+            zeros_brought_back: Bytes::ZERO,
+            zeros_given_back: Bytes::ZERO,
+            no_zeros: None,
             locked: Bytes::from_mib(2),
             by_role: vec![RoleOutcome {
                 role: Role::Anon,

@@ -28,6 +28,8 @@ pub enum Call {
     Split,
     /// process_vm_readv(2).
     MapIn,
+    /// process_vm_writev(2).
+    Populate,
 }
 
 /// Which calls fail, and how.
@@ -133,6 +135,11 @@ impl<K: Kernel> Kernel for Faulty<K> {
     fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
         self.check(Call::MapIn, "process_vm_readv")?;
         self.inner.map_in(process, range)
+    }
+
+    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.check(Call::Populate, "process_vm_writev")?;
+        self.inner.populate(process, range)
     }
 
     fn knows_collapse(&self) -> bool {

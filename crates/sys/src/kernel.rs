@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::pagemap::{self, PageMap, ScanDetail};
+use crate::populate;
 use crate::process::PidFd;
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError};
@@ -152,6 +153,15 @@ pub trait Kernel: Send + Sync {
     /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
     fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError>;
 
+    /// Has a process hold pages of its own where it has the zero page or nothing in a range, by a
+    /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
+    /// which pages are there then: read it back. What is private and shared with a child is copied,
+    /// what is in swap is brought in: name pages of zeros only.
+    ///
+    /// # Errors
+    /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
+    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError>;
+
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
     fn knows_collapse(&self) -> bool;
 
@@ -267,6 +277,10 @@ impl Kernel for RealKernel {
 
     fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
         split::map_in(process, range, self.base_page())
+    }
+
+    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
+        populate::populate(process, range, self.base_page())
     }
 
     fn knows_collapse(&self) -> bool {

@@ -24,6 +24,7 @@ mod pagemap;
 mod perf;
 mod perf_event;
 mod perf_ring;
+mod populate;
 mod process;
 mod remote_call;
 mod space;

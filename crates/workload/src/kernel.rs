@@ -80,6 +80,10 @@ impl Kernel for RemoteKernel {
         self.kernel.map_in(process, range)
     }
 
+    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.kernel.populate(process, range)
+    }
+
     fn knows_collapse(&self) -> bool {
         self.kernel.knows_collapse()
     }

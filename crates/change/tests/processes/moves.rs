@@ -1,6 +1,7 @@
 //! What is moved, what is left out, and that nobody grows.
 
-use hugeleaf_change::{DemoteOptions, Percent, PromoteOptions, Reason};
+use hugeleaf_change::{DemoteOptions, NoZeros, Percent, PromoteOptions, Reason};
+use hugeleaf_sys::{Call, Errno, Fault, Faulty, RealKernel};
 use hugeleaf_units::Bytes;
 
 use crate::victim::Victim;
@@ -34,6 +35,71 @@ fn private_memory_goes_there_and_back() {
         assert!(back.is_complete(), "{back:#?}");
         assert_eq!((p.asked, &p.moved), (bench.pages(16), &vec![range]));
         assert!(p.coverage_after < p.coverage_before, "{p:#?}");
+    }
+}
+
+/// A process whose memory is mostly pages of zeros, promoted.
+fn sparse(bench: &Bench, n: u64) -> Victim {
+    let mut victim = Victim::start();
+    victim.map("a", "private", bench.pages(n), bench.huge);
+    victim.tell("sparse a");
+    let there = bench.promote(&[victim.pid()], &fast());
+    assert_eq!(there.done(), bench.pages(n), "{there:#?}");
+    victim
+}
+
+#[test]
+fn pages_of_zeros_are_still_there_after_the_way_back() {
+    let Some(bench) = Bench::new("pages_of_zeros_are_still_there_after_the_way_back") else {
+        return;
+    };
+    let victim = sparse(&bench, 16);
+    for options in [DemoteOptions::default(), fast_demote()] {
+        let back = bench.demote(&[victim.pid()], &options);
+        let p = &back.processes[0];
+        assert!(back.is_complete(), "{back:#?}");
+        assert_eq!(p.zeros_given_back, Bytes::ZERO, "{p:#?}");
+        let lost = p.resident_before - p.resident_after.unwrap();
+        assert!(lost < bench.huge.bytes(), "{p:#?}");
+        let there = bench.promote(&[victim.pid()], &fast());
+        assert!(there.is_complete(), "{there:#?}");
+        let p = &there.processes[0];
+        assert_eq!((p.done, p.grown), (bench.pages(16), Bytes::ZERO), "{p:#?}");
+    }
+}
+
+#[test]
+fn pages_of_zeros_that_stay_given_back_are_said() {
+    let Some(bench) = Bench::new("pages_of_zeros_that_stay_given_back_are_said") else {
+        return;
+    };
+    for (errno, why) in [
+        (Errno::PERM, NoZeros::Denied),
+        (Errno::NOMEM, NoZeros::Failed(Errno::NOMEM)),
+    ] {
+        let victim = sparse(&bench, 4);
+        let fault = Fault {
+            call: Call::Populate,
+            after: 0,
+            times: u64::MAX,
+            errno,
+        };
+        let kernel = Faulty::new(RealKernel::new(), vec![fault]);
+        let back = bench.demote_with(&kernel, &[victim.pid()], &fast_demote());
+        let back = back.unwrap();
+        let p = &back.processes[0];
+        assert!(back.is_complete(), "{back:#?}");
+        if p.zeros_given_back.is_zero() {
+            println!(
+                "not run: this kernel keeps pages of zeros: pages_of_zeros_that_stay_given_back_are_said"
+            );
+            return;
+        }
+        let three_quarters = Bytes(bench.pages(4).get() / 4 * 3);
+        assert_eq!(p.zeros_given_back, three_quarters, "{p:#?}");
+        assert_eq!(p.no_zeros, Some(why));
+        let lost = p.resident_before - p.resident_after.unwrap();
+        assert!(lost >= Bytes(three_quarters.get() / 4 * 3), "{p:#?}");
     }
 }
 

@@ -141,6 +141,11 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
             match (*verb, rest) {
                 // Not zeros: splitting a huge page gives pages of zeros back to the kernel.
                 ("touch", []) => mapping.touch(RealKernel::new().base_page().bytes())?,
+                // In memory, and three pages of four hold only zeros.
+                ("sparse", []) => {
+                    mapping.advise(mapping.range(), Advice::PopulateWrite)?;
+                    mapping.touch(Bytes(RealKernel::new().base_page().bytes().get() * 4))?;
+                }
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
                 ("lock", []) => mapping.lock()?,
                 // The first `percent` of every block of `huge`.

@@ -232,6 +232,7 @@ const UNSAFE: [(&str, &str); 43] = [
         "crates/sys/src/perf_ring.rs",
         "a ring that the kernel writes to",
     ),
+    ("crates/sys/src/populate.rs", "process_vm_writev"),
     ("crates/sys/src/process.rs", "klogctl"),
     ("crates/sys/src/remote_call.rs", "ptrace"),
     ("crates/sys/src/split.rs", "process_vm_readv"),

@@ -1,0 +1,134 @@
+//! Having another process hold pages of its own where it has the zero page, without writing to them.
+//!
+//! No advice of madvise(2) does that from outside: MADV_POPULATE_WRITE is EINVAL in process_madvise(2)
+//! (tried on 6.18), and whatever writes to another process may overwrite what it writes at that moment.
+//! process_vm_writev(2) first takes hold of the other process's pages for writing, which is a write
+//! fault like the process's own, and copies afterwards. What it is given to copy from here is a page
+//! that nobody can read: it ends in EFAULT with nothing copied, and the pages are there.
+#![allow(unsafe_code)]
+//! # Safety
+//! process_vm_writev(2) has no safe wrapper in any library used here. Its local part is one byte of
+//! a mapping of this process that has no rights at all and is never unmapped, so nothing can be
+//! copied from it. Addresses of the other process are never dereferenced here.
+
+use std::sync::OnceLock;
+
+use hugeleaf_units::{PageSize, Range};
+
+use crate::kernel::last_errno;
+use crate::{Errno, PidFd, SysError};
+
+/// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
+/// of pointers, mm/process_vm_access.c). What lies behind them would wait for the first to be copied.
+const PAGES_A_CALL: u64 = 512;
+
+/// Where nobody can read.
+fn unreadable() -> Option<usize> {
+    static PAGE: OnceLock<Option<usize>> = OnceLock::new();
+    *PAGE.get_or_init(|| {
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                1,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        (page != libc::MAP_FAILED).then_some(page as usize)
+    })
+}
+
+/// See [`crate::Kernel::populate`].
+pub(crate) fn populate(process: &PidFd, range: Range, base: PageSize) -> Result<(), SysError> {
+    let fail = |errno| SysError::new("process_vm_writev", format!("of {}", process.pid()), errno);
+    let pid = i32::try_from(process.pid().0).map_err(|_| fail(Errno::SRCH))?;
+    let local = libc::iovec {
+        iov_base: unreadable().ok_or_else(|| fail(Errno::NOMEM))? as *mut libc::c_void,
+        iov_len: 1,
+    };
+    let step = base.bytes().get().saturating_mul(PAGES_A_CALL);
+    let mut at = range.start();
+    while at < range.end() {
+        let length = step.min(range.end() - at);
+        let remote = libc::iovec {
+            iov_base: usize::try_from(at).map_err(|_| fail(Errno::INVAL))? as *mut libc::c_void,
+            iov_len: usize::try_from(length).map_err(|_| fail(Errno::INVAL))?,
+        };
+        // SAFETY: both vectors outlive the call. Nothing can be read through `local`, so nothing is
+        // written to the other process; its addresses are checked by the kernel.
+        let copied =
+            unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        let errno = last_errno();
+        // The answer where pages were taken hold of, and where there were none to take.
+        if copied < 0 && errno != Errno::FAULT {
+            return Err(fail(errno));
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Advice, Kernel, Mapping, PageState, RealKernel, ScanDetail, Sharing, own_pid};
+    use hugeleaf_units::Bytes;
+
+    #[test]
+    fn pages_of_zeros_become_own_pages_and_nothing_is_written() {
+        let kernel = RealKernel::new();
+        let base = kernel.base_page();
+        let page = base.bytes().get();
+        let calls = page * PAGES_A_CALL * 3;
+        let mapping = Mapping::anonymous(Bytes(calls), Sharing::Private).unwrap();
+        mapping.advise(mapping.range(), Advice::NoHugePage).unwrap();
+        let start = mapping.as_ptr();
+        // Every third page has something in it, every third the zero page, every third nothing.
+        for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
+            let at = usize::try_from(at).unwrap();
+            // SAFETY: inside the mapping, which nobody else uses.
+            unsafe {
+                match at as u64 / page % 3 {
+                    0 => start.add(at + 7).write_volatile(42),
+                    1 => assert_eq!(start.add(at).read_volatile(), 0),
+                    _ => {}
+                }
+            }
+        }
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        kernel.populate(&own, mapping.range()).unwrap();
+        for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
+            let is = if at / page % 3 == 0 { 42 } else { 0 };
+            // SAFETY: inside the mapping.
+            let byte = unsafe { start.add(usize::try_from(at).unwrap() + 7).read_volatile() };
+            assert_eq!(byte, is, "{at}");
+        }
+        let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let map = kernel
+            .page_map(&file, mapping.range(), ScanDetail::Exclusive)
+            .unwrap();
+        let own = PageState::PRESENT.with(PageState::EXCLUSIVE);
+        let there: Bytes = map.runs.iter().map(|r| r.range.len()).sum();
+        assert_eq!(there, Bytes(calls), "{map:?}");
+        assert!(map.runs.iter().all(|r| r.state.has(own)), "{map:?}");
+        assert!(!map.runs.iter().any(|r| r.state.has(PageState::ZERO)));
+    }
+
+    #[test]
+    fn what_is_not_mapped_or_not_writable_stays_so() {
+        let kernel = RealKernel::new();
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        let page = kernel.base_page().bytes();
+        let gone = Mapping::anonymous(page, Sharing::Private).unwrap().range();
+        assert!(kernel.populate(&own, gone).is_ok());
+        let none = unreadable().unwrap() as u64;
+        let none = Range::new(none, none + page.get()).unwrap();
+        assert!(kernel.populate(&own, none).is_ok());
+        let file = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let map = kernel.page_map(&file, none, ScanDetail::Exclusive).unwrap();
+        assert!(map.runs.is_empty(), "{map:?}");
+    }
+}
