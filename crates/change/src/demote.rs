@@ -15,7 +15,7 @@ use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
 use crate::split::{self, Splitter};
 use crate::work::{Course, Means, Skipped, State, Work};
-use crate::{pacer, privilege, readback, work, zeros};
+use crate::{pacer, privilege, readback, totals, work, zeros};
 
 /// How often a huge page is tried that stayed whole though the kernel reported success: somebody
 /// held a reference to it for a moment.
@@ -108,13 +108,14 @@ fn finish(
     course.report(Stage::ReadingBack, None);
     let unreached = unreached(course.stopped_by);
     let each = works.iter_mut();
-    let processes = match options.dry_run {
+    let processes: Vec<_> = match options.dry_run {
         true => each.map(|w| readback::planned(w)).collect(),
         false => each
             .map(|w| readback::outcome(&course.means, w, false, unreached))
             .collect(),
     };
     Outcome {
+        totals: totals::of(&works, &processes),
         processes,
         skipped,
         interrupted: course.stopped_by == Some(StoppedBy::Signal),

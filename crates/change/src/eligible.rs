@@ -7,9 +7,10 @@
 //! of the plan together: what one of them has not touched, another may have, and the block is
 //! moved once and then only mapped into the others.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
-use hugeleaf_host::{Advised, Held, Process, Role, Segment};
+use hugeleaf_host::{Advised, Fact, Held, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -52,6 +53,19 @@ pub struct Block {
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map tells.
     pub exclusive: bool,
+    /// Its proportional share, where others have it copy-on-write; else all of it.
+    pub share: Bytes,
+}
+
+/// What tells a block of shared memory or a file wherever it is mapped.
+pub type BlockKey = (ObjectId, u64);
+
+impl Block {
+    /// What tells it in every process, and at every address of one that maps it several times; `None`
+    /// of private memory.
+    pub fn key(&self) -> Option<BlockKey> {
+        (self.kind != Kind::Private).then_some((self.object, self.offset))
+    }
 }
 
 /// What to move of one process.
@@ -61,8 +75,16 @@ pub struct Plan {
     pub blocks: Vec<Block>,
     /// Where it should be already.
     pub already: Bytes,
+    /// Of that, private memory by its proportional share.
+    pub already_own: Bytes,
+    /// Of that, blocks of shared memory and files.
+    pub already_shared: Vec<(BlockKey, Bytes)>,
     /// What is left out, and why.
     pub left_out: Vec<Part>,
+    /// The same by its proportional share: over all processes that map it, each page once.
+    pub left_out_share: Vec<Part>,
+    /// The blocks that are left out because parts of them are not in memory.
+    pub holes: Holes,
     /// Whether the page map could not tell which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,
     /// How much of `blocks` is where it should be already, by smaps; not 0 only where
@@ -77,8 +99,102 @@ impl Plan {
         blocks - self.overlap
     }
 
-    fn leave_out(&mut self, reason: Reason, bytes: Bytes) {
+    fn leave_out(&mut self, reason: Reason, bytes: Bytes, share: Bytes) {
         Part::add(&mut self.left_out, reason, bytes);
+        Part::add(&mut self.left_out_share, reason, share);
+    }
+}
+
+/// Blocks of which parts are not in memory, by how much is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holes {
+    /// By full percents in memory: what is there, and what filling them up would add.
+    by_percent: BTreeMap<u8, (Bytes, Bytes)>,
+}
+
+impl Holes {
+    /// Adds a block of `huge` of which `missing` is not in memory.
+    pub fn add(&mut self, huge: PageSize, missing: Bytes) {
+        let there = huge.bytes() - missing;
+        let percent = u128::from(there.get()) * 100 / u128::from(huge.bytes().get());
+        let percent = u8::try_from(percent.min(100)).unwrap_or(100);
+        let sum = self.by_percent.entry(percent).or_default();
+        *sum = (sum.0 + there, sum.1 + missing);
+    }
+
+    /// Adds those of another plan.
+    pub fn join(&mut self, other: &Holes) {
+        for (percent, (there, missing)) in &other.by_percent {
+            let sum = self.by_percent.entry(*percent).or_default();
+            *sum = (sum.0 + *there, sum.1 + *missing);
+        }
+    }
+
+    /// What a lower limit of residence would take, and what that would add: percent, bytes there,
+    /// bytes added. The highest of the tens that takes half of what there is; 1% where none does;
+    /// `None` where that takes nothing either.
+    pub fn advice(&self) -> Option<(u8, Bytes, Bytes)> {
+        let takes = |least: u8| -> (Bytes, Bytes) {
+            let those = self.by_percent.range(least..);
+            those.fold((Bytes::ZERO, Bytes::ZERO), |sum, (_, held)| {
+                (sum.0 + held.0, sum.1 + held.1)
+            })
+        };
+        let all = takes(1).0;
+        let tens = (1..10).rev().map(|n| n * 10).chain([1]);
+        let enough = |least: &u8| takes(*least).0.get() >= all.get().div_ceil(2);
+        let least = tens.into_iter().find(enough).filter(|_| !all.is_zero())?;
+        let (there, missing) = takes(least);
+        Some((least, there, missing))
+    }
+}
+
+/// How pages of a segment count where several processes map them: each page of `n` processes as the
+/// `n`th part of one in each, which is the kernel's proportional share (PSS).
+struct Share {
+    /// The part of a page that others map too; 0.0 to 1.0.
+    others: f64,
+    /// The part of any page; 0.0 to 1.0.
+    any: f64,
+}
+
+impl Share {
+    fn of(segment: &Segment) -> Share {
+        let ratio = |part: Bytes, all: Bytes| match all.is_zero() {
+            true => 1.0,
+            false => (part.as_f64() / all.as_f64()).min(1.0),
+        };
+        let runs = segment.pages.known().map(|pages| pages.runs.iter());
+        let own: Bytes = runs
+            .into_iter()
+            .flatten()
+            .filter(|run| is_resident(run.state) && run.state.has(PageState::EXCLUSIVE))
+            .map(|run| run.range.len())
+            .sum();
+        Share {
+            others: ratio(segment.pss - own, segment.resident - own),
+            any: ratio(segment.pss, segment.resident),
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn part(bytes: Bytes, ratio: f64) -> Bytes {
+        Bytes((bytes.as_f64() * ratio) as u64)
+    }
+
+    fn of_any(&self, bytes: Bytes) -> Bytes {
+        Share::part(bytes, self.any)
+    }
+
+    /// Of what a tally has on base pages.
+    fn of_base(&self, tally: &Tally) -> Bytes {
+        tally.own_base + Share::part(tally.on_base() - tally.own_base, self.others)
+    }
+
+    /// Of what a tally has on huge pages.
+    fn of_huge(&self, tally: &Tally) -> Bytes {
+        let own = tally.exclusive - tally.own_base;
+        own + Share::part(tally.huge - own, self.others)
     }
 }
 
@@ -120,37 +236,106 @@ pub fn plan(processes: &[&Process], rules: &Rules) -> Vec<Plan> {
 fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedBlocks) -> Plan {
     let mut plan = Plan::default();
     let disabled = process.thp_disabled.get() == Some(true);
-    for segment in &process.segments {
+    for segment in apart(&process.segments) {
+        let segment = segment.as_ref();
         let base_bytes = Held::on_base(&segment.by_page_size);
+        let share = Share::of(segment);
         let kind = match kind_of(segment, rules.huge) {
             Ok(kind) => kind,
             Err(None) => continue,
             Err(Some(reason)) => {
-                plan.leave_out(reason, base_bytes);
+                plan.leave_out(reason, base_bytes, share.of_any(base_bytes));
                 continue;
             }
         };
         if disabled {
-            plan.leave_out(Reason::ThpDisabled, base_bytes);
+            plan.leave_out(Reason::ThpDisabled, base_bytes, share.of_any(base_bytes));
             continue;
         }
         // Nobody reads the page map of a mapping that can hold no large page of any size.
         if segment.range.aligned_inside(rules.huge).is_none() {
-            plan.leave_out(Reason::TooSmall, base_bytes);
+            plan.leave_out(Reason::TooSmall, base_bytes, share.of_any(base_bytes));
             continue;
         }
         let Some(pages) = segment.pages.known().filter(|p| p.exclusive_known) else {
-            plan.leave_out(Reason::ExclusiveUnknown, base_bytes);
+            let part = share.of_any(base_bytes);
+            plan.leave_out(Reason::ExclusiveUnknown, base_bytes, part);
             continue;
         };
         if !pages.huge_known {
             plan.huge_unknown = true;
             plan.already += thp_bytes(segment);
+            plan.already_own += share.of_any(thp_bytes(segment));
             plan.overlap += thp_bytes(segment);
         }
-        plan_segment(&mut plan, index, segment, kind, &pages.runs, rules, shared);
+        let place = Place {
+            index,
+            segment,
+            kind,
+            share,
+        };
+        plan_segment(&mut plan, &place, &pages.runs, rules, shared);
     }
     plan
+}
+
+/// The segments, none of them lying in another: `smaps` is no snapshot, and a mapping that grows or is
+/// joined with its neighbour while it is read stands in it twice. What comes second counts from where
+/// the first ends.
+fn apart(segments: &[Segment]) -> impl Iterator<Item = Cow<'_, Segment>> {
+    let mut end = 0;
+    segments.iter().filter_map(move |segment| {
+        let (start, from) = (segment.range.start(), segment.range.start().max(end));
+        let rest = Range::new(from, segment.range.end()).ok()?;
+        end = rest.end();
+        Some(match from == start {
+            true => Cow::Borrowed(segment),
+            false => Cow::Owned(rest_of(segment, rest)),
+        })
+    })
+}
+
+/// The end of a segment, with the part of its counters that belongs to so much of its addresses.
+fn rest_of(segment: &Segment, rest: Range) -> Segment {
+    let part = |bytes: Bytes| part_of(bytes, rest.len(), segment.range.len());
+    let mut held = segment.by_page_size.clone();
+    for held in &mut held {
+        held.bytes = part(held.bytes);
+    }
+    let mut pages = segment.pages.clone();
+    if let Fact::Known(map) = &mut pages {
+        for run in &mut map.runs {
+            run.range = run.range.intersect(rest).unwrap_or(run.range);
+        }
+        map.runs.retain(|run| run.range.intersect(rest).is_some());
+    }
+    Segment {
+        range: rest,
+        offset: segment
+            .offset
+            .wrapping_add(rest.start() - segment.range.start()),
+        resident: part(segment.resident),
+        pss: part(segment.pss),
+        by_page_size: held,
+        pages,
+        ..segment.clone()
+    }
+}
+
+/// `bytes` times `part` by `all`, rounded down; nothing of nothing.
+pub(crate) fn part_of(bytes: Bytes, part: Bytes, all: Bytes) -> Bytes {
+    let product = u128::from(bytes.get()) * u128::from(part.get());
+    let part = product.checked_div(u128::from(all.get())).unwrap_or(0);
+    Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+}
+
+/// A segment of a process, on its way into the plan.
+struct Place<'a> {
+    /// Which of the processes.
+    index: usize,
+    segment: &'a Segment,
+    kind: Kind,
+    share: Share,
 }
 
 /// The sort of a segment's memory, or why none of it is for promotion (`None`: it is no part of
@@ -198,20 +383,26 @@ fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
 
 fn plan_segment(
     plan: &mut Plan,
-    index: usize,
-    segment: &Segment,
-    kind: Kind,
+    place: &Place<'_>,
     runs: &[PageRun],
     rules: &Rules,
     shared: &SharedBlocks,
 ) {
+    let segment = place.segment;
     let mut walk = Walk::new(runs);
+    let end_of_mapping = |plan: &mut Plan, walk: &mut Walk<'_>, range: Range| {
+        let tally = walk.tally(range);
+        plan.leave_out(
+            Reason::TooSmall,
+            tally.on_base(),
+            place.share.of_base(&tally),
+        );
+    };
     let Some(inside) = segment.range.aligned_inside(rules.huge) else {
-        plan.leave_out(Reason::TooSmall, walk.tally(segment.range).on_base());
-        return;
+        return end_of_mapping(plan, &mut walk, segment.range);
     };
     if let Ok(head) = Range::new(segment.range.start(), inside.start()) {
-        plan.leave_out(Reason::TooSmall, walk.tally(head).on_base());
+        end_of_mapping(plan, &mut walk, head);
     }
     for range in inside.chunks(rules.huge) {
         let tally = walk.tally(range);
@@ -221,35 +412,72 @@ fn plan_segment(
             true => tally.with_moving_as_present(),
             false => tally,
         };
-        plan.already += tally.huge;
-        if !tally.huge.is_zero() || tally.is_empty() || !rules.allows(index, range) {
-            continue;
-        }
-        let offset = offset_of(segment, range);
-        let block = Block {
-            range,
-            role: segment.role,
-            kind,
-            object: object_of(segment),
-            offset,
-            attach: false,
-            missing: rules.huge.bytes() - tally.present,
-            locked: !segment.locked.is_zero() || segment.flags.has("lo"),
-            exclusive: tally.exclusive == tally.present,
-        };
-        match judge(
-            block,
-            &tally,
-            rules,
-            shared.get(block.object, offset),
-            index,
-        ) {
-            Ok(block) => plan.blocks.push(block),
-            Err(reason) => plan.leave_out(reason, tally.on_base()),
-        }
+        plan_block(plan, place, range, &tally, rules, shared);
     }
     if let Ok(tail) = Range::new(inside.end(), segment.range.end()) {
-        plan.leave_out(Reason::TooSmall, walk.tally(tail).on_base());
+        end_of_mapping(plan, &mut walk, tail);
+    }
+}
+
+fn plan_block(
+    plan: &mut Plan,
+    place: &Place<'_>,
+    range: Range,
+    tally: &Tally,
+    rules: &Rules,
+    shared: &SharedBlocks,
+) {
+    let block = place.block(range, tally, rules.huge.bytes() - tally.present);
+    if !tally.huge.is_zero() {
+        plan.already += tally.huge;
+        match block.key() {
+            Some(key) => plan.already_shared.push((key, tally.huge)),
+            None => plan.already_own += place.share.of_huge(tally),
+        }
+        return;
+    }
+    if tally.is_empty() || !rules.allows(place.index, range) {
+        return;
+    }
+    let union = shared.get(block.object, block.offset);
+    match judge(block, tally, rules, union, place.index) {
+        Ok(block) => plan.blocks.push(block),
+        Err(reason) => {
+            let share = place.share.of_base(tally);
+            plan.leave_out(reason, tally.on_base(), share);
+            let missing = match (block.kind, union) {
+                (Kind::Shared, Some(union)) if union.first != (place.index, range.start()) => None,
+                (Kind::Shared, Some(union)) => Some(union.missing(rules)),
+                _ => Some(block.missing),
+            };
+            if let (Reason::NotResident, Some(missing)) = (reason, missing) {
+                plan.holes.add(rules.huge, missing);
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    /// A block of the segment, as its own process has it.
+    fn block(&self, range: Range, tally: &Tally, missing: Bytes) -> Block {
+        let segment = self.segment;
+        let exclusive = tally.exclusive == tally.present;
+        let share = match self.kind == Kind::Private && !exclusive {
+            true => self.share.of_base(tally) + self.share.of_huge(tally),
+            false => range.len(),
+        };
+        Block {
+            range,
+            role: segment.role,
+            kind: self.kind,
+            object: object_of(segment),
+            offset: offset_of(segment, range),
+            attach: false,
+            missing,
+            locked: !segment.locked.is_zero() || segment.flags.has("lo"),
+            exclusive,
+            share,
+        }
     }
 }
 
@@ -263,7 +491,7 @@ fn judge(
 ) -> Result<Block, Reason> {
     if let (Kind::Shared, Some(union)) = (block.kind, union) {
         // Memory that has a huge page in another process needs no copy: it is only mapped here.
-        let attach = union.huge || union.first != process;
+        let attach = union.huge || union.first != (process, block.range.start());
         let missing = if union.huge {
             Bytes::ZERO
         } else {
@@ -322,10 +550,14 @@ pub fn judge_again(
 /// The huge pages of a process that may be split. `already` is what is on base pages.
 pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
     let mut plan = Plan::default();
-    for segment in &process.segments {
-        plan.already += Held::on_base(&segment.by_page_size);
+    for segment in apart(&process.segments) {
+        let segment = segment.as_ref();
+        let share = Share::of(segment);
+        let base = Held::on_base(&segment.by_page_size);
+        plan.already += base;
+        plan.already_own += share.of_any(base);
         let pool: Bytes = held_on(segment, PageKind::Hugetlb);
-        plan.leave_out(Reason::Hugetlb, pool);
+        plan.leave_out(Reason::Hugetlb, pool, share.of_any(pool));
         let thp = thp_bytes(segment);
         if thp.is_zero() || !pool.is_zero() {
             continue;
@@ -334,7 +566,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
             (Role::Shm, true, _) => Kind::Shared,
             (_, false, true) => Kind::Private,
             _ => {
-                plan.leave_out(Reason::FileUnsupported, thp);
+                plan.leave_out(Reason::FileUnsupported, thp, share.of_any(thp));
                 continue;
             }
         };
@@ -342,10 +574,16 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
             segment.pages.known(),
             segment.range.aligned_inside(rules.huge),
         ) else {
-            plan.leave_out(Reason::ExclusiveUnknown, thp);
+            plan.leave_out(Reason::ExclusiveUnknown, thp, share.of_any(thp));
             continue;
         };
         plan.huge_unknown |= !pages.huge_known;
+        let place = Place {
+            index,
+            segment,
+            kind,
+            share,
+        };
         let mut unknown = Bytes::ZERO;
         let mut walk = Walk::new(&pages.runs);
         for range in inside.chunks(rules.huge) {
@@ -353,17 +591,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
             let huge = !tally.huge.is_zero() || !pages.huge_known && !tally.is_empty();
             if huge && rules.allows(index, range) {
                 unknown += range.len();
-                plan.blocks.push(Block {
-                    range,
-                    role: segment.role,
-                    kind,
-                    object: object_of(segment),
-                    offset: offset_of(segment, range),
-                    attach: false,
-                    missing: Bytes::ZERO,
-                    locked: !segment.locked.is_zero() || segment.flags.has("lo"),
-                    exclusive: tally.exclusive == tally.present,
-                });
+                plan.blocks.push(place.block(range, &tally, Bytes::ZERO));
             }
         }
         if !pages.huge_known {
@@ -426,6 +654,8 @@ struct Tally {
     swapped: Bytes,
     huge: Bytes,
     exclusive: Bytes,
+    /// Of that, what is on base pages.
+    own_base: Bytes,
     file: Bytes,
 }
 
@@ -438,6 +668,7 @@ impl Tally {
         Tally {
             present: self.present + self.swapped,
             exclusive: self.exclusive + self.swapped,
+            own_base: self.own_base + self.swapped,
             swapped: Bytes::ZERO,
             ..self
         }
@@ -483,6 +714,9 @@ impl<'a> Walk<'a> {
                 return;
             }
             tally.present += len;
+            if state.has(PageState::EXCLUSIVE) && !state.has(PageState::HUGE) {
+                tally.own_base += len;
+            }
             for (fact, sum) in [
                 (PageState::HUGE, &mut tally.huge),
                 (PageState::EXCLUSIVE, &mut tally.exclusive),
@@ -504,8 +738,9 @@ fn is_resident(state: PageState) -> bool {
 /// A block of shared memory as all processes of the plan together have it.
 #[derive(Debug, Default)]
 struct Union {
-    /// The first process that has any of it: the one that moves it.
-    first: usize,
+    /// The first process that has any of it, and where: that one moves it. A process can have it at
+    /// several addresses.
+    first: (usize, u64),
     /// Whether one of them has it on a huge page.
     huge: bool,
     /// Whether one of them has all of it.
@@ -555,11 +790,12 @@ impl SharedBlocks {
     fn of(processes: &[&Process], rules: &Rules) -> SharedBlocks {
         let mut all = SharedBlocks(HashMap::new());
         for (index, process) in processes.iter().enumerate() {
-            for segment in &process.segments {
-                if kind_of(segment, rules.huge) == Ok(Kind::Shared)
-                    && process.thp_disabled.get() != Some(true)
-                {
-                    all.add(index, segment, rules);
+            if process.thp_disabled.get() == Some(true) {
+                continue;
+            }
+            for segment in apart(&process.segments) {
+                if kind_of(&segment, rules.huge) == Ok(Kind::Shared) {
+                    all.add(index, &segment, rules);
                 }
             }
         }
@@ -579,7 +815,7 @@ impl SharedBlocks {
             walk.each(block, |part, state| {
                 if is_resident(state) {
                     let union = self.0.entry(key).or_insert_with(|| Union {
-                        first: index,
+                        first: (index, block.start()),
                         ..Union::default()
                     });
                     union.huge |= state.has(PageState::HUGE);

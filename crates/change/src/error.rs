@@ -45,3 +45,11 @@ pub enum ChangeError {
     #[error("{0}")]
     Sys(#[from] SysError),
 }
+
+impl ChangeError {
+    /// Whether the process had ended: there is nothing to do on it any more.
+    pub const fn is_end(&self) -> bool {
+        use ProcessError::{Gone, Zombie};
+        matches!(self, ChangeError::Process(Gone { .. } | Zombie { .. }))
+    }
+}

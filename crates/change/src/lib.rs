@@ -27,6 +27,7 @@ mod privilege;
 mod readback;
 mod sink;
 mod split;
+mod totals;
 mod work;
 mod zeros;
 
@@ -40,4 +41,5 @@ pub use outcome::{
 };
 pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
 pub use split::{NoSplit, can_split_shared};
+pub use totals::Totals;
 pub use zeros::NoZeros;

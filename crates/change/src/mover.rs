@@ -15,7 +15,7 @@ use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
 use crate::work::{Course, Means, Opened, Skipped, State, Work};
-use crate::{pacer, pressure, privilege, readback, work};
+use crate::{pacer, pressure, privilege, readback, totals, work};
 
 /// How long to wait before the second pass; doubled for each further one.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -151,9 +151,8 @@ fn finish(
     options: &PromoteOptions,
 ) -> Outcome {
     course.report(Stage::ReadingBack, None);
-    let asked: Bytes = works.iter().map(|w| w.plan.asked()).sum();
     let each = works.iter_mut();
-    let processes = match options.dry_run {
+    let processes: Vec<_> = match options.dry_run {
         true => each.map(|w| readback::planned(w)).collect(),
         false => {
             let unreached = unreached(course.stopped_by);
@@ -161,6 +160,7 @@ fn finish(
                 .collect()
         }
     };
+    let totals = totals::of(&works, &processes);
     Outcome {
         processes,
         skipped,
@@ -169,7 +169,8 @@ fn finish(
         dry_run: options.dry_run,
         estimated_seconds: options
             .dry_run
-            .then(|| pacer::estimate_seconds(asked, options.budget)),
+            .then(|| pacer::estimate_seconds(totals.asked, options.budget)),
+        totals,
         seconds: course.elapsed().as_secs_f64(),
         moving_seconds: course.moving.as_secs_f64(),
         held_back_seconds: course.held_back.as_secs_f64(),

@@ -8,6 +8,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::ChangeError;
 use crate::split::NoSplit;
+use crate::totals::Totals;
 use crate::zeros::NoZeros;
 
 /// Why memory was not moved.
@@ -193,7 +194,24 @@ pub struct RoleOutcome {
     pub done: Bytes,
 }
 
-/// What came of one process. `asked` = `done` + all of `failed`.
+impl RoleOutcome {
+    /// The line of a role in a table that has each once; a new one where it has none.
+    pub(crate) fn of(table: &mut Vec<RoleOutcome>, role: Role) -> &mut RoleOutcome {
+        let at = table.iter().position(|r| r.role == role);
+        let at = at.unwrap_or_else(|| {
+            table.push(RoleOutcome {
+                role,
+                asked: Bytes::ZERO,
+                done: Bytes::ZERO,
+            });
+            table.len() - 1
+        });
+        &mut table[at]
+    }
+}
+
+/// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
+/// address ([`Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessOutcome {
     /// Its id.
@@ -266,6 +284,8 @@ pub enum StoppedBy {
 pub struct Outcome {
     /// One entry a process that was asked for and lived when the work began, in that order.
     pub processes: Vec<ProcessOutcome>,
+    /// What they come to, each page once.
+    pub totals: Totals,
     /// Processes that were asked for and could not be worked on, and why.
     pub skipped: Vec<(Pid, ChangeError)>,
     /// Whether the stop flag ended it early.
@@ -288,25 +308,25 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// All that was asked, over all processes.
-    pub fn asked(&self) -> Bytes {
-        self.processes.iter().map(|p| p.asked).sum()
+    /// All that was asked, over all processes, each page once.
+    pub const fn asked(&self) -> Bytes {
+        self.totals.asked
     }
 
-    /// All that was moved.
-    pub fn done(&self) -> Bytes {
-        self.processes.iter().map(|p| p.done).sum()
+    /// All that was moved, each page once.
+    pub const fn done(&self) -> Bytes {
+        self.totals.done
     }
 
-    /// Whether all was got that was asked for, and there was something to get.
+    /// Whether all was got that was asked for, of everybody who still lives, and there was something
+    /// to get.
     pub fn is_complete(&self) -> bool {
-        let got = self
-            .processes
-            .iter()
-            .map(|p| p.done + p.already)
-            .sum::<Bytes>();
+        let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
-        !ended && self.stopped_by.is_none() && self.done() == self.asked() && !got.is_zero()
+        let missed = self.skipped.iter().any(|(_, error)| !error.is_end());
+        let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
+        let any = !(totals.done + totals.already).is_zero();
+        !ended && !missed && self.stopped_by.is_none() && all && any
     }
 }
 

@@ -9,8 +9,12 @@ use hugeleaf_units::{Bytes, Range};
 
 use crate::eligible::{self, Block};
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::totals::Fate;
 use crate::work::{Means, State, Work};
 use crate::zeros;
+
+/// A file that this kernel refused.
+const UNSUPPORTED: State = State::Failed(Reason::FileUnsupported);
 
 /// What a block is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,9 +115,18 @@ pub(crate) fn outcome(
         outcome.no_zeros = work.no_zeros;
     }
     match (work.lost_reason(), now) {
-        (Some(reason), _) => Part::add(&mut outcome.failed, reason, outcome.asked),
-        (None, Some(now)) => tell_blocks(&mut outcome, work, &now, to_huge, unreached),
-        (None, None) => tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached),
+        (Some(reason), _) => {
+            Part::add(&mut outcome.failed, reason, outcome.asked);
+            work.fates = vec![Fate::Failed(reason); work.plan.blocks.len()];
+        }
+        (None, Some(now)) => {
+            take_back_unsupported(&mut outcome, work);
+            work.fates = tell_blocks(&mut outcome, work, &now, to_huge, unreached);
+        }
+        (None, None) => {
+            tell_totals(&mut outcome, work, after.as_ref(), to_huge, unreached);
+            work.fates = vec![Fate::Failed(Reason::NotSeen); work.plan.blocks.len()];
+        }
     }
     outcome
 }
@@ -164,19 +177,23 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
 }
 
 fn role_of<'a>(outcome: &'a mut ProcessOutcome, block: &Block) -> &'a mut RoleOutcome {
-    let roles = &mut outcome.by_role;
-    let at = roles
-        .iter()
-        .position(|r| r.role == block.role)
-        .unwrap_or_else(|| {
-            roles.push(RoleOutcome {
-                role: block.role,
-                asked: Bytes::ZERO,
-                done: Bytes::ZERO,
-            });
-            roles.len() - 1
-        });
-    &mut roles[at]
+    RoleOutcome::of(&mut outcome.by_role, block.role)
+}
+
+/// Takes back that a file was asked for which this kernel cannot put on huge pages: only the call
+/// tells, and a program is not short of what cannot be.
+fn take_back_unsupported(outcome: &mut ProcessOutcome, work: &Work) {
+    for (block, state) in work.plan.blocks.iter().zip(&work.states) {
+        if *state != UNSUPPORTED {
+            continue;
+        }
+        let len = block.range.len();
+        outcome.asked = outcome.asked - len;
+        let role = role_of(outcome, block);
+        role.asked = role.asked - len;
+        Part::add(&mut outcome.left_out, Reason::FileUnsupported, len);
+    }
+    outcome.by_role.retain(|role| !role.asked.is_zero());
 }
 
 /// Counts each block by what it is now.
@@ -186,10 +203,15 @@ fn tell_blocks(
     now: &[Now],
     to_huge: bool,
     unreached: Reason,
-) {
+) -> Vec<Fate> {
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
+    let mut fates = Vec::with_capacity(now.len());
     for (((block, state), method), now) in each.zip(now) {
         let len = block.range.len();
+        if *state == UNSUPPORTED {
+            fates.push(Fate::LeftOut(Reason::FileUnsupported));
+            continue;
+        }
         if (*now == Now::Huge) == to_huge && !(to_huge && *now == Now::Nothing) {
             outcome.done += len;
             role_of(outcome, block).done += len;
@@ -201,6 +223,7 @@ fn tell_blocks(
             }
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
+            fates.push(Fate::Done);
             continue;
         }
         let reason = match *state {
@@ -213,7 +236,9 @@ fn tell_blocks(
             State::Called => Reason::NotSeen,
         };
         Part::add(&mut outcome.failed, reason, len);
+        fates.push(Fate::Failed(reason));
     }
+    fates
 }
 
 /// Counts by smaps where the page map cannot tell: the totals of each role are right, which blocks
@@ -231,7 +256,7 @@ fn tell_totals(
         let is = after.map_or(was, |process| thp_of(process, role.role));
         // What is there already is among the blocks, since nothing tells it from the others.
         role.asked = match to_huge {
-            true => role.asked - was,
+            true => role.asked - was - unsupported_of(work, role.role),
             false => role.asked.min(was),
         };
         let gained = if to_huge { is - was } else { was - is };
@@ -246,11 +271,18 @@ fn tell_totals(
             by(&mut outcome.done_by, *method, part);
         }
     }
+    let unsupported: Bytes = (outcome.by_role.iter())
+        .map(|role| unsupported_of(work, role.role))
+        .sum();
+    Part::add(&mut outcome.left_out, Reason::FileUnsupported, unsupported);
+    outcome.by_role.retain(|role| !role.asked.is_zero());
+    outcome.asked = outcome.by_role.iter().map(|r| r.asked).sum();
     outcome.done = outcome.by_role.iter().map(|r| r.done).sum();
     let mut told = outcome.done;
     let each = work.plan.blocks.iter().zip(&work.states).zip(&work.methods);
     for ((block, state), method) in each {
         let reason = match *state {
+            UNSUPPORTED => continue,
             State::Todo | State::Unknown => unreached,
             State::Again(reason) | State::Failed(reason) => reason,
             State::Called if !to_huge && is_passed_over(block, *method) => {
@@ -270,6 +302,13 @@ fn tell_totals(
         let ranges = work.plan.blocks.iter().map(|b| b.range);
         ranges.for_each(|range| push_joined(&mut outcome.moved, range));
     }
+}
+
+/// How much of a role is files that this kernel cannot put on huge pages.
+fn unsupported_of(work: &Work, role: Role) -> Bytes {
+    let blocks = work.plan.blocks.iter().zip(&work.states);
+    let those = blocks.filter(|(block, state)| block.role == role && **state == UNSUPPORTED);
+    those.map(|(block, _)| block.range.len()).sum()
 }
 
 /// Whether MADV_COLD passed over a block because several processes map it, and nothing else was

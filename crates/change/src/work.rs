@@ -17,6 +17,7 @@ use crate::outcome::{Ended, Method, Progress, Reason, Stage, StoppedBy};
 use crate::pressure::{self, Sample, Weather};
 use crate::sink::Sink;
 use crate::split::NoSplit;
+use crate::totals::Fate;
 use crate::zeros::NoZeros;
 use crate::{pacer, privilege};
 
@@ -42,6 +43,9 @@ pub(crate) struct Work {
     pub(crate) plan: Plan,
     /// One a block of the plan.
     pub(crate) states: Vec<State>,
+    /// What became of each block, once it was read back; one a block, or none where the page map
+    /// cannot tell.
+    pub(crate) fates: Vec<Fate>,
     /// By what each block was moved last; one a block.
     pub(crate) methods: Vec<Option<Method>>,
     /// Why what several processes map could not be split; `None` too where it was not needed.
@@ -61,6 +65,7 @@ impl Work {
         Work {
             switched_on: false,
             states: vec![State::Todo; plan.blocks.len()],
+            fates: Vec::new(),
             methods: vec![None; plan.blocks.len()],
             no_split: None,
             brought_back: Bytes::ZERO,

@@ -11,7 +11,7 @@ use hugeleaf_host::{
     read_process,
 };
 use hugeleaf_report::table::Look;
-use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
 
 /// Processes that could not be read, and why.
 pub type Unread = Vec<(Pid, ProcessError)>;
@@ -268,7 +268,8 @@ impl From<TargetError> for Failure {
             TargetError::Process(ProcessError::Denied { uid, .. }) => Failure::missing(
                 text,
                 format!(
-                    "run as root, or as uid {uid}, or: setcap cap_sys_ptrace+ep $(which hugeleaf)"
+                    "run as root, or as uid {uid}, or: sudo {}",
+                    setcap_advice(&["cap_sys_ptrace"])
                 ),
             ),
             TargetError::Process(ProcessError::KernelThread { .. }) => Failure::missing(

@@ -101,7 +101,10 @@ fn a_user_without_privilege() {
         next.contains("sysctl kernel.perf_event_paranoid=-1"),
         "{next}"
     );
-    assert!(next.contains("setcap cap_perfmon"), "{next}");
+    assert!(
+        next.contains("setcap cap_sys_ptrace,cap_syslog,cap_perfmon=ep /"),
+        "{next}"
+    );
     assert!(!dir.path().join("a.trace").exists());
     let output = run(&["--intervals-only", "-o", "b.trace"]);
     assert!(output.status.success(), "{}", stderr(&output));

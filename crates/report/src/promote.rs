@@ -3,6 +3,7 @@
 
 use hugeleaf_change::{
     ChangeError, DoneBy, Ended, Method, NoZeros, Outcome, Part, ProcessOutcome, Reason, StoppedBy,
+    Totals,
 };
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
@@ -69,12 +70,15 @@ pub struct Request<'a> {
 pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     let mut out = headline(outcome, request, look);
     out.push_str(&processes(outcome, request).render_as(look));
+    out.push_str(&counted_once(outcome, look));
     out.push_str(&roles(outcome, look));
     out.push_str(&split_for_others(outcome, look));
     out.push_str(&zeros(outcome, request, look));
-    let (failed, left_out) = (all(outcome, |p| &p.failed), all(outcome, |p| &p.left_out));
-    out.push_str(&reasons("not got", &failed, request, look));
-    out.push_str(&reasons("left out", &left_out, request, look));
+    let totals = &outcome.totals;
+    let holes = totals.holes.advice();
+    for (title, parts) in [("not got", &totals.failed), ("left out", &totals.left_out)] {
+        out.push_str(&reasons(title, &largest_first(parts), holes, request, look));
+    }
     for process in &outcome.processes {
         if let Some(ended) = process.ended {
             let how = match ended {
@@ -185,27 +189,34 @@ fn processes(outcome: &Outcome, request: &Request<'_>) -> Table {
     table
 }
 
+/// That the table has shared memory in every process, and the rest of the text has it once.
+fn counted_once(outcome: &Outcome, look: Look) -> String {
+    let asked = sum(outcome, |p| p.asked);
+    if asked == outcome.asked() {
+        return String::new();
+    }
+    let line = format!(
+        "each process has {} what it maps, {asked} in all; memory that several map, or one maps several \
+         times, counts once in everything else here",
+        if outcome.dry_run {
+            "under ASKED"
+        } else {
+            "under ASKED and GOT"
+        },
+    );
+    look.wrap("shared:  ", &line)
+}
+
 /// What was asked and got by role, over all processes; one line.
 fn roles(outcome: &Outcome, look: Look) -> String {
-    let mut sums: Vec<(Role, Bytes, Bytes)> = Vec::new();
-    for role in outcome.processes.iter().flat_map(|p| &p.by_role) {
-        match sums.iter_mut().find(|s| s.0 == role.role) {
-            Some(sum) => {
-                sum.1 += role.asked;
-                sum.2 += role.done;
-            }
-            None => sums.push((role.role, role.asked, role.done)),
-        }
-    }
+    let sums = &outcome.totals.by_role;
     if sums.is_empty() {
         return String::new();
     }
-    let parts = sums
-        .iter()
-        .map(|(role, asked, done)| match outcome.dry_run {
-            true => format!("{} {asked}", role.name()),
-            false => format!("{} {done} of {asked}", role.name()),
-        });
+    let parts = sums.iter().map(|r| match outcome.dry_run {
+        true => format!("{} {}", r.role.name(), r.asked),
+        false => format!("{} {} of {}", r.role.name(), r.done, r.asked),
+    });
     look.wrap("by role: ", &parts.collect::<Vec<_>>().join(", "))
 }
 
@@ -262,17 +273,22 @@ fn no_zeros(why: NoZeros) -> String {
     }
 }
 
-/// The parts of all processes, largest first.
-fn all(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> &Vec<Part>) -> Vec<Part> {
-    let mut sums = Vec::new();
-    for part in outcome.processes.iter().flat_map(of) {
-        Part::add(&mut sums, part.reason, part.bytes);
-    }
-    sums.sort_by_key(|part| std::cmp::Reverse(part.bytes));
-    sums
+fn largest_first(parts: &[Part]) -> Vec<Part> {
+    let mut parts = parts.to_vec();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    parts
 }
 
-fn reasons(title: &str, parts: &[Part], request: &Request<'_>, look: Look) -> String {
+/// What a lower limit of residence would take: percent, bytes, and what it adds.
+type HolesAdvice = Option<(u8, Bytes, Bytes)>;
+
+fn reasons(
+    title: &str,
+    parts: &[Part],
+    holes: HolesAdvice,
+    request: &Request<'_>,
+    look: Look,
+) -> String {
     if parts.is_empty() {
         return String::new();
     }
@@ -280,7 +296,7 @@ fn reasons(title: &str, parts: &[Part], request: &Request<'_>, look: Look) -> St
     for part in parts {
         let first = format!("  {:>6}  ", part.bytes.to_string());
         out.push_str(&look.wrap(&first, &meaning(part.reason)));
-        if let Some(command) = remedy(part.reason, request) {
+        if let Some(command) = remedy(part.reason, holes, request) {
             out.push_str(&format!("          next: {command}\n"));
         }
     }
@@ -350,7 +366,7 @@ pub fn meaning(reason: Reason) -> String {
 }
 
 /// The command that would change it, where there is one.
-fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
+fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
@@ -362,7 +378,13 @@ fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
                 ends.command()?
             )
         }
-        Reason::NotResident => format!("hugeleaf promote --min-resident 90% {targets}"),
+        Reason::NotResident => {
+            let (percent, there, added) = holes?;
+            format!(
+                "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
+                 {added}"
+            )
+        }
         Reason::ThpDisabled => format!("hugeleaf promote --switch-thp-on {targets}"),
         Reason::Misaligned | Reason::NoHuge | Reason::Refused => {
             format!("hugeleaf why {targets}")
@@ -383,11 +405,8 @@ fn remedy(reason: Reason, request: &Request<'_>) -> Option<String> {
 
 fn ending(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     let mut out = String::new();
-    let (grown, locked, done) = (
-        sum(outcome, |p| p.grown),
-        sum(outcome, |p| p.locked),
-        outcome.done(),
-    );
+    let totals = &outcome.totals;
+    let (grown, locked, done) = (totals.grown, totals.locked, totals.done);
     let promoting = request.direction == Direction::Promote;
     if promoting && !grown.is_zero() {
         let line = format!("{grown} of memory that was not there before: it filled up the blocks");
@@ -414,7 +433,7 @@ fn ending(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     if !promoting || done.is_zero() {
         return out;
     }
-    let already = sum(outcome, |p| p.already);
+    let already = outcome.totals.already;
     let mut undo = format!("hugeleaf demote {}", request.targets);
     if !already.is_zero() {
         undo.push_str(&format!(
@@ -532,6 +551,7 @@ pub fn json(outcome: &Outcome) -> String {
         .put("moving_seconds", outcome.moving_seconds)
         .put("held_back_seconds", outcome.held_back_seconds)
         .put_some("estimated_seconds", outcome.estimated_seconds)
+        .put("totals", totals(&outcome.totals))
         .put(
             "processes",
             outcome.processes.iter().map(process).collect::<Value>(),
@@ -541,6 +561,21 @@ pub fn json(outcome: &Outcome) -> String {
             outcome.skipped.iter().map(skipped).collect::<Value>(),
         );
     answer.render()
+}
+
+/// Each page once.
+fn totals(totals: &Totals) -> Value {
+    let mut object = Object::new();
+    object
+        .put_bytes("asked_bytes", totals.asked)
+        .put_bytes("already_bytes", totals.already)
+        .put_bytes("done_bytes", totals.done)
+        .put("failed", parts(&totals.failed))
+        .put("left_out", parts(&totals.left_out))
+        .put_bytes("grown_bytes", totals.grown)
+        .put_bytes("locked_bytes", totals.locked)
+        .put("roles", totals.by_role.iter().map(role).collect::<Value>());
+    object.build()
 }
 
 const fn stopped_by(by: StoppedBy) -> &'static str {
@@ -640,6 +675,7 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_change::eligible::Holes;
     use hugeleaf_change::{NoSplit, RoleOutcome};
     use hugeleaf_sys::{Errno, Pid};
 
@@ -667,6 +703,7 @@ mod tests {
         let of = |ends| {
             remedy(
                 Reason::TooSmall,
+                None,
                 &Request {
                     ends,
                     ..request(Direction::Promote)
@@ -729,8 +766,26 @@ mod tests {
         }
     }
 
+    /// As if no memory were shared.
     fn outcome(processes: Vec<ProcessOutcome>) -> Outcome {
+        let sum = |of: fn(&ProcessOutcome) -> Bytes| processes.iter().map(of).sum();
+        let mut holes = Holes::default();
+        let huge: hugeleaf_units::PageSize = "2M".parse().unwrap();
+        for _ in 0..20 {
+            holes.add(huge, Bytes::from_kib(512));
+        }
         Outcome {
+            totals: Totals {
+                asked: sum(|p| p.asked),
+                already: sum(|p| p.already),
+                done: sum(|p| p.done),
+                failed: processes.iter().flat_map(|p| p.failed.clone()).collect(),
+                left_out: processes.iter().flat_map(|p| p.left_out.clone()).collect(),
+                grown: sum(|p| p.grown),
+                locked: sum(|p| p.locked),
+                by_role: processes.iter().flat_map(|p| p.by_role.clone()).collect(),
+                holes,
+            },
             processes,
             skipped: Vec::new(),
             interrupted: false,
@@ -757,7 +812,7 @@ not got:
           next: hugeleaf promote mariadbd    # goes on where it stopped
 left out:
      30M  not wholly in memory: filling it up would grow the process
-          next: hugeleaf promote --min-resident 90% mariadbd
+          next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
 speed:   3.1G in 31 s, 102M a second at --budget 10%; 3.0 s of it in the kernel, 300 ms held back
          for busy pages or short memory
 undo:    hugeleaf demote mariadbd    # also splits the 8M that were huge before
@@ -906,7 +961,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
             assert_eq!(reason.id(), "shared-by-others");
             let text = meaning(reason);
             assert!(text.contains(says), "{text}");
-            let remedy = remedy(reason, &request);
+            let remedy = remedy(reason, None, &request);
             assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
             assert!(
                 remedy.is_none_or(|r| next.is_some_and(|n| r.contains(n))),
@@ -922,7 +977,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let shared = Reason::SharedByOthers(None);
         for reason in [shared, Reason::Locked, Reason::Hugetlb] {
             assert!(!meaning(reason).is_empty());
-            assert_eq!(remedy(reason, &request(Direction::Demote)), None);
+            assert_eq!(remedy(reason, None, &request(Direction::Demote)), None);
         }
     }
 }

@@ -12,6 +12,7 @@
 mod direct;
 mod error;
 mod faulty;
+mod file_capabilities;
 mod files;
 mod frames;
 mod kernel;
@@ -40,6 +41,7 @@ pub use direct::{
 };
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
+pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use files::{
     FileKind, FileLook, append_to, create_file, effective_gid, look_at, make_folder,
     mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos};
+use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos, setcap_advice};
 use hugeleaf_units::Bytes;
 
 use crate::model::{Ending, Interval, Source, SourceState, Trace, TracedTarget};
@@ -217,6 +217,7 @@ fn read_guards(root: &Root) -> Guards {
             Some(t[from..].split(']').next()?.to_owned())
         }),
         capabilities: capabilities.unwrap_or(0),
+        setcap: setcap_advice(&["cap_sys_ptrace", "cap_syslog", "cap_perfmon"]),
         is_filtered: field("Seccomp:") == Some("2"),
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use hugeleaf_host::{Asked, Fact, ProcessKind, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
+use proptest::prelude::*;
 
 const M: u64 = 1 << 20;
 const START: u64 = 1 << 30;
@@ -157,6 +158,68 @@ fn what_is_huge_is_already_there() {
     let runs = [(one, own().with(PageState::HUGE)), (two, own())];
     let plan = plan_of(anon(span(START, 4 * M), &runs), &rules());
     assert_eq!((plan.already, plan.asked()), (Bytes(2 * M), Bytes(2 * M)));
+}
+
+#[test]
+fn a_lower_limit_is_advised_where_it_takes_something() {
+    let mut holes = Holes::default();
+    assert_eq!(holes.advice(), None);
+    // Less than a hundredth: 1% would not take it.
+    holes.add(size("2M"), Bytes(2 * M - 8192));
+    assert_eq!(holes.advice(), None);
+    holes.add(size("2M"), Bytes(2 * M - 65536));
+    assert_eq!(
+        holes.advice(),
+        Some((1, Bytes(65536), Bytes(2 * M - 65536)))
+    );
+    for _ in 0..3 {
+        holes.add(size("2M"), Bytes(M));
+    }
+    assert_eq!(holes.advice(), Some((50, Bytes(3 * M), Bytes(3 * M))));
+    let mut more = Holes::default();
+    for _ in 0..9 {
+        more.add(size("2M"), Bytes(4096));
+    }
+    more.join(&holes);
+    assert_eq!(
+        more.advice(),
+        Some((90, Bytes(18 * M - 9 * 4096), Bytes(9 * 4096)))
+    );
+}
+
+proptest! {
+    /// `smaps` is no snapshot: mappings that grow while it is read overlap. No block comes twice, and
+    /// no more is counted than there are addresses.
+    #[test]
+    fn overlapping_mappings_have_no_block_twice(
+        sizes in prop::collection::vec((0u64..40, 1u64..40, any::<bool>()), 1..12)
+    ) {
+        let mut segments: Vec<Segment> = sizes
+            .iter()
+            .map(|(start, len, shared)| {
+                let range = span(START + start * M / 2, len * M / 2);
+                match shared {
+                    // Address and offset agree wherever it begins.
+                    true => Segment {
+                        offset: start * M / 2,
+                        ..shm(range, &[(range, of_file())])
+                    },
+                    false => anon(range, &[(range, own())]),
+                }
+            })
+            .collect();
+        segments.sort_by_key(|s| s.range.start());
+        let end = segments.iter().map(|s| s.range.end()).max().unwrap();
+        let process = process(segments);
+        let plan = plan(&[&process], &rules()).remove(0);
+        for pair in plan.blocks.windows(2) {
+            prop_assert!(pair[0].range.end() <= pair[1].range.start(), "{plan:#?}");
+        }
+        let counted = plan.asked() + plan.already + Part::total(&plan.left_out);
+        prop_assert!(counted <= Bytes(end - START), "{counted}: {plan:#?}");
+        let split = plan_split(0, &process, &rules());
+        prop_assert!(split.blocks.is_empty());
+    }
 }
 
 #[test]
@@ -376,15 +439,16 @@ fn what_forked_or_shrank_since_is_not_taken() {
 #[test]
 fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
     let (one, two) = (span(START, 2 * M), span(START + 2 * M, 2 * M));
+    let (three, four) = (span(START + 4 * M, 2 * M), span(START + 6 * M, 2 * M));
     let huge = own().with(PageState::HUGE);
     let memory = anon(span(START, 4 * M), &[(one, huge), (two, own())]);
     let text = Segment {
         object: (8, 1, 11),
         role: Role::Text,
         permissions: [true, false, true],
-        ..anon(one, &[(one, of_file().with(PageState::HUGE))])
+        ..anon(three, &[(three, of_file().with(PageState::HUGE))])
     };
-    let mut pool = anon(one, &[(one, huge)]);
+    let mut pool = anon(four, &[(four, huge)]);
     pool.by_page_size[0].kind = PageKind::Hugetlb;
     let process = process(vec![memory, text, pool]);
     let plan = plan_split(0, &process, &rules());

@@ -8,6 +8,7 @@
 mod ends;
 mod faults;
 mod moves;
+mod once;
 mod splits;
 mod victim;
 
@@ -156,6 +157,15 @@ fn check_sums(outcome: &Outcome) {
         let moved: Bytes = p.moved.iter().map(|r| r.len()).sum();
         assert_eq!(moved, p.done, "{p:#?}");
     }
+    let totals = &outcome.totals;
+    if !outcome.dry_run {
+        let sum = totals.done + Part::total(&totals.failed);
+        assert_eq!(totals.asked, sum, "{totals:#?}");
+    }
+    let mapped: Bytes = outcome.processes.iter().map(|p| p.asked).sum();
+    assert!(totals.asked <= mapped, "{outcome:#?}");
+    let of_roles: Bytes = totals.by_role.iter().map(|r| r.asked).sum();
+    assert_eq!(totals.asked, of_roles, "{totals:#?}");
 }
 
 /// Full speed.

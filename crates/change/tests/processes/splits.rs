@@ -46,7 +46,7 @@ impl Sharers {
             ranges,
         };
         let there = bench.promote(&sharers.pids(), &fast());
-        assert_eq!(there.done(), bench.pages(2 * PAGES), "{there:#?}");
+        assert_eq!(there.done(), bench.pages(PAGES), "{there:#?}");
         sharers
     }
 

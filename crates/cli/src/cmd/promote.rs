@@ -5,7 +5,7 @@ use hugeleaf_change::{
 };
 use hugeleaf_host::TargetError;
 use hugeleaf_report::promote::{Direction, Request, Scheduler, json, text};
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_verdict::ends::ends;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -238,6 +238,6 @@ fn denied(text: &str, uid: u32, own_uid: u32, missing: &[&str]) -> Failure {
     };
     Failure::missing(
         format!("{text}{whose}; missing: {list}"),
-        format!("run as root, or: sudo setcap {list}=ep {}", own_path()),
+        format!("run as root, or: sudo {}", setcap_advice(missing)),
     )
 }

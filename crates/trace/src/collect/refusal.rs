@@ -12,6 +12,8 @@ pub struct Guards {
     pub lockdown: Option<String>,
     /// Effective capabilities.
     pub capabilities: u64,
+    /// The command that gives this program's file the capabilities that it takes.
+    pub setcap: String,
     /// Whether a filter of system calls holds this process (seccomp(2), `Seccomp: 2` in its status).
     pub is_filtered: bool,
 }
@@ -64,9 +66,11 @@ pub fn refusal(error: &SysError, guards: &Guards) -> (String, String) {
         };
         return (
             format!("{error}: {setting}, and CAP_PERFMON is missing"),
-            "run as root; or setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(which hugeleaf); \
-             or sysctl kernel.perf_event_paranoid=-1; or trace with --intervals-only"
-                .to_owned(),
+            format!(
+                "run as root; or {}; or sysctl kernel.perf_event_paranoid=-1; or trace with \
+                 --intervals-only",
+                guards.setcap
+            ),
         );
     }
     let remedy = match error.errno {
@@ -89,6 +93,7 @@ mod tests {
     fn the_setting_and_the_capability_are_named() {
         let guards = Guards {
             paranoid: Some(2),
+            setcap: "setcap cap_perfmon=ep /usr/bin/hugeleaf".to_owned(),
             ..Guards::default()
         };
         let (reason, remedy) = refusal(&error(Errno::ACCESS), &guards);
@@ -110,7 +115,7 @@ mod tests {
             paranoid: Some(-1),
             lockdown: Some("confidentiality".into()),
             capabilities: 1 << CAP_SYS_ADMIN,
-            is_filtered: false,
+            ..Guards::default()
         };
         let (reason, remedy) = refusal(&error(Errno::PERM), &guards);
         assert!(reason.contains("lockdown"), "{reason}");

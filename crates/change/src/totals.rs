@@ -1,0 +1,196 @@
+//! What the processes come to together. Memory that several of them map, or that one maps several
+//! times (as a Java heap under ZGC does), is one memory: it counts once. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use hugeleaf_host::Role;
+use hugeleaf_units::Bytes;
+
+use crate::eligible::{Block, BlockKey, Holes, part_of};
+use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::work::Work;
+
+/// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// What was set out to be moved.
+    pub asked: Bytes,
+    /// What was where it should be before.
+    pub already: Bytes,
+    /// What was moved, as read back: in every process that maps it.
+    pub done: Bytes,
+    /// What was asked and not moved, or not mapped where it was asked for.
+    pub failed: Vec<Part>,
+    /// What was not asked for, and why. Of memory that processes share with others, their
+    /// proportional share.
+    pub left_out: Vec<Part>,
+    /// Memory that was filled up.
+    pub grown: Bytes,
+    /// Moved bytes that are locked in memory.
+    pub locked: Bytes,
+    /// By role.
+    pub by_role: Vec<RoleOutcome>,
+    /// What a lower limit of residence would take.
+    pub holes: Holes,
+}
+
+/// What became of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing was tried (a dry run).
+    Planned,
+    /// It is where it should be.
+    Done,
+    /// It is not.
+    Failed(Reason),
+    /// It turned out to be nothing to ask for.
+    LeftOut(Reason),
+}
+
+impl Fate {
+    /// Of one block in two places: what was not got in one of them was not got. A process that has
+    /// ended takes nothing from what the others got.
+    fn worse(self, other: Fate) -> Fate {
+        let rank = |fate: Fate| match fate {
+            Fate::Planned | Fate::LeftOut(_) => 0,
+            Fate::Failed(Reason::ProcessEnded) => 1,
+            Fate::Done => 2,
+            Fate::Failed(_) => 3,
+        };
+        match rank(other) > rank(self) {
+            true => other,
+            false => self,
+        }
+    }
+}
+
+/// A block as it counts.
+struct Entry {
+    fate: Fate,
+    role: Role,
+    bytes: Bytes,
+    missing: Bytes,
+    is_locked: bool,
+}
+
+/// What `works` come to, `processes` being their outcomes in the same order.
+pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
+    let mut totals = Totals::default();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut seen: HashMap<BlockKey, usize> = HashMap::new();
+    let mut guessed = HashSet::new();
+    for (work, outcome) in works.iter().zip(processes) {
+        totals.holes.join(&work.plan.holes);
+        for part in &work.plan.left_out_share {
+            Part::add(&mut totals.left_out, part.reason, part.bytes);
+        }
+        if work.plan.huge_unknown {
+            totals.add_unknown(work, outcome, &mut guessed);
+            continue;
+        }
+        for (n, block) in work.plan.blocks.iter().enumerate() {
+            let fate = work.fates.get(n).copied().unwrap_or(Fate::Planned);
+            let at = block.key().and_then(|key| seen.get(&key).copied());
+            if let Some(known) = at.and_then(|at| entries.get_mut(at)) {
+                known.fate = known.fate.worse(fate);
+                known.missing = known.missing.max(block.missing);
+                known.is_locked |= block.locked;
+                continue;
+            }
+            seen.extend(block.key().map(|key| (key, entries.len())));
+            entries.push(Entry::of(block, fate));
+        }
+    }
+    for entry in &entries {
+        totals.add(entry);
+    }
+    // What one process has on a huge page and another is to map there counts as asked.
+    let mut there: HashSet<BlockKey> = seen.into_keys().collect();
+    for plan in works.iter().map(|work| &work.plan) {
+        totals.already += plan.already_own;
+        let shared = plan.already_shared.iter();
+        let new = shared.filter(|(key, _)| there.insert(*key));
+        totals.already += new.map(|(_, bytes)| *bytes).sum();
+    }
+    totals
+}
+
+impl Entry {
+    fn of(block: &Block, fate: Fate) -> Entry {
+        Entry {
+            fate,
+            role: block.role,
+            bytes: block.share,
+            missing: block.missing,
+            is_locked: block.locked,
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, entry: &Entry) {
+        if let Fate::LeftOut(reason) = entry.fate {
+            return Part::add(&mut self.left_out, reason, entry.bytes);
+        }
+        self.asked += entry.bytes;
+        self.role(entry.role).asked += entry.bytes;
+        match entry.fate {
+            Fate::Done => {
+                self.done += entry.bytes;
+                self.role(entry.role).done += entry.bytes;
+                self.grown += entry.missing;
+                if entry.is_locked {
+                    self.locked += entry.bytes;
+                }
+            }
+            Fate::Failed(reason) => Part::add(&mut self.failed, reason, entry.bytes),
+            Fate::Planned | Fate::LeftOut(_) => self.grown += entry.missing,
+        }
+    }
+
+    /// Where the page map does not tell which blocks are huge (Linux before 6.7), a process has sums
+    /// by role, and of each the part counts that no process before it maps.
+    fn add_unknown(
+        &mut self,
+        work: &Work,
+        outcome: &ProcessOutcome,
+        seen: &mut HashSet<(BlockKey, Role)>,
+    ) {
+        let (mut all, mut left) = (Bytes::ZERO, Bytes::ZERO);
+        for role in &outcome.by_role {
+            let blocks = work.plan.blocks.iter().filter(|b| b.role == role.role);
+            let (mut mapped, mut new) = (Bytes::ZERO, Bytes::ZERO);
+            for block in blocks {
+                mapped += block.range.len();
+                if block.key().is_none_or(|key| seen.insert((key, block.role))) {
+                    new += block.share;
+                }
+            }
+            let asked = part_of(role.asked, new, mapped);
+            let done = part_of(role.done, new, mapped);
+            self.asked += asked;
+            self.done += done;
+            let sum = self.role(role.role);
+            sum.asked += asked;
+            sum.done += done;
+            all += role.asked - role.done;
+            left += asked - done;
+        }
+        self.grown += outcome.grown;
+        self.locked += outcome.locked;
+        let mut rest = left;
+        for (n, part) in outcome.failed.iter().enumerate() {
+            let is_last = n + 1 == outcome.failed.len();
+            let bytes = match is_last {
+                true => rest,
+                false => part_of(part.bytes, left, all).min(rest),
+            };
+            rest = rest - bytes;
+            Part::add(&mut self.failed, part.reason, bytes);
+        }
+    }
+
+    fn role(&mut self, role: Role) -> &mut RoleOutcome {
+        RoleOutcome::of(&mut self.by_role, role)
+    }
+}

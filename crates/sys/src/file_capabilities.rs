@@ -1,0 +1,220 @@
+//! The capabilities that a program file gives to whoever runs it (capabilities(7), "File
+//! capabilities"), and the line that adds some to them. setcap(8) replaces what a file has.
+
+use std::path::Path;
+
+use crate::{Errno, SysError};
+
+/// What a program file has; bits by the numbers of linux/capability.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileCapabilities {
+    /// Given to whoever runs it.
+    pub permitted: u64,
+    /// Given to whoever runs it and holds them as inheritable.
+    pub inheritable: u64,
+}
+
+impl FileCapabilities {
+    /// Those of a file; none where it has none.
+    ///
+    /// # Errors
+    /// Those of getxattr(2); EINVAL for an attribute of a form that no kernel writes.
+    pub fn of(path: &Path) -> Result<FileCapabilities, SysError> {
+        const NAME: &str = "security.capability";
+        let fail =
+            |errno| SysError::new("getxattr", format!("{NAME} of {}", path.display()), errno);
+        let mut buffer = [0u8; 64];
+        match rustix::fs::getxattr(path, NAME, &mut buffer) {
+            Ok(length) => {
+                let value = buffer.get(..length).unwrap_or_default();
+                FileCapabilities::parse(value).ok_or_else(|| fail(Errno::INVAL))
+            }
+            // No such attribute; or a file system without any.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(FileCapabilities::default()),
+            Err(errno) => Err(fail(errno)),
+        }
+    }
+
+    /// `struct vfs_cap_data`, of revision 1 to 3 (include/uapi/linux/capability.h): a word of revision
+    /// and flags, then permitted and inheritable by turns, 32 bits of each, lowest first; all little
+    /// endian. Revision 3 ends with the user id of its namespace.
+    pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
+        let (words, rest) = value.as_chunks::<4>();
+        let words: Vec<u64> = words
+            .iter()
+            .map(|w| u64::from(u32::from_le_bytes(*w)))
+            .collect();
+        let (revision, length) = (words.first()? >> 24, words.len());
+        let is_whole = rest.is_empty() && matches!((revision, length), (1, 3) | (2, 5) | (3, 6));
+        let word = |n: usize| words.get(n).copied().unwrap_or(0);
+        let high = |n: usize| if revision == 1 { 0 } else { word(n) << 32 };
+        is_whole.then(|| FileCapabilities {
+            permitted: word(1) | high(3),
+            inheritable: word(2) | high(4),
+        })
+    }
+
+    /// What setcap(8) is to be given, so that the file has these and what it has: one word, but for a
+    /// file with inheritable ones. `needed` are names as setcap(8) has them; one that this program does
+    /// not know is kept as it is.
+    pub fn with(self, needed: &[&str]) -> String {
+        let mut names: Vec<String> = names_of(self.permitted);
+        for name in needed {
+            if !names.iter().any(|n| n == name) {
+                names.push((*name).to_owned());
+            }
+        }
+        names.sort_by_key(|name| number_of(name));
+        let both = names.join(",");
+        match names_of(self.inheritable).join(",") {
+            none if none.is_empty() => format!("{both}=ep"),
+            inheritable => format!("'{both}=ep {inheritable}+i'"),
+        }
+    }
+}
+
+/// The whole of an advice: `setcap LIST FILE` for this program's own file, with what that has already.
+/// Where it cannot be read, the advice says so.
+pub fn setcap_advice(needed: &[&str]) -> String {
+    let file = std::env::current_exe();
+    let shown = file.as_ref().map_or_else(
+        |_| "$(which hugeleaf)".to_owned(),
+        |f| f.display().to_string(),
+    );
+    let held = match &file {
+        Ok(path) => FileCapabilities::of(path),
+        Err(_) => Err(SysError::new("readlink", "/proc/self/exe", Errno::IO)),
+    };
+    match held {
+        Ok(held) => format!("setcap {} {shown}", held.with(needed)),
+        Err(error) => {
+            let list = FileCapabilities::default().with(needed);
+            format!(
+                "setcap {list} {shown} (what it has could not be read, {error}, and setcap replaces it: \
+                 add what getcap shows)"
+            )
+        }
+    }
+}
+
+fn names_of(bits: u64) -> Vec<String> {
+    let set = (0..u64::BITS).filter(|bit| bits >> bit & 1 == 1);
+    set.map(|bit| match NAMES.get(bit as usize) {
+        Some(name) => (*name).to_owned(),
+        // setcap(8) takes numbers too.
+        None => bit.to_string(),
+    })
+    .collect()
+}
+
+/// The place of a name in the list; behind all of it for a name that is not there.
+fn number_of(name: &str) -> usize {
+    let known = NAMES.iter().position(|n| *n == name);
+    known.or_else(|| name.parse().ok()).unwrap_or(usize::MAX)
+}
+
+/// By their numbers (include/uapi/linux/capability.h).
+const NAMES: [&str; 41] = [
+    "cap_chown",
+    "cap_dac_override",
+    "cap_dac_read_search",
+    "cap_fowner",
+    "cap_fsetid",
+    "cap_kill",
+    "cap_setgid",
+    "cap_setuid",
+    "cap_setpcap",
+    "cap_linux_immutable",
+    "cap_net_bind_service",
+    "cap_net_broadcast",
+    "cap_net_admin",
+    "cap_net_raw",
+    "cap_ipc_lock",
+    "cap_ipc_owner",
+    "cap_sys_module",
+    "cap_sys_rawio",
+    "cap_sys_chroot",
+    "cap_sys_ptrace",
+    "cap_sys_pacct",
+    "cap_sys_admin",
+    "cap_sys_boot",
+    "cap_sys_nice",
+    "cap_sys_resource",
+    "cap_sys_time",
+    "cap_sys_tty_config",
+    "cap_mknod",
+    "cap_lease",
+    "cap_audit_write",
+    "cap_audit_control",
+    "cap_setfcap",
+    "cap_mac_override",
+    "cap_mac_admin",
+    "cap_syslog",
+    "cap_wake_alarm",
+    "cap_block_suspend",
+    "cap_audit_read",
+    "cap_perfmon",
+    "cap_bpf",
+    "cap_checkpoint_restore",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As setcap(8) wrote it: cap_sys_nice,cap_perfmon=ep.
+    const NICE_AND_PERFMON: [u8; 20] = [
+        1, 0, 0, 2, 0, 0, 0x80, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0,
+    ];
+
+    #[test]
+    fn what_a_file_has_stays_in_the_line() {
+        let held = FileCapabilities::parse(&NICE_AND_PERFMON).unwrap();
+        assert_eq!((held.permitted, held.inheritable), (1 << 23 | 1 << 38, 0));
+        assert_eq!(
+            held.with(&["cap_sys_ptrace"]),
+            "cap_sys_ptrace,cap_sys_nice,cap_perfmon=ep"
+        );
+        assert_eq!(held.with(&["cap_sys_nice"]), "cap_sys_nice,cap_perfmon=ep");
+        let inherits = FileCapabilities {
+            inheritable: 1 << 14 | 1 << 50,
+            ..held
+        };
+        assert_eq!(
+            inherits.with(&["cap_syslog"]),
+            "'cap_sys_nice,cap_syslog,cap_perfmon=ep cap_ipc_lock,50+i'"
+        );
+        assert_eq!(FileCapabilities::default().with(&["cap_bpf"]), "cap_bpf=ep");
+    }
+
+    #[test]
+    fn revisions_have_their_lengths() {
+        let mut third = NICE_AND_PERFMON.to_vec();
+        third[3] = 3;
+        assert_eq!(FileCapabilities::parse(&third), None);
+        third.extend([0xe8, 3, 0, 0]);
+        let second = FileCapabilities::parse(&NICE_AND_PERFMON);
+        assert_eq!(FileCapabilities::parse(&third), second);
+        let first = [0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(FileCapabilities::parse(&first).unwrap().permitted, 4);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(value in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = FileCapabilities::parse(&value);
+        }
+    }
+
+    #[test]
+    fn a_file_without_any_has_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(
+            FileCapabilities::of(file.path()).unwrap(),
+            FileCapabilities::default()
+        );
+        assert!(FileCapabilities::of(Path::new("/no/such/file")).is_err());
+        assert!(setcap_advice(&["cap_sys_nice"]).starts_with("setcap cap_sys_nice=ep /"));
+    }
+}
