@@ -53,6 +53,8 @@ pub struct Block {
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map tells.
     pub exclusive: bool,
+    /// Whether faults in it may be answered by a program (userfaultfd).
+    pub watched: bool,
     /// Its proportional share, where others have it copy-on-write; else all of it.
     pub share: Bytes,
 }
@@ -354,7 +356,7 @@ fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
     if flag("io") || flag("pf") || flag("mm") {
         return Err(Some(Reason::Special));
     }
-    if flag("um") || flag("uw") || flag("ui") {
+    if is_watched(segment) {
         return Err(Some(Reason::UserFault));
     }
     if flag("mg") || !segment.merged.is_zero() {
@@ -476,9 +478,17 @@ impl Place<'_> {
             missing,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
             exclusive,
+            watched: is_watched(segment),
             share,
         }
     }
+}
+
+/// Whether userfaultfd watches it, in any of its modes.
+fn is_watched(segment: &Segment) -> bool {
+    ["um", "uw", "ui"]
+        .iter()
+        .any(|flag| segment.flags.has(flag))
 }
 
 /// Whether a block that has something in it and is not huge may be taken.

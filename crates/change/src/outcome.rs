@@ -239,7 +239,9 @@ pub struct ProcessOutcome {
     pub zeros_brought_back: Bytes,
     /// The same where they stay given back: the process is so much smaller than before.
     pub zeros_given_back: Bytes,
-    /// Why they stay so, where that is known.
+    /// Shared memory that splitting unmapped: the process maps it again as it touches it.
+    pub unmapped: Bytes,
+    /// Why either stays so, where that is known.
     pub no_zeros: Option<NoZeros>,
     /// Moved bytes that are locked in memory: a demotion cannot split them.
     pub locked: Bytes,

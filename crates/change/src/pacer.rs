@@ -88,10 +88,11 @@ pub fn attached_a_call(huge: PageSize) -> Bytes {
         .max(huge.bytes())
 }
 
-/// How many huge pages one call splits: 512 is what a call takes at most, a few where a budget is
-/// to be kept (splitting one took 0.13 ms on a 2-core virtual machine).
+/// How many huge pages one call splits: a few where a budget is to be kept (splitting one took 0.13 ms
+/// on a 2-core virtual machine). 1024 is what a call takes at most, but what a split takes away is
+/// brought back after each call, and the process should not be without it for long.
 pub const fn splits_a_call(budget: Percent) -> usize {
-    if budget.get() == 100 { 512 } else { 4 }
+    if budget.get() == 100 { 64 } else { 4 }
 }
 
 /// How many huge pages one write to the kernel's file for splitting covers. The process's memory

@@ -7,7 +7,7 @@ use hugeleaf_host::{Looking, Process, Role};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 
-use crate::eligible::{self, Block};
+use crate::eligible::{self, Block, Kind};
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::totals::Fate;
 use crate::work::{Means, State, Work};
@@ -156,6 +156,7 @@ fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {
         grown: Bytes::ZERO,
         zeros_brought_back: work.brought_back,
         zeros_given_back: Bytes::ZERO,
+        unmapped: Bytes::ZERO,
         no_zeros: None,
         locked: Bytes::ZERO,
         by_role: Vec::new(),
@@ -224,6 +225,9 @@ fn tell_blocks(
             push_joined(&mut outcome.moved, block.range);
             by(&mut outcome.done_by, *method, len);
             fates.push(Fate::Done);
+            if *now == Now::Nothing && block.kind == Kind::Shared {
+                outcome.unmapped += len;
+            }
             continue;
         }
         let reason = match *state {

@@ -31,6 +31,12 @@ pub trait Sink {
     /// # Errors
     /// Those of [`Kernel::populate`].
     fn populate(&mut self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError>;
+
+    /// Has a process map a range again that it has in memory; see [`Kernel::map_in`].
+    ///
+    /// # Errors
+    /// Those of [`Kernel::map_in`].
+    fn map_in(&mut self, process: &PidFd, range: Range) -> Result<Bytes, SysError>;
 }
 
 /// To the kernel.
@@ -59,8 +65,11 @@ impl Sink for Real<'_> {
     }
 
     fn populate(&mut self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        let mut each = ranges.iter();
-        each.try_for_each(|range| self.0.populate(process, *range))
+        self.0.populate(process, ranges)
+    }
+
+    fn map_in(&mut self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.0.map_in(process, range)
     }
 }
 
@@ -85,6 +94,10 @@ impl Sink for DryRun {
     fn populate(&mut self, _: &PidFd, _: &[Range]) -> Result<(), SysError> {
         Ok(())
     }
+
+    fn map_in(&mut self, _: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        Ok(range.len())
+    }
 }
 
 /// What was asked of the kernel.
@@ -96,6 +109,8 @@ pub enum Action {
     Split,
     /// To have pages of zeros of its own.
     Populate,
+    /// To map memory again.
+    MapIn,
 }
 
 /// One call that went through a [`Recording`].
@@ -170,5 +185,10 @@ impl<S: Sink> Sink for Recording<S> {
         let answer = self.inner.populate(process, ranges).map(|()| all);
         let answer = self.record(process, ranges, Action::Populate, answer);
         answer.map(|_| ())
+    }
+
+    fn map_in(&mut self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        let answer = self.inner.map_in(process, range);
+        self.record(process, &[range], Action::MapIn, answer)
     }
 }

@@ -355,6 +355,11 @@ impl<'a> Course<'a> {
         self.timed(work, |sink, process| sink.populate(process, ranges))
     }
 
+    /// Has the process map a range again, and pauses for as long as the budget asks.
+    pub(crate) fn map_in(&mut self, work: &mut Work, range: Range) -> Result<Bytes, SysError> {
+        self.timed(work, |sink, process| sink.map_in(process, range))
+    }
+
     fn timed<T>(
         &mut self,
         work: &mut Work,

@@ -1,14 +1,19 @@
-//! Base pages that hold only zeros. Where a huge page is split, the kernel gives those back and maps
-//! the zero page in their stead (Linux 6.12): the process would be smaller than it was found, and its
-//! blocks would not be wholly resident any more. They are brought back at once, by a write fault on
-//! each that writes nothing.
+//! What a split takes from a process besides its huge pages, and how it gets it back at once.
+//!
+//! Base pages that hold only zeros: the kernel gives those back and maps the zero page in their stead
+//! (Linux 6.12). The process would be smaller than it was found, and its blocks would not be wholly
+//! resident any more. They are brought back by a write fault on each that writes nothing.
+//!
+//! Shared memory that one process maps: the kernel unmaps the whole huge page, and the process maps
+//! base pages as it touches them. A promotion would take it for absent. It is mapped again by reading
+//! a byte of each page.
 
 use hugeleaf_sys::{Errno, PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::eligible::{Block, Kind};
-use crate::pressure;
 use crate::work::{Course, Means, Work};
+use crate::{pressure, privilege};
 
 /// Why zero-filled pages stay given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,36 +26,62 @@ pub enum NoZeros {
     Failed(Errno),
 }
 
-/// Brings back what the split of these blocks (indices, ascending) gave back. What several processes
-/// have copy-on-write is left: each of them would get a page of its own where one served all.
-pub(crate) fn bring_back(course: &mut Course<'_>, work: &mut Work, split: &[usize]) {
-    let is_own = |i: &&usize| {
-        let block = &work.plan.blocks[**i];
-        block.kind == Kind::Private && block.exclusive
-    };
-    for i in split.iter().filter(is_own).copied().collect::<Vec<_>>() {
-        if work.no_zeros.is_some() || !course.is_same(work) {
-            return;
+impl NoZeros {
+    fn of(error: &SysError) -> NoZeros {
+        match error.errno {
+            errno if privilege::is_denied(errno) => NoZeros::Denied,
+            errno => NoZeros::Failed(errno),
         }
-        let range = work.plan.blocks[i].range;
-        let was = zero_runs(&course.means, work, range);
-        if was.is_empty() {
-            continue;
-        }
-        if is_short(&course.means) {
-            work.no_zeros = Some(NoZeros::Pressure);
-            return;
-        }
-        if let Err(error) = course.populate(work, &was) {
-            work.no_zeros = Some(refused(&error));
-            return;
-        }
-        let is = zero_runs(&course.means, work, range);
-        work.brought_back += bytes(&was) - bytes(&is);
     }
 }
 
-/// What of the blocks that are not huge any more is the zero page: given back, and not brought back.
+/// Brings back what the split of these blocks (indices, ascending) took away. What several processes
+/// have copy-on-write is left: each of them would get a page of its own where one served all. So is
+/// what userfaultfd watches: its faults are somebody else's to answer.
+pub(crate) fn bring_back(course: &mut Course<'_>, work: &mut Work, split: &[usize]) {
+    for i in split {
+        let block = work.plan.blocks[*i];
+        if work.no_zeros.is_some() || block.watched {
+            continue;
+        }
+        if !course.is_same(work) {
+            return;
+        }
+        let answer = match block.kind {
+            Kind::Shared => map_again(course, work, block.range),
+            Kind::Private if block.exclusive => fill_again(course, work, block.range),
+            _ => Ok(()),
+        };
+        work.no_zeros = answer.err();
+    }
+}
+
+fn fill_again(course: &mut Course<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
+    let was = zero_runs(&course.means, work, range);
+    if was.is_empty() {
+        return Ok(());
+    }
+    if is_short(&course.means) {
+        return Err(NoZeros::Pressure);
+    }
+    let answer = course.populate(work, &was);
+    let is = zero_runs(&course.means, work, range);
+    work.brought_back += bytes(&was) - bytes(&is);
+    answer.map_err(|error| NoZeros::of(&error))
+}
+
+/// Only where nothing is mapped: what another view of the same memory kept stays as it is.
+fn map_again(course: &mut Course<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
+    let (kernel, pagemap) = (course.means.kernel, &work.identity.pagemap);
+    match kernel.page_map(pagemap, range, ScanDetail::Sizes) {
+        Ok(map) if map.huge_known && map.runs.is_empty() => {}
+        _ => return Ok(()),
+    }
+    let answer = course.map_in(work, range);
+    answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
+}
+
+/// What of the blocks of private memory is the zero page: given back, and not brought back.
 pub(crate) fn given_back(means: &Means<'_>, work: &Work) -> Bytes {
     let private = |b: &&Block| b.kind == Kind::Private;
     let blocks = work.plan.blocks.iter().filter(private);
@@ -64,10 +95,8 @@ fn zero_runs(means: &Means<'_>, work: &Work, range: Range) -> Vec<Range> {
     let pagemap = &work.identity.pagemap;
     let map = means.kernel.page_map(pagemap, range, ScanDetail::Sizes);
     let runs = map.map(|map| map.runs).unwrap_or_default();
-    runs.iter()
-        .filter(|run| is_zero(run))
-        .map(|r| r.range)
-        .collect()
+    let zeros = runs.iter().filter(|run| is_zero(run));
+    zeros.map(|run| run.range).collect()
 }
 
 const fn is_zero(run: &PageRun) -> bool {
@@ -84,11 +113,4 @@ fn is_short(means: &Means<'_>) -> bool {
     let available = pressure::available(means.root);
     let floor = (means.host.pmd_page.get()).map(|huge| pressure::floor_of(means.host, huge));
     matches!((available, floor), (Some(available), Some(floor)) if available < floor)
-}
-
-fn refused(error: &SysError) -> NoZeros {
-    match error.errno {
-        errno if crate::privilege::is_denied(errno) => NoZeros::Denied,
-        errno => NoZeros::Failed(errno),
-    }
 }

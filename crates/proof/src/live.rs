@@ -524,6 +524,7 @@ mod tests {
             missing: Bytes::ZERO,
             locked,
             exclusive,
+            watched: false,
             share: Bytes(0x20_0000),
         }
     }

@@ -47,7 +47,7 @@ impl Kernel for Clock {
     fn map_in(&self, _: &PidFd, _: Range) -> Result<Bytes, SysError> {
         Err(SysError::new("process_vm_readv", "", Errno::SRCH))
     }
-    fn populate(&self, _: &PidFd, _: Range) -> Result<(), SysError> {
+    fn populate(&self, _: &PidFd, _: &[Range]) -> Result<(), SysError> {
         Err(SysError::new("process_vm_writev", "", Errno::SRCH))
     }
     fn knows_collapse(&self) -> bool {

@@ -236,10 +236,13 @@ fn split_for_others(outcome: &Outcome, look: Look) -> String {
     look.wrap("shared:  ", &line)
 }
 
-/// What of zero-filled pages splitting gave back, and what became of it.
+/// What splitting took away besides, and what became of it.
 fn zeros(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     let back = sum(outcome, |p| p.zeros_brought_back);
     let gone = sum(outcome, |p| p.zeros_given_back);
+    let unmapped = sum(outcome, |p| p.unmapped);
+    let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
+    let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
     let mut out = String::new();
     if !back.is_zero() {
         let line = format!(
@@ -249,27 +252,29 @@ fn zeros(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
         out.push_str(&look.wrap("zeros:   ", &line));
     }
     if !gone.is_zero() {
-        let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
         let line = format!(
-            "{gone} of base pages that hold only zeros were returned to the kernel by splitting, and \
-             stay so{}: the process is that much smaller, and they come back as it writes to them",
-            why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)))
+            "by {gone} of base pages that hold only zeros, which splitting returned to the kernel; \
+             they stay there{why}, and come back as the process writes to them. To promote it with \
+             them: hugeleaf promote --min-resident 1% {}",
+            request.targets
         );
         out.push_str(&look.wrap("smaller: ", &line));
-        let percent = "--min-resident 1%";
-        out.push_str(&format!(
-            "         to promote it again with them: hugeleaf promote {percent} {}\n",
-            request.targets
-        ));
+    }
+    if !unmapped.is_zero() {
+        let line = format!(
+            "by {unmapped} of shared memory, which splitting unmapped{why}: it is in memory, and \
+             resident in the process again as that touches it"
+        );
+        out.push_str(&look.wrap("smaller: ", &line));
     }
     out
 }
 
 fn no_zeros(why: NoZeros) -> String {
     match why {
-        NoZeros::Denied => "bringing them back takes CAP_SYS_PTRACE".to_owned(),
+        NoZeros::Denied => "bringing it back takes CAP_SYS_PTRACE".to_owned(),
         NoZeros::Pressure => "the host is short of memory".to_owned(),
-        NoZeros::Failed(errno) => format!("bringing them back failed: {errno}"),
+        NoZeros::Failed(errno) => format!("bringing it back failed: {errno}"),
     }
 }
 
@@ -606,6 +611,7 @@ fn process(p: &ProcessOutcome) -> Value {
         .put_bytes("grown_bytes", p.grown)
         .put_bytes("zeros_brought_back_bytes", p.zeros_brought_back)
         .put_bytes("zeros_given_back_bytes", p.zeros_given_back)
+        .put_bytes("unmapped_bytes", p.unmapped)
         .put_bytes("locked_bytes", p.locked)
         .put("roles", p.by_role.iter().map(role).collect::<Value>())
         .put("seconds", p.seconds)
@@ -746,6 +752,7 @@ mod tests {
             grown: Bytes::ZERO,
             zeros_brought_back: Bytes::ZERO,
             zeros_given_back: Bytes::ZERO,
+            unmapped: Bytes::ZERO,
             no_zeros: None,
             locked: Bytes::from_mib(2),
             by_role: vec![RoleOutcome {

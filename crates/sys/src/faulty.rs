@@ -137,9 +137,9 @@ impl<K: Kernel> Kernel for Faulty<K> {
         self.inner.map_in(process, range)
     }
 
-    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
         self.check(Call::Populate, "process_vm_writev")?;
-        self.inner.populate(process, range)
+        self.inner.populate(process, ranges)
     }
 
     fn knows_collapse(&self) -> bool {

@@ -151,16 +151,19 @@ pub trait Kernel: Send + Sync {
     ///
     /// # Errors
     /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
+    /// ETIMEDOUT: as [`Kernel::populate`].
     fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError>;
 
-    /// Has a process hold pages of its own where it has the zero page or nothing in a range, by a
+    /// Has a process hold pages of its own where it has the zero page or nothing in ranges, by a
     /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
     /// which pages are there then: read it back. What is private and shared with a child is copied,
     /// what is in swap is brought in: name pages of zeros only.
     ///
     /// # Errors
     /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
-    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError>;
+    /// ETIMEDOUT: a page did not come, because its faults are somebody else's business
+    /// (userfaultfd); the call was left to itself.
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError>;
 
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
     fn knows_collapse(&self) -> bool;
@@ -279,8 +282,8 @@ impl Kernel for RealKernel {
         split::map_in(process, range, self.base_page())
     }
 
-    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
-        populate::populate(process, range, self.base_page())
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        populate::populate(process, ranges, self.base_page())
     }
 
     fn knows_collapse(&self) -> bool {

@@ -11,12 +11,13 @@
 //! a mapping of this process that has no rights at all and is never unmapped, so nothing can be
 //! copied from it. Addresses of the other process are never dereferenced here.
 
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
 use hugeleaf_units::{PageSize, Range};
 
 use crate::kernel::last_errno;
-use crate::{Errno, PidFd, SysError};
+use crate::{Errno, Pid, PidFd, SysError};
 
 /// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
 /// of pointers, mm/process_vm_access.c). What lies behind them would wait for the first to be copied.
@@ -41,12 +42,45 @@ fn unreadable() -> Option<usize> {
     })
 }
 
+/// How long a call may take: much longer than faults under memory pressure do.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs what faults pages of another process in. Whose pages those are decides how long that takes:
+/// with userfaultfd, a program answers its faults itself, or never. Then the call is left behind on
+/// its thread, which ends with this program.
+pub(crate) fn in_time<T: Send + 'static>(
+    call: &'static str,
+    process: &PidFd,
+    work: impl FnOnce() -> Result<T, SysError> + Send + 'static,
+) -> Result<T, SysError> {
+    let fail = |errno| SysError::new(call, format!("of {}", process.pid()), errno);
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("hugeleaf-fault".to_owned());
+    thread
+        .spawn(move || sender.send(work()))
+        .map_err(|e| fail(Errno::from_io_error(&e).unwrap_or(Errno::AGAIN)))?;
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(answer) => answer,
+        Err(_) => Err(fail(Errno::TIMEDOUT)),
+    }
+}
+
 /// See [`crate::Kernel::populate`].
-pub(crate) fn populate(process: &PidFd, range: Range, base: PageSize) -> Result<(), SysError> {
-    let fail = |errno| SysError::new("process_vm_writev", format!("of {}", process.pid()), errno);
-    let pid = i32::try_from(process.pid().0).map_err(|_| fail(Errno::SRCH))?;
+pub(crate) fn populate(process: &PidFd, ranges: &[Range], base: PageSize) -> Result<(), SysError> {
+    const CALL: &str = "process_vm_writev";
+    let pid = process.pid();
+    let ranges = ranges.to_vec();
+    in_time(CALL, process, move || {
+        let mut each = ranges.into_iter();
+        each.try_for_each(|range| populate_one(pid, range, base))
+            .map_err(|errno| SysError::new(CALL, format!("of {pid}"), errno))
+    })
+}
+
+fn populate_one(pid: Pid, range: Range, base: PageSize) -> Result<(), Errno> {
+    let pid = i32::try_from(pid.0).map_err(|_| Errno::SRCH)?;
     let local = libc::iovec {
-        iov_base: unreadable().ok_or_else(|| fail(Errno::NOMEM))? as *mut libc::c_void,
+        iov_base: unreadable().ok_or(Errno::NOMEM)? as *mut libc::c_void,
         iov_len: 1,
     };
     let step = base.bytes().get().saturating_mul(PAGES_A_CALL);
@@ -54,8 +88,8 @@ pub(crate) fn populate(process: &PidFd, range: Range, base: PageSize) -> Result<
     while at < range.end() {
         let length = step.min(range.end() - at);
         let remote = libc::iovec {
-            iov_base: usize::try_from(at).map_err(|_| fail(Errno::INVAL))? as *mut libc::c_void,
-            iov_len: usize::try_from(length).map_err(|_| fail(Errno::INVAL))?,
+            iov_base: usize::try_from(at).map_err(|_| Errno::INVAL)? as *mut libc::c_void,
+            iov_len: usize::try_from(length).map_err(|_| Errno::INVAL)?,
         };
         // SAFETY: both vectors outlive the call. Nothing can be read through `local`, so nothing is
         // written to the other process; its addresses are checked by the kernel.
@@ -64,7 +98,7 @@ pub(crate) fn populate(process: &PidFd, range: Range, base: PageSize) -> Result<
         let errno = last_errno();
         // The answer where pages were taken hold of, and where there were none to take.
         if copied < 0 && errno != Errno::FAULT {
-            return Err(fail(errno));
+            return Err(errno);
         }
         at += length;
     }
@@ -99,7 +133,7 @@ mod tests {
             }
         }
         let own = kernel.pidfd_open(own_pid()).unwrap();
-        kernel.populate(&own, mapping.range()).unwrap();
+        kernel.populate(&own, &[mapping.range()]).unwrap();
         for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
             let is = if at / page % 3 == 0 { 42 } else { 0 };
             // SAFETY: inside the mapping.
@@ -118,15 +152,27 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_fails_or_panics_is_an_error() {
+        let kernel = RealKernel::new();
+        let own = kernel.pidfd_open(own_pid()).unwrap();
+        let fails = || Err::<(), _>(SysError::new("x", "", Errno::PERM));
+        let error = in_time("x", &own, fails).unwrap_err();
+        assert_eq!(error.errno, Errno::PERM);
+        // A thread that is gone answers no more: the same as one that never does.
+        let gone = in_time::<()>("x", &own, || panic!("on purpose")).unwrap_err();
+        assert_eq!(gone.errno, Errno::TIMEDOUT);
+    }
+
+    #[test]
     fn what_is_not_mapped_or_not_writable_stays_so() {
         let kernel = RealKernel::new();
         let own = kernel.pidfd_open(own_pid()).unwrap();
         let page = kernel.base_page().bytes();
         let gone = Mapping::anonymous(page, Sharing::Private).unwrap().range();
-        assert!(kernel.populate(&own, gone).is_ok());
+        assert!(kernel.populate(&own, &[gone]).is_ok());
         let none = unreadable().unwrap() as u64;
         let none = Range::new(none, none + page.get()).unwrap();
-        assert!(kernel.populate(&own, none).is_ok());
+        assert!(kernel.populate(&own, &[none]).is_ok());
         let file = std::fs::File::open("/proc/self/pagemap").unwrap();
         let map = kernel.page_map(&file, none, ScanDetail::Exclusive).unwrap();
         assert!(map.runs.is_empty(), "{map:?}");

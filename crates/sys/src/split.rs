@@ -12,8 +12,9 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use rustix::fs::{Mode, OFlags};
 
 use crate::kernel::last_errno;
+use crate::populate::in_time;
 use crate::tracefs::Detached;
-use crate::{Errno, PidFd, SysError};
+use crate::{Errno, Pid, PidFd, SysError};
 
 /// The name of the file below debugfs.
 const NAME: &str = "split_huge_pages";
@@ -72,8 +73,15 @@ fn line(process: &PidFd, range: Range) -> String {
 
 /// Reads one byte of every page of `range` in another process.
 pub(crate) fn map_in(process: &PidFd, range: Range, page: PageSize) -> Result<Bytes, SysError> {
-    let fail = |errno| SysError::new("process_vm_readv", format!("of {}", process.pid()), errno);
-    let pid = i32::try_from(process.pid().0).map_err(|_| fail(Errno::SRCH))?;
+    let pid = process.pid();
+    in_time("process_vm_readv", process, move || {
+        read_each(pid, range, page)
+    })
+}
+
+fn read_each(pid: Pid, range: Range, page: PageSize) -> Result<Bytes, SysError> {
+    let fail = |errno| SysError::new("process_vm_readv", format!("of {pid}"), errno);
+    let pid = i32::try_from(pid.0).map_err(|_| fail(Errno::SRCH))?;
     let mut buffer = [0u8; MOST_PARTS];
     let pages: Vec<Range> = range.chunks(page).collect();
     let mut done = Bytes::ZERO;

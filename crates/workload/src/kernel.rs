@@ -80,8 +80,8 @@ impl Kernel for RemoteKernel {
         self.kernel.map_in(process, range)
     }
 
-    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
-        self.kernel.populate(process, range)
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        self.kernel.populate(process, ranges)
     }
 
     fn knows_collapse(&self) -> bool {

@@ -437,6 +437,23 @@ fn what_forked_or_shrank_since_is_not_taken() {
 }
 
 #[test]
+fn what_userfaultfd_watches_is_split_and_marked() {
+    let block = span(START, 2 * M);
+    let huge = own().with(PageState::HUGE);
+    for flag in ["um", "uw", "ui"] {
+        let letters = <[u8; 2]>::try_from(flag.as_bytes()).unwrap();
+        let memory = Segment {
+            flags: VmFlags(vec![letters]),
+            ..anon(block, &[(block, huge)])
+        };
+        let plan = plan_split(0, &process(vec![memory]), &rules());
+        assert!(plan.blocks[0].watched, "{flag}");
+    }
+    let plan = plan_split(0, &process(vec![anon(block, &[(block, huge)])]), &rules());
+    assert!(!plan.blocks[0].watched);
+}
+
+#[test]
 fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
     let (one, two) = (span(START, 2 * M), span(START + 2 * M, 2 * M));
     let (three, four) = (span(START + 4 * M, 2 * M), span(START + 6 * M, 2 * M));

@@ -6,10 +6,11 @@ use hugeleaf_change::{
     ChangeError, Ended, Outcome, Progress, PromoteOptions, Reason, StoppedBy, promote,
 };
 use hugeleaf_host::ProcessError;
-use hugeleaf_sys::Pid;
+use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_units::Bytes;
 
 use crate::victim::Victim;
-use crate::{Bench, bytes_of, fast};
+use crate::{Bench, bytes_of, fast, fast_demote};
 
 /// Promotes a victim of eight blocks, one a call, and does something after the first.
 fn interfere(bench: &Bench, act: impl Fn(&mut Victim)) -> Outcome {
@@ -141,4 +142,62 @@ fn nobody_kernel_threads_and_zombies_are_refused() {
         "{error:?}"
     );
     zombie.wait().unwrap();
+}
+
+/// It maps, moves, empties and unmaps memory all the time, while its memory goes there and back.
+#[test]
+fn a_process_that_changes_all_the_time_keeps_what_it_holds() {
+    let Some(bench) = Bench::new("a_process_that_changes_all_the_time_keeps_what_it_holds") else {
+        return;
+    };
+    let (mut victim, range) = bench.private_victim(8);
+    victim.tell(&format!("storm {:#}", bench.huge.bytes()));
+    for _ in 0..10 {
+        let there = bench.promote(&[victim.pid()], &fast());
+        let moved = |range: &hugeleaf_units::Range| {
+            there.processes[0]
+                .moved
+                .iter()
+                .any(|m| m.intersect(*range) == Some(*range))
+        };
+        assert!(moved(&range), "{there:#?}");
+        let back = bench.demote(&[victim.pid()], &fast_demote());
+        assert!(back.done() >= bench.pages(8), "{back:#?}");
+        victim.tell("check a");
+    }
+}
+
+#[test]
+fn a_stopped_process_goes_there_and_back() {
+    let Some(bench) = Bench::new("a_stopped_process_goes_there_and_back") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(4);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(victim.pid().0).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let there = bench.promote(&[victim.pid()], &fast());
+    assert!(there.is_complete(), "{there:#?}");
+    let back = bench.demote(&[victim.pid()], &fast_demote());
+    assert_eq!(back.done(), bench.pages(4), "{back:#?}");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    victim.tell("check a");
+}
+
+#[test]
+fn tens_of_thousands_of_mappings_are_left_out_by_name() {
+    let Some(bench) = Bench::new("tens_of_thousands_of_mappings_are_left_out_by_name") else {
+        return;
+    };
+    let mut victim = Victim::start();
+    let size = Bytes(bench.kernel.base_page().bytes().get() * 50_000);
+    victim.map("a", "private", size, bench.huge);
+    victim.tell("touch a");
+    victim.tell("crumble a");
+    let (whole, _) = bench.private_victim(2);
+    let there = bench.promote(&[victim.pid(), whole.pid()], &fast());
+    assert!(there.is_complete(), "{there:#?}");
+    assert_eq!(there.done(), bench.pages(2));
+    let small = bytes_of(&there.processes[0].left_out, Reason::TooSmall);
+    assert!(small >= size, "{there:#?}");
+    victim.tell("check a");
 }

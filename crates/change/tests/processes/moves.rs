@@ -180,6 +180,65 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     let back = bench.demote(&pids[..1], &fast_demote());
     assert!(back.is_complete(), "{back:#?}");
     assert_eq!(back.done(), bench.pages(8));
+    // Splitting unmaps it; it is mapped again at once, so that it is as large, and can go there again.
+    let p = &back.processes[0];
+    assert_eq!(p.unmapped, Bytes::ZERO, "{p:#?}");
+    let lost = p.resident_before - p.resident_after.unwrap();
+    assert!(lost < bench.huge.bytes(), "{p:#?}");
+    let again = bench.promote(&pids[..1], &fast());
+    assert!(again.is_complete(), "{again:#?}");
+    assert_eq!(again.done(), bench.pages(8));
+}
+
+/// What only the call tells is no shortcoming: the file is left out by name.
+#[test]
+fn a_file_that_the_kernel_refuses_is_not_asked_for() {
+    let Some(bench) = Bench::new("a_file_that_the_kernel_refuses_is_not_asked_for") else {
+        return;
+    };
+    let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+    let size = usize::try_from(bench.pages(2).get()).unwrap();
+    std::fs::write(file.path(), vec![1; size]).unwrap();
+    let (mut victim, _) = bench.private_victim(2);
+    let (path, huge) = (file.path().display(), bench.huge.bytes());
+    victim.tell(&format!("text {path} 2 {huge:#}"));
+    let there = bench.promote(&[victim.pid()], &fast());
+    assert!(there.is_complete(), "{there:#?}");
+    let p = &there.processes[0];
+    let left = bytes_of(&p.left_out, Reason::FileUnsupported);
+    let (file_is_huge, taken) = (left.is_zero(), p.done >= bench.pages(4));
+    assert_eq!(file_is_huge, taken || p.already > Bytes::ZERO, "{p:#?}");
+    assert_eq!(
+        left,
+        bytes_of(&there.totals.left_out, Reason::FileUnsupported)
+    );
+    if file_is_huge {
+        println!(
+            "not run: this kernel takes files: a_file_that_the_kernel_refuses_is_not_asked_for"
+        );
+    }
+}
+
+/// A process that cannot be worked on makes the whole less than complete; one that has ended does not.
+#[test]
+fn somebody_who_was_skipped_is_missed() {
+    let Some(bench) = Bench::new("somebody_who_was_skipped_is_missed") else {
+        return;
+    };
+    let (one, _) = bench.private_victim(2);
+    let (two, _) = bench.private_victim(2);
+    let fault = Fault {
+        call: Call::ProcessMadvise(hugeleaf_sys::Advice::Collapse),
+        after: 1,
+        times: 1,
+        errno: Errno::PERM,
+    };
+    let kernel = Faulty::new(RealKernel::new(), vec![fault]);
+    let pids = [one.pid(), two.pid()];
+    let outcome = bench.promote_with(&kernel, &pids, &fast(), &mut |_| {});
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.done(), outcome.skipped.len()), (bench.pages(2), 1));
+    assert!(!outcome.is_complete(), "{outcome:#?}");
 }
 
 #[test]

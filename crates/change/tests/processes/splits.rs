@@ -147,8 +147,8 @@ impl Kernel for Splitting<'_> {
     fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
         self.inner.map_in(process, range)
     }
-    fn populate(&self, process: &PidFd, range: Range) -> Result<(), SysError> {
-        self.inner.populate(process, range)
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        self.inner.populate(process, ranges)
     }
     fn knows_collapse(&self) -> bool {
         true

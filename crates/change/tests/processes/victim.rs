@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 //! # Safety
 //! fork(2) has no safe wrapper. The child calls only prctl(2) and pause(2), which are safe after a
-//! fork of a program with threads.
+//! fork of a program with threads. Mappings made here by mmap(2) are new ones, and only their own
+//! addresses are changed or removed; memory whose rights are taken away is not touched afterwards.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -134,6 +135,8 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
             unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
         }
         ["fork"] => return fork(),
+        ["storm", huge] => storm(huge.parse()?),
+        ["text", path, pages, huge] => return text(path, pages.parse()?, huge.parse()?),
         ["exec"] => return Err(Command::new("sleep").arg("600").exec().into()),
         ["exit"] => std::process::exit(0),
         [verb, name, rest @ ..] => {
@@ -146,6 +149,10 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
                     mapping.advise(mapping.range(), Advice::PopulateWrite)?;
                     mapping.touch(Bytes(RealKernel::new().base_page().bytes().get() * 4))?;
                 }
+                // Every page holds what `touch` wrote.
+                ("check", []) => check(mapping)?,
+                // As many mappings as it has pages.
+                ("crumble", []) => crumble(mapping)?,
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
                 ("lock", []) => mapping.lock()?,
                 // The first `percent` of every block of `huge`.
@@ -178,4 +185,95 @@ fn fork() -> Result<String, Failed> {
         }
     }
     Ok(pid.to_string())
+}
+
+/// Maps, touches, moves, empties and unmaps memory for as long as the victim lives.
+fn storm(huge: PageSize) {
+    let huge = usize::try_from(huge.bytes().get()).unwrap();
+    let page = usize::try_from(RealKernel::new().base_page().bytes().get()).unwrap();
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    std::thread::spawn(move || {
+        for round in 0usize.. {
+            let size = huge * (2 + round % 4);
+            // SAFETY: the mapping is new, is touched inside its size only, and is gone at the end.
+            unsafe {
+                let none = std::ptr::null_mut();
+                let at = libc::mmap(none, size, rights, flags, -1, 0);
+                assert_ne!(at, libc::MAP_FAILED);
+                for offset in (0..size).step_by(page) {
+                    at.cast::<u8>().add(offset).write_volatile(1);
+                }
+                if round % 3 == 0 {
+                    libc::madvise(at, size / 2, libc::MADV_DONTNEED);
+                }
+                let moved = libc::mremap(at, size, size + huge, libc::MREMAP_MAYMOVE);
+                assert_ne!(moved, libc::MAP_FAILED);
+                libc::munmap(moved, size + huge);
+            }
+        }
+    });
+}
+
+/// A file mapped as program text is: private, for reading and running.
+fn text(path: &str, pages: u64, huge: PageSize) -> Result<String, Failed> {
+    let size = usize::try_from(hugeleaf_units::Pages(pages).of(huge).get())?;
+    let align = usize::try_from(huge.bytes().get())?;
+    let file = OpenOptions::new().read(true).open(path)?;
+    let rights = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: reserves addresses, and maps the file over an aligned part of them; both are left there.
+    let at = unsafe {
+        let none = std::ptr::null_mut();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let at = libc::mmap(none, size + align, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        let at = (at as usize).next_multiple_of(align) as *mut libc::c_void;
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        libc::mmap(
+            at,
+            size,
+            rights,
+            flags,
+            std::os::fd::AsRawFd::as_raw_fd(&file),
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    let page = usize::try_from(RealKernel::new().base_page().bytes().get())?;
+    for offset in (0..size).step_by(page) {
+        // SAFETY: inside the mapping, which can be read.
+        unsafe { at.cast::<u8>().add(offset).read_volatile() };
+    }
+    Ok("done".to_owned())
+}
+
+fn check(mapping: &Mapping) -> Result<(), Failed> {
+    let page = RealKernel::new().base_page().bytes().get();
+    for offset in (0..mapping.range().len().get()).step_by(usize::try_from(page)?) {
+        // SAFETY: inside the mapping.
+        let byte = unsafe {
+            mapping
+                .as_ptr()
+                .add(usize::try_from(offset)?)
+                .read_volatile()
+        };
+        if byte != 1 {
+            return Err(format!("{byte} at {offset:#x}").into());
+        }
+    }
+    Ok(())
+}
+
+fn crumble(mapping: &Mapping) -> Result<(), Failed> {
+    let page = RealKernel::new().base_page();
+    let len = usize::try_from(page.bytes().get())?;
+    for (n, part) in mapping.range().chunks(page).enumerate() {
+        // SAFETY: takes the right to write away from a page of its own mapping.
+        if n % 2 == 0
+            && unsafe { libc::mprotect(part.start() as *mut _, len, libc::PROT_READ) } != 0
+        {
+            return Err(std::io::Error::last_os_error().into());
+        }
+    }
+    Ok(())
 }
