@@ -64,7 +64,7 @@ pub fn demote(
         let mut splitter = Splitter::default();
         for work in &mut works {
             let by_file = splitter.takes(&mut course, work);
-            split_all(&mut course, work, options, by_file);
+            split_all(&mut course, work, by_file);
             splitter.split_shared(&mut course, work, options, by_file);
         }
     }
@@ -130,7 +130,7 @@ fn finish(
 }
 
 /// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
-fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions, but_shared: bool) {
+fn split_all(course: &mut Course<'_>, work: &mut Work, but_shared: bool) {
     let base = course.means.kernel.base_page();
     let mut todo: Vec<usize> = (0..work.states.len())
         .filter(|i| !(but_shared && split::is_shared(&work.plan.blocks[*i])))
@@ -144,13 +144,7 @@ fn split_all(course: &mut Course<'_>, work: &mut Work, options: &DemoteOptions, 
         } else {
             Stage::Retrying
         };
-        pass_over(
-            course,
-            work,
-            &todo,
-            pacer::splits_a_call(options.budget),
-            base,
-        );
+        pass_over(course, work, &todo, pacer::SPLITS_A_CALL, base);
         if course.stopped_by.is_some() || work.lost.is_some() {
             return;
         }

@@ -49,6 +49,9 @@ pub struct Block {
     pub attach: bool,
     /// How much of it is not in memory and would be filled up.
     pub missing: Bytes,
+    /// How much of it are pages of zeros that an earlier split gave back: it was a huge page once, and
+    /// filling these up makes the process no larger than it was.
+    pub restores: Bytes,
     /// Whether its segment is locked in memory.
     pub locked: bool,
     /// Whether no other process maps any of it, as far as the page map tells.
@@ -85,8 +88,13 @@ pub struct Plan {
     pub left_out: Vec<Part>,
     /// The same by its proportional share: over all processes that map it, each page once.
     pub left_out_share: Vec<Part>,
+    /// Hugetlb pages that others may map too: of which object, and where in it.
+    pub pool_shared: Vec<(ObjectId, Range)>,
     /// The blocks that are left out because parts of them are not in memory.
     pub holes: Holes,
+    /// Blocks of which every page is the process's own or the zero page: a huge page that was split
+    /// looks like that. Neither taken nor left out before [`Plan::settle`] is called.
+    pub torn: Vec<Torn>,
     /// Whether the page map could not tell which blocks are huge (Linux before 6.7).
     pub huge_unknown: bool,
     /// How much of `blocks` is where it should be already, by smaps; not 0 only where
@@ -101,9 +109,68 @@ impl Plan {
         blocks - self.overlap
     }
 
+    /// Takes those of the torn blocks that were huge pages once, and leaves the others out.
+    pub fn settle(&mut self, huge: PageSize, was_huge: impl Fn(&Torn) -> bool) {
+        for torn in std::mem::take(&mut self.torn) {
+            let block = torn.block;
+            if was_huge(&torn) {
+                self.blocks.push(Block {
+                    missing: Bytes::ZERO,
+                    restores: block.missing,
+                    ..block
+                });
+                continue;
+            }
+            let own = huge.bytes() - block.missing;
+            self.leave_out(Reason::NotResident, own, own);
+            self.holes.add(huge, block.missing);
+        }
+        self.blocks
+            .sort_unstable_by_key(|block| block.range.start());
+    }
+
     fn leave_out(&mut self, reason: Reason, bytes: Bytes, share: Bytes) {
         Part::add(&mut self.left_out, reason, bytes);
         Part::add(&mut self.left_out_share, reason, share);
+    }
+}
+
+/// A block that may have been a huge page; `missing` of the block is what is the zero page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Torn {
+    /// The block.
+    pub block: Block,
+    /// How many of its pages are the process's own.
+    pub own: u64,
+}
+
+/// The fewest pages that can tell what a block was: by chance one page lies where a huge page would
+/// have it once in as many times as a huge page has pages.
+const WITNESSES: u64 = 8;
+
+impl Torn {
+    /// Whether it was one huge page, by the frames of its base pages: splitting moves nothing, so those
+    /// that are left lie where they lay, and all the others are the one zero page.
+    pub fn was_one_page(&self, frames: &[Option<u64>]) -> bool {
+        let pages = frames.len() as u64;
+        let place = |(n, frame): (u64, &Option<u64>)| {
+            let base = (*frame)?.checked_sub(n)?;
+            (base % pages == 0).then_some(base)
+        };
+        let mut bases: HashMap<u64, u64> = HashMap::new();
+        for base in (0..pages).zip(frames).filter_map(place) {
+            *bases.entry(base).or_default() += 1;
+        }
+        let Some((base, count)) = bases.into_iter().max_by_key(|(_, count)| *count) else {
+            return false;
+        };
+        let lies_there = |(n, frame): &(u64, &Option<u64>)| **frame == Some(base + n);
+        let mut others = (0..pages).zip(frames).filter(|page| !lies_there(page));
+        let zero = others.next().and_then(|(_, frame)| *frame);
+        count == self.own
+            && count >= WITNESSES
+            && zero.is_some()
+            && others.all(|(_, frame)| *frame == zero)
     }
 }
 
@@ -444,6 +511,10 @@ fn plan_block(
     let union = shared.get(block.object, block.offset);
     match judge(block, tally, rules, union, place.index) {
         Ok(block) => plan.blocks.push(block),
+        Err(Reason::NotResident) if is_torn(&block, tally) => plan.torn.push(Torn {
+            block,
+            own: rules.base.pages_for(tally.present).get(),
+        }),
         Err(reason) => {
             let share = place.share.of_base(tally);
             plan.leave_out(reason, tally.on_base(), share);
@@ -457,6 +528,12 @@ fn plan_block(
             }
         }
     }
+}
+
+/// Whether every page of a block of private memory is its own or the zero page.
+fn is_torn(block: &Block, tally: &Tally) -> bool {
+    let whole = tally.present + tally.zero == block.range.len();
+    block.kind == Kind::Private && block.exclusive && !tally.zero.is_zero() && whole
 }
 
 impl Place<'_> {
@@ -476,6 +553,7 @@ impl Place<'_> {
             offset: offset_of(segment, range),
             attach: false,
             missing,
+            restores: Bytes::ZERO,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
             exclusive,
             watched: is_watched(segment),
@@ -549,6 +627,10 @@ pub fn judge_again(
     if tally.is_empty() {
         return Err(Some(Reason::Unmapped));
     }
+    let tally = match block.restores.is_zero() {
+        true => tally,
+        false => tally.with_zeros_as_present(),
+    };
     let block = Block {
         missing: rules.huge.bytes() - tally.present,
         exclusive: tally.exclusive == tally.present,
@@ -567,7 +649,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
         plan.already += base;
         plan.already_own += share.of_any(base);
         let pool: Bytes = held_on(segment, PageKind::Hugetlb);
-        plan.leave_out(Reason::Hugetlb, pool, share.of_any(pool));
+        leave_out_pool(&mut plan, segment, pool);
         let thp = thp_bytes(segment);
         if thp.is_zero() || !pool.is_zero() {
             continue;
@@ -609,6 +691,31 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
         }
     }
     plan
+}
+
+/// Hugetlb pages of a segment. The kernel has no proportional share of those; whose they are is told by
+/// the object behind them, which private memory of forked processes has in common as well.
+fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
+    if pool.is_zero() {
+        return;
+    }
+    let is_own = |run: &PageRun| !segment.shared && run.state.has(PageState::EXCLUSIVE);
+    let runs = segment
+        .pages
+        .known()
+        .map_or(&[] as &[PageRun], |pages| &pages.runs);
+    let there = runs.iter().filter(|run| is_resident(run.state));
+    let (own, others): (Vec<&PageRun>, Vec<&PageRun>) = there.partition(|run| is_own(run));
+    let own: Bytes = own.iter().map(|run| run.range.len()).sum();
+    plan.leave_out(Reason::Hugetlb, pool, own.min(pool));
+    let whole = (own.is_zero() && others.is_empty()).then_some(segment.range);
+    for range in others.iter().map(|run| run.range).chain(whole) {
+        let start = offset_of(segment, range);
+        let len = if whole.is_some() { pool } else { range.len() };
+        let place = Range::new(start, start.saturating_add(len.get()));
+        plan.pool_shared
+            .extend(place.map(|place| (object_of(segment), place)));
+    }
 }
 
 /// How many of `todo` (indices into `blocks`, ascending) one call can take: neighbours of the same
@@ -661,6 +768,8 @@ pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
 struct Tally {
     /// In memory, the zero page left out: that one costs nothing until it is filled up.
     present: Bytes,
+    /// The zero page, mapped by base pages.
+    zero: Bytes,
     swapped: Bytes,
     huge: Bytes,
     exclusive: Bytes,
@@ -680,6 +789,16 @@ impl Tally {
             exclusive: self.exclusive + self.swapped,
             own_base: self.own_base + self.swapped,
             swapped: Bytes::ZERO,
+            ..self
+        }
+    }
+
+    fn with_zeros_as_present(self) -> Tally {
+        Tally {
+            present: self.present + self.zero,
+            exclusive: self.exclusive + self.zero,
+            own_base: self.own_base + self.zero,
+            zero: Bytes::ZERO,
             ..self
         }
     }
@@ -719,6 +838,9 @@ impl<'a> Walk<'a> {
             let len = part.len();
             if state.has(PageState::SWAPPED) {
                 tally.swapped += len;
+            }
+            if state.has(PageState::PRESENT.with(PageState::ZERO)) && !state.has(PageState::HUGE) {
+                tally.zero += len;
             }
             if !is_resident(state) {
                 return;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError};
+use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::eligible::{self, Block, Kind, ObjectId, Rules};
@@ -90,7 +90,11 @@ fn plan_all(
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
     let plans = eligible::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
-    let works = works.map(|((identity, before), plan)| {
+    let works = works.map(|((identity, before), mut plan)| {
+        plan.settle(huge, |torn| {
+            let frames = frames_of(&identity.pagemap, torn.block.range, rules.base);
+            frames.is_ok_and(|frames| frames.is_some_and(|f| torn.was_one_page(&f)))
+        });
         let mut work = Work::new(identity, before, plan);
         work.switched_on = switched.contains(&work.identity.pid());
         work

@@ -235,7 +235,7 @@ pub struct ProcessOutcome {
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
     pub grown: Bytes,
     /// Base pages that hold only zeros, which splitting gave back to the kernel and which were brought
-    /// back at once.
+    /// back: at once, or by a promotion of what was split before.
     pub zeros_brought_back: Bytes,
     /// The same where they stay given back: the process is so much smaller than before.
     pub zeros_given_back: Bytes,

@@ -88,12 +88,10 @@ pub fn attached_a_call(huge: PageSize) -> Bytes {
         .max(huge.bytes())
 }
 
-/// How many huge pages one call splits: a few where a budget is to be kept (splitting one took 0.13 ms
-/// on a 2-core virtual machine). 1024 is what a call takes at most, but what a split takes away is
-/// brought back after each call, and the process should not be without it for long.
-pub const fn splits_a_call(budget: Percent) -> usize {
-    if budget.get() == 100 { 64 } else { 4 }
-}
+/// How many huge pages one call splits (splitting one took 0.13 ms on a 2-core virtual machine). A call
+/// takes 1024, but what a split takes away is restored after each call, and the process should not be
+/// without it for long, nor for good where this program is killed in between.
+pub const SPLITS_A_CALL: usize = 4;
 
 /// How many huge pages one write to the kernel's file for splitting covers. The process's memory
 /// map is locked for reading as long as that lasts, and Ctrl-C waits for it.

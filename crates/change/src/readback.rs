@@ -218,6 +218,7 @@ fn tell_blocks(
             role_of(outcome, block).done += len;
             if to_huge {
                 outcome.grown += block.missing;
+                outcome.zeros_brought_back += block.restores;
             }
             if block.locked {
                 outcome.locked += len;

@@ -4,9 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use hugeleaf_host::Role;
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, Range};
 
-use crate::eligible::{Block, BlockKey, Holes, part_of};
+use crate::eligible::{Block, BlockKey, Holes, ObjectId, part_of};
 use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::Work;
 
@@ -104,6 +104,9 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     for entry in &entries {
         totals.add(entry);
     }
+    let pools = works.iter().flat_map(|work| &work.plan.pool_shared);
+    let pools = once(pools.copied().collect());
+    Part::add(&mut totals.left_out, Reason::Hugetlb, pools);
     // What one process has on a huge page and another is to map there counts as asked.
     let mut there: HashSet<BlockKey> = seen.into_keys().collect();
     for plan in works.iter().map(|work| &work.plan) {
@@ -192,5 +195,57 @@ impl Totals {
 
     fn role(&mut self, role: Role) -> &mut RoleOutcome {
         RoleOutcome::of(&mut self.by_role, role)
+    }
+}
+
+/// The length of ranges of objects, what lies in several of them once.
+fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
+    ranges.sort_unstable_by_key(|(object, range)| (*object, range.start()));
+    let mut sum = Bytes::ZERO;
+    let mut last: Option<(ObjectId, u64)> = None;
+    for (object, range) in ranges {
+        let done = last
+            .filter(|(of, _)| *of == object)
+            .map_or(0, |(_, end)| end);
+        let end = range.end().max(done);
+        sum += Bytes(end - range.start().max(done));
+        last = Some((object, end));
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_one_object_count_once() {
+        let (one, two) = ((0, 1, 7, false), (0, 1, 8, false));
+        let range = |start, end| Range::new(start, end).unwrap();
+        let ranges = vec![
+            (one, range(10, 30)),
+            (two, range(0, 5)),
+            (one, range(0, 20)),
+            (one, range(12, 15)),
+            (one, range(40, 50)),
+        ];
+        assert_eq!(once(ranges), Bytes(30 + 10 + 5));
+        assert_eq!(once(Vec::new()), Bytes::ZERO);
+    }
+
+    #[test]
+    fn what_one_place_did_not_get_was_not_got() {
+        let busy = Fate::Failed(Reason::Busy);
+        let ended = Fate::Failed(Reason::ProcessEnded);
+        for (one, other, both) in [
+            (Fate::Done, busy, busy),
+            (busy, Fate::Done, busy),
+            (Fate::Done, ended, Fate::Done),
+            (ended, Fate::Done, Fate::Done),
+            (ended, busy, busy),
+            (Fate::Done, Fate::Done, Fate::Done),
+        ] {
+            assert_eq!(one.worse(other), both);
+        }
     }
 }

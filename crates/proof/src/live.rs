@@ -522,6 +522,7 @@ mod tests {
             offset: 0,
             attach,
             missing: Bytes::ZERO,
+            restores: Bytes::ZERO,
             locked,
             exclusive,
             watched: false,

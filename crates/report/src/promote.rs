@@ -245,10 +245,16 @@ fn zeros(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
     let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
     let mut out = String::new();
     if !back.is_zero() {
-        let line = format!(
-            "{back} of base pages that hold only zeros: splitting returns those to the kernel; brought \
-             back, so that the process keeps its size"
-        );
+        let line = match request.direction {
+            Direction::Demote => format!(
+                "{back} of base pages that hold only zeros: splitting returns those to the kernel; \
+                 brought back, so that the process keeps its size"
+            ),
+            Direction::Promote => format!(
+                "{back} of base pages that hold only zeros came back: these blocks were huge pages \
+                 before, and were split"
+            ),
+        };
         out.push_str(&look.wrap("zeros:   ", &line));
     }
     if !gone.is_zero() {

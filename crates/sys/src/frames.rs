@@ -1,5 +1,6 @@
-//! Which page frames memory of this process lies in: whether neighbours are neighbours there too.
+//! Which page frames memory of a process lies in: whether neighbours are neighbours there too.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
@@ -8,16 +9,27 @@ use crate::SysError;
 use crate::pagemap::errno_of;
 use crate::space::own_page_map;
 
-/// The frame of each base page of a range, in order of address; `None` for a page that is not in
-/// memory. The whole is `None` where the kernel hides frames: it tells them to CAP_SYS_ADMIN only
-/// (Documentation/admin-guide/mm/pagemap.rst).
+/// The frames of a range of this process; see [`frames_of`].
 ///
 /// # Errors
 /// Those of opening and reading `/proc/self/pagemap`.
 pub fn own_frames(range: Range, base: PageSize) -> Result<Option<Vec<Option<u64>>>, SysError> {
+    frames_of(&own_page_map()?, range, base)
+}
+
+/// The frame of each base page of a range, in order of address, from an open `/proc/PID/pagemap`;
+/// `None` for a page that is not in memory. The whole is `None` where the kernel hides frames: it
+/// tells them to CAP_SYS_ADMIN only (Documentation/admin-guide/mm/pagemap.rst).
+///
+/// # Errors
+/// Those of reading the file.
+pub fn frames_of(
+    file: &File,
+    range: Range,
+    base: PageSize,
+) -> Result<Option<Vec<Option<u64>>>, SysError> {
     const FRAME: u64 = (1 << 55) - 1;
     const ENTRIES: u64 = 32 << 10;
-    let file = own_page_map()?;
     let page = base.bytes().get();
     let (mut at, end) = (range.start() / page, range.end().div_ceil(page));
     let mut frames = Vec::new();
@@ -26,7 +38,7 @@ pub fn own_frames(range: Range, base: PageSize) -> Result<Option<Vec<Option<u64>
         let count = usize::try_from((end - at).min(ENTRIES)).unwrap_or(0);
         let mut buffer = vec![0u8; count * 8];
         file.read_exact_at(&mut buffer, at * 8)
-            .map_err(|e| SysError::new("read", "/proc/self/pagemap", errno_of(&e)))?;
+            .map_err(|e| SysError::new("read", "pagemap", errno_of(&e)))?;
         for entry in buffer.chunks_exact(8) {
             let bits = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
             let (present, frame) = (bits >> 63 == 1, bits & FRAME);

@@ -47,7 +47,7 @@ pub use files::{
     mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,
     unmount, write_value,
 };
-pub use frames::{own_frames, stretches_a_block};
+pub use frames::{frames_of, own_frames, stretches_a_block};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
 pub use lock::{HostLock, lock_host};
 pub use loop_device::MemoryDevice;

@@ -135,7 +135,7 @@ mod tests {
         let own = kernel.pidfd_open(own_pid()).unwrap();
         kernel.populate(&own, &[mapping.range()]).unwrap();
         for at in (0..calls).step_by(usize::try_from(page).unwrap()) {
-            let is = if at / page % 3 == 0 { 42 } else { 0 };
+            let is = if (at / page).is_multiple_of(3) { 42 } else { 0 };
             // SAFETY: inside the mapping.
             let byte = unsafe { start.add(usize::try_from(at).unwrap() + 7).read_volatile() };
             assert_eq!(byte, is, "{at}");

@@ -133,7 +133,8 @@ fn plan_of(segment: Segment, rules: &Rules) -> Plan {
 
 #[track_caller]
 fn left_out(segment: Segment, reason: Reason) {
-    let plan = plan_of(segment, &rules());
+    let mut plan = plan_of(segment, &rules());
+    plan.settle(size("2M"), |_| false);
     assert_eq!(plan.asked(), Bytes::ZERO, "{plan:#?}");
     let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
     assert_eq!(reasons, [reason], "{plan:#?}");
@@ -434,6 +435,64 @@ fn what_forked_or_shrank_since_is_not_taken() {
     );
     assert_eq!(again(&[]), Err(Some(Reason::Unmapped)));
     assert_eq!(again(&[(block, of_file())]), Err(Some(Reason::PrivateFile)));
+}
+
+#[test]
+fn a_torn_huge_page_is_told_by_its_frames() {
+    let torn = |own| {
+        let block = span(START, 2 * M);
+        let block = plan_of(anon(block, &[(block, self::own())]), &rules()).blocks[0];
+        Torn { block, own }
+    };
+    let zero = Some(7);
+    // Every fourth page is left where the huge page had it.
+    let frames: Vec<Option<u64>> = (0..512)
+        .map(|n| if n % 4 == 0 { Some(512 * 9 + n) } else { zero })
+        .collect();
+    assert!(torn(128).was_one_page(&frames));
+    let with = |n: usize, frame| {
+        let mut frames = frames.clone();
+        frames[n] = frame;
+        frames
+    };
+    // A page that came from elsewhere, one of another huge page, a hole, a second page like zero.
+    assert!(!torn(128).was_one_page(&with(8, Some(77))));
+    assert!(!torn(128).was_one_page(&with(8, Some(512 * 10 + 8))));
+    assert!(!torn(128).was_one_page(&with(9, None)));
+    assert!(!torn(128).was_one_page(&with(9, Some(8))));
+    assert!(!torn(127).was_one_page(&frames));
+    // Too few to tell.
+    let few: Vec<Option<u64>> = (0..512)
+        .map(|n| if n < 7 { Some(512 * 9 + n) } else { zero })
+        .collect();
+    assert!(!torn(7).was_one_page(&few));
+    assert!(!torn(0).was_one_page(&[]));
+}
+
+#[test]
+fn a_torn_block_is_taken_or_left_out() {
+    let block = span(START, 2 * M);
+    let (half, zeros) = (span(START, M), span(START + M, M));
+    let zero = present().with(PageState::ZERO);
+    let memory = || anon(block, &[(half, own()), (zeros, zero)]);
+    let settled = |was_huge| {
+        let mut plan = plan_of(memory(), &rules());
+        assert_eq!((plan.torn.len(), plan.asked()), (1, Bytes::ZERO));
+        assert_eq!(plan.torn[0].own, 256);
+        plan.settle(size("2M"), |_| was_huge);
+        plan
+    };
+    let taken = settled(true).blocks[0];
+    assert_eq!((taken.missing, taken.restores), (Bytes::ZERO, Bytes(M)));
+    let runs: Vec<PageRun> = memory().pages.known().unwrap().runs.clone();
+    assert_eq!(judge_again(&taken, &runs, &rules()), Ok(taken));
+    assert_eq!(
+        judge_again(&taken, &runs[..1], &rules()),
+        Err(Some(Reason::NotResident))
+    );
+    let left = settled(false);
+    assert_eq!(left.left_out[0].reason, Reason::NotResident);
+    assert_eq!(left.holes.advice(), Some((50, Bytes(M), Bytes(M))));
 }
 
 #[test]

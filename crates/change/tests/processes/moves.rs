@@ -100,7 +100,28 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         assert_eq!(p.no_zeros, Some(why));
         let lost = p.resident_before - p.resident_after.unwrap();
         assert!(lost >= Bytes(three_quarters.get() / 4 * 3), "{p:#?}");
+        // What is left lies where the huge pages were: they are taken again, up to what they were.
+        let there = bench.promote(&[victim.pid()], &fast());
+        assert!(there.is_complete(), "{there:#?}");
+        let p = &there.processes[0];
+        assert_eq!((p.done, p.grown), (bench.pages(4), Bytes::ZERO), "{p:#?}");
+        assert_eq!(p.zeros_brought_back, three_quarters, "{p:#?}");
     }
+}
+
+/// Memory that was read and never written is no huge page that was split.
+#[test]
+fn pages_that_were_never_written_are_not_filled_up() {
+    let Some(bench) = Bench::new("pages_that_were_never_written_are_not_filled_up") else {
+        return;
+    };
+    let mut victim = Victim::start();
+    victim.map("a", "private", bench.pages(4), bench.huge);
+    victim.tell("half a");
+    let there = bench.promote(&[victim.pid()], &fast());
+    assert_eq!(there.asked(), Bytes::ZERO, "{there:#?}");
+    let left = bytes_of(&there.totals.left_out, Reason::NotResident);
+    assert!(left >= bench.pages(2), "{there:#?}");
 }
 
 #[test]

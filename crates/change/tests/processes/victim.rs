@@ -151,6 +151,8 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
                 }
                 // Every page holds what `touch` wrote.
                 ("check", []) => check(mapping)?,
+                // Writes every second page and reads the others: those are the zero page then.
+                ("half", []) => read_half(mapping)?,
                 // As many mappings as it has pages.
                 ("crumble", []) => crumble(mapping)?,
                 ("nohuge", []) => mapping.advise(mapping.range(), Advice::NoHugePage)?,
@@ -267,12 +269,28 @@ fn check(mapping: &Mapping) -> Result<(), Failed> {
 fn crumble(mapping: &Mapping) -> Result<(), Failed> {
     let page = RealKernel::new().base_page();
     let len = usize::try_from(page.bytes().get())?;
-    for (n, part) in mapping.range().chunks(page).enumerate() {
+    for part in mapping.range().chunks(page).step_by(2) {
         // SAFETY: takes the right to write away from a page of its own mapping.
-        if n % 2 == 0
-            && unsafe { libc::mprotect(part.start() as *mut _, len, libc::PROT_READ) } != 0
-        {
+        let done = unsafe { libc::mprotect(part.start() as *mut _, len, libc::PROT_READ) };
+        if done != 0 {
             return Err(std::io::Error::last_os_error().into());
+        }
+    }
+    Ok(())
+}
+
+/// Backwards, so that the pages do not happen to lie as those of a huge page.
+fn read_half(mapping: &Mapping) -> Result<(), Failed> {
+    let page = RealKernel::new().base_page().bytes().get();
+    let pages = mapping.range().len().get() / page;
+    for n in (0..pages).rev() {
+        // SAFETY: inside the mapping, which is writable.
+        unsafe {
+            let at = mapping.as_ptr().add(usize::try_from(n * page)?);
+            match n % 2 {
+                0 => at.write_volatile(1),
+                _ => drop(at.read_volatile()),
+            }
         }
     }
     Ok(())

@@ -43,7 +43,8 @@ pub struct PromoteArgs {
 
 Memory that several processes map is split by debugfs, for all that map it; where the host does
 not let that file be used, it stays as it is, and the answer says why. Memory locked with mlock
-stays as it is. What was huge before a promotion is split too.")]
+stays as it is. What was huge before a promotion is split too. Pages of zeros that the kernel takes
+back as it splits are given to the process again: it keeps its size.")]
 pub struct DemoteArgs {
     #[command(flatten)]
     common: Common,
