@@ -217,6 +217,12 @@ for name in $names; do
             # shellcheck disable=SC2086 # a list of files without spaces
             "$target/examples/simulate" --experiments "$experiments" --json $noise >"$out/simulate.json"
             echo "  written: $out/simulate.json"
+            # Each recording alone: one that is easy hides one that is not.
+            for one in $noise; do
+                name=$(basename "$one" .json)
+                "$target/examples/simulate" --experiments "$experiments" --no-power --json "$one" \
+                    >"$out/simulate-${name#noise-}.json"
+            done
         fi
         ;;
     *)

@@ -68,6 +68,21 @@ impl Context {
         Ok(())
     }
 
+    /// Makes every signal that would end the program set [`Context::stop`], and none end it: for a
+    /// command that has to put back what it changed. What is put back is bounded; SIGKILL remains.
+    pub fn stop_on_all_signals(&self) -> Result<(), Failure> {
+        use signal_hook::consts::{
+            SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU,
+        };
+        for signal in [
+            SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU,
+        ] {
+            signal_hook::flag::register(signal, Arc::clone(&self.stop))
+                .map_err(|e| Failure::missing(format!("signal {signal}: {e}"), "try again"))?;
+        }
+        Ok(())
+    }
+
     /// The host.
     pub fn host(&self) -> Result<Host, Failure> {
         Ok(hugeleaf_host::read_host(&self.root, &self.kernel)?)

@@ -5,8 +5,9 @@
 #[path = "support/host.rs"]
 mod host;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -264,6 +265,14 @@ fn a_result_and_everything_as_it_was() {
         }
     }
     assert_eq!(result["experiment"]["left_on"], "base");
+    assert_eq!(result["left"]["as_found"], true, "{}", result["left"]);
+    assert!(out.contains("left on base pages, as found"), "{out}");
+    assert_eq!(result["effect"]["estimator"], "hodges-lehmann");
+    assert!(out.contains("Hodges-Lehmann"), "{out}");
+    assert_eq!(result["settings"]["block_pairs"], 4);
+    let pairs = result["pairs"].as_array().unwrap();
+    let first = pairs.iter().filter(|p| p["first"] == "large").count();
+    assert_eq!(first, 4, "{pairs:?}");
     assert!(result["host"]["kernel"].is_string());
     assert!(result["command"].as_array().unwrap().len() > 5);
     assert_eq!(worker.huge(), before);
@@ -423,6 +432,181 @@ fn an_interrupt_puts_memory_back() {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{err}");
     assert!(out.contains("interrupted"), "{out}");
     assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+fn a_terminal_that_closes_puts_memory_back() {
+    if !is_root("a_terminal_that_closes_puts_memory_back") {
+        return;
+    }
+    let _host = advised();
+    for signal in ["-HUP", "-QUIT", "-TERM"] {
+        let worker = Worker::start();
+        let mut child = long_running(&worker);
+        // Whoever reads what it says goes away first.
+        drop(child.stderr.take());
+        drop(child.stdout.take());
+        for _ in 0..2 {
+            let pid = child.id().to_string();
+            let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+            assert!(sent.success());
+        }
+        let status = child.wait().unwrap();
+        assert!(matches!(status.code(), Some(0 | 1)), "{signal}: {status}");
+        assert_eq!(worker.huge(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn the_second_experiment_refuses_and_says_who() {
+    if !is_root("the_second_experiment_refuses_and_says_who") {
+        return;
+    }
+    let _host = advised();
+    let worker = Worker::start();
+    let child = long_running(&worker);
+    let first = child.id().to_string();
+    let mut second = quick_to(&worker, &worker.path("second.json"));
+    second.current_dir(worker.dir.path());
+    assert_fails(second, 3, &format!("another hugeleaf: process {first}"));
+    assert!(!worker.path("second.json").exists());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &first])
+            .status()
+            .unwrap()
+            .success()
+    );
+    child.wait_with_output().unwrap();
+    assert_eq!(worker.huge(), 0);
+    // Its end is the end of its mark.
+    let output = quick(&worker).arg("--dry-run").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output).1);
+}
+
+#[test]
+fn a_mark_of_somebody_else_stops_nobody() {
+    if !is_root("a_mark_of_somebody_else_stops_nobody") {
+        return;
+    }
+    let _host = advised();
+    let worker = Worker::start();
+    // A user who may look at the process holds it for himself alone, by handing the lock on.
+    let smaps = File::open(format!("/proc/{}/smaps", worker.pid())).unwrap();
+    let mut holder = Command::new("sh");
+    holder
+        .args(["-c", "flock -x 0 && echo held && exec sleep 60"])
+        .stdin(smaps)
+        .stdout(Stdio::piped())
+        .uid(65534)
+        .gid(65534);
+    let mut holder = match holder.spawn() {
+        Ok(holder) => holder,
+        Err(e) => panic!("{e}"),
+    };
+    let mut said_so = [0; 5];
+    let mut out = holder.stdout.take().unwrap();
+    let is_held = std::io::Read::read_exact(&mut out, &mut said_so).is_ok();
+    let output = quick(&worker).arg("--dry-run").output();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    if !is_held {
+        println!("a_mark_of_somebody_else_stops_nobody: not run: needs flock(1)");
+        return;
+    }
+    let (out, err) = said(&output.unwrap());
+    assert!(out.contains("would move"), "{out}{err}");
+}
+
+#[test]
+fn one_bad_reading_is_counted_and_ends_nothing() {
+    if !is_root("one_bad_reading_is_counted_and_ends_nothing") {
+        return;
+    }
+    let _host = advised();
+    let worker = Worker::start();
+    // The thirtieth reading starts again at 0, once.
+    let readings = worker.path("readings");
+    let metric = format!(
+        "cmd:echo >> {r}; n=$(wc -l < {r}); if [ $n -eq 30 ]; then echo 0; else cat {}; fi",
+        worker.count.display(),
+        r = readings.display()
+    );
+    let output = prove()
+        .arg(worker.pid())
+        .args(["--metric", &metric, "--pairs", "8", "--interval", "200ms"])
+        .args(["--settle", "20ms", "--output"])
+        .arg(worker.path("result.json"))
+        .output()
+        .unwrap();
+    let (out, err) = said(&output);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{err}");
+    assert!(out.contains("1 bad reading(s)"), "{out}");
+    let text = std::fs::read_to_string(worker.path("result.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    let bad = &result["bad_readings"];
+    let count = |arm: &str| bad[arm].as_u64().unwrap();
+    assert_eq!(count("base") + count("large"), 1, "{bad}");
+    assert_eq!(result["pairs"].as_array().unwrap().len(), 8);
+    assert_eq!(worker.huge(), 0);
+}
+
+#[test]
+fn a_quantile_of_one_bucket_is_refused() {
+    if !is_root("a_quantile_of_one_bucket_is_refused") {
+        return;
+    }
+    let _host = advised();
+    let worker = Worker::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // On every page a hundred more, of which p99 lies between 0.02 and 0.05; the mean is 0.03.
+    std::thread::spawn(move || {
+        for (n, stream) in listener.incoming().enumerate() {
+            let Ok(mut stream) = stream else { return };
+            let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+            let (all, some, sum) = (100 * n, 40 * n, 3 * n);
+            let body = format!(
+                "lat_bucket{{le=\"0.02\"}} {some}\nlat_bucket{{le=\"0.05\"}} {all}\n\
+                 lat_bucket{{le=\"+Inf\"}} {all}\nlat_sum {sum}\nlat_count {all}\n"
+            );
+            let length = body.len();
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
+            let _ = std::io::Write::write_all(
+                &mut stream,
+                format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes(),
+            );
+        }
+    });
+    let measure = |what: &str| {
+        let output = prove()
+            .arg(worker.pid())
+            .args(["--metric", &format!("http://{address}/#{what}")])
+            .args(["--interval", "100ms", "--settle", "10ms", "--output"])
+            .arg(worker.path("result.json"))
+            .output()
+            .unwrap();
+        let text = std::fs::read_to_string(worker.path("result.json")).unwrap();
+        let result: Value = serde_json::from_str(&text).unwrap();
+        (output, result)
+    };
+    let (output, result) = measure("p99(lat)");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(out.starts_with("unclear  between ×0.40 and ×2.50"), "{out}");
+    assert!(out.contains("lie in one bucket"), "{out}");
+    assert!(out.contains("#mean(lat)"), "{out}");
+    assert_eq!(result["verdict"], "unclear");
+    assert_eq!(result["buckets"]["shared"], serde_json::json!([0.02, 0.05]));
+    assert_eq!(
+        result["buckets"]["instead"],
+        format!("http://{address}/#mean(lat)")
+    );
+    let (_, result) = measure("mean(lat)");
+    assert_eq!(result["verdict"], "same", "{result}");
+    let mean = result["arms"][0]["samples"][0].as_f64().unwrap();
+    assert!((mean - 0.03).abs() < 1e-9, "{mean}");
+    assert_eq!(result["equivalence"]["not_below"], true);
 }
 
 #[test]

@@ -1,20 +1,24 @@
 //! Plays experiments on recorded noise and prints how often they are right.
 //!
 //! `cargo run --release -p hugeleaf-proof --example simulate -- [--experiments N] [--seed N]
-//! [--interval S] [--transition S] [--for S] [--json] FILE…`
+//! [--interval S] [--transition S] [--for S] [--no-power] [--json] FILE…`
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 
-use hugeleaf_proof::simulate::{Noise, Play, Summary, pairs_needed, play_many};
+use hugeleaf_proof::simulate::{Noise, Play, Scenario, Summary, pairs_needed, play_many};
 
 const EFFECTS: [f64; 7] = [1.0, 1.01, 1.02, 1.03, 1.05, 1.10, 1.20];
 const MOST_PAIRS: usize = 1000;
+/// What is injected in each scenario: nothing, for false calls, and an effect to be covered.
+const IN_SCENARIOS: [f64; 2] = [1.0, 1.05];
 
 struct Options {
     experiments: usize,
     seed: u64,
     json: bool,
+    /// Whether to look how many pairs an effect needs.
+    power: bool,
     play: Play,
     files: Vec<String>,
 }
@@ -24,6 +28,7 @@ fn options() -> Result<Options, String> {
         experiments: 5000,
         seed: 1,
         json: false,
+        power: true,
         play: Play::default(),
         files: Vec::new(),
     };
@@ -42,6 +47,7 @@ fn options() -> Result<Options, String> {
             "--transition" => options.play.transition_seconds = number()?,
             "--for" => options.play.for_seconds = number()?,
             "--json" => options.json = true,
+            "--no-power" => options.power = false,
             _ => options.files.push(arg),
         }
     }
@@ -49,6 +55,23 @@ fn options() -> Result<Options, String> {
         return Err("name at least one recording; make one with the example record_noise".into());
     }
     Ok(options)
+}
+
+fn scenarios(
+    noises: &[Noise],
+    options: &Options,
+    rng: &mut fastrand::Rng,
+) -> Vec<(Scenario, Vec<Summary>)> {
+    let mut played = |scenario: Scenario| {
+        let play = Play {
+            scenario,
+            ..options.play
+        };
+        IN_SCENARIOS.map(|effect| play_many(noises, effect, &play, options.experiments, rng))
+    };
+    let all = Scenario::ALL.into_iter();
+    all.map(|scenario| (scenario, played(scenario).to_vec()))
+        .collect()
 }
 
 fn run() -> Result<(), String> {
@@ -59,6 +82,7 @@ fn run() -> Result<(), String> {
         noises.push(Noise::parse(&text).map_err(|e| format!("{file}: {e}"))?);
     }
     let mut rng = fastrand::Rng::with_seed(options.seed);
+    let scenarios = scenarios(&noises, &options, &mut rng);
     let mut rows: Vec<(Summary, Option<usize>)> = Vec::new();
     for effect in EFFECTS {
         let summary = play_many(
@@ -69,7 +93,7 @@ fn run() -> Result<(), String> {
             &mut rng,
         );
         let trials = options.experiments.min(500);
-        let needed = (effect > 1.0)
+        let needed = (effect > 1.0 && options.power)
             .then(|| {
                 pairs_needed(
                     &noises,
@@ -92,17 +116,31 @@ fn run() -> Result<(), String> {
             })
             .collect();
         let text = serde_json::json!({
-            "schema": 1, "recordings": options.files, "seed": options.seed, "rows": rows,
+            "schema": 1, "command": "scripts/bench.sh simulate", "recordings": options.files, "seed": options.seed,
+            "experiments": options.experiments,
+            "interval_seconds": options.play.interval_seconds,
+            "transition_seconds": options.play.transition_seconds,
+            "for_seconds": options.play.for_seconds,
+            "rows": rows, "scenarios": scenarios.iter().map(|(scenario, summaries)| {
+                serde_json::json!({"scenario": scenario, "rows": summaries})
+            }).collect::<Vec<_>>(),
         });
         println!("{text:#}");
         return Ok(());
     }
+    print(&options, noises.len(), rows, &scenarios);
+    Ok(())
+}
+
+fn print(
+    options: &Options,
+    recordings: usize,
+    rows: Vec<(Summary, Option<usize>)>,
+    scenarios: &[(Scenario, Vec<Summary>)],
+) {
     println!(
         "{} experiments an effect, on {} recording(s), intervals of {} s, at most {} s\n",
-        options.experiments,
-        noises.len(),
-        options.play.interval_seconds,
-        options.play.for_seconds
+        options.experiments, recordings, options.play.interval_seconds, options.play.for_seconds
     );
     println!(
         "effect   faster   slower     same  covered   pairs  half width   pairs for 80 % power"
@@ -124,7 +162,23 @@ fn run() -> Result<(), String> {
             }
         );
     }
-    Ok(())
+    println!("\nscenario         effect  false calls  covered   pairs  half width");
+    for (scenario, summaries) in scenarios {
+        for s in summaries {
+            let calls = match s.effect > 1.0 {
+                true => "-".to_owned(),
+                false => format!("{:.1}%", (s.faster + s.slower) * 100.0),
+            };
+            println!(
+                "{:<16}  {:>4.0}%  {calls:>11}  {:>6.1}%  {:>6.1}  {:>9.1}%",
+                format!("{scenario:?}"),
+                (s.effect - 1.0) * 100.0,
+                s.covered * 100.0,
+                s.pairs,
+                (s.half_width.exp() - 1.0) * 100.0,
+            );
+        }
+    }
 }
 
 fn main() -> ExitCode {

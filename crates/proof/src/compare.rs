@@ -54,6 +54,9 @@ pub enum Sort {
     Amount,
     /// The same, counted once and not sampled: its ratio is what it is, without an interval.
     Counted,
+    /// A quantile read from a histogram's buckets: it is known to its bucket only, so the samples
+    /// make no interval.
+    InBuckets,
 }
 
 /// A sample, with its round where it has one.
@@ -372,8 +375,15 @@ impl<'a> Builder<'a> {
             log_ratio(a.spread.median, b.spread.median).map(f64::exp)
         });
         let verdict = (!is_lone).then(|| self.verdict(&sides, row, ratio, interval.as_ref()));
-        let is_counted = row.quantity.sort == Sort::Counted;
-        if verdict.is_some() && interval.is_none() && ratio.is_some() && !is_counted {
+        let is_sampled = !matches!(row.quantity.sort, Sort::Counted | Sort::InBuckets);
+        if row.quantity.sort == Sort::InBuckets && verdict.is_some() {
+            notes.push(self.note(
+                "a quantile read from buckets is known to its bucket only: compare means of the \
+                 same observations, --metric 'http://…#mean(NAME)'"
+                    .to_owned(),
+            ));
+        }
+        if verdict.is_some() && interval.is_none() && ratio.is_some() && is_sampled {
             notes.push(self.note(
                 "too few samples for an interval: it takes 4 on each side, or 6 pairs".to_owned(),
             ));
@@ -394,7 +404,7 @@ impl<'a> Builder<'a> {
 
     /// Of one file by the rounds that both have; else by rank.
     fn interval(&self, a: &Row, b: &Row) -> Option<LogInterval> {
-        if a.quantity.sort == Sort::Counted {
+        if matches!(a.quantity.sort, Sort::Counted | Sort::InBuckets) {
             return None;
         }
         let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
@@ -425,6 +435,9 @@ impl<'a> Builder<'a> {
         let is_zero = |samples: Option<&Vec<f64>>| {
             samples.is_some_and(|samples| samples.iter().all(|value| *value == 0.0))
         };
+        if row.quantity.sort == Sort::InBuckets {
+            return Verdict::Unclear;
+        }
         if is_zero(a) && is_zero(b) {
             return Verdict::Same;
         }

@@ -1,12 +1,16 @@
 //! The engine: moves a [`Subject`] between its arms, samples a [`Metric`], and stops in time.
 //!
 //! One sample is one interval on one arm. Before it the memory is moved, and for a settling time
-//! nothing is counted. At both ends of it the coverage is read: where khugepaged collapsed base
-//! pages behind our back, or large ones were split, the whole pair is thrown away and made again.
+//! and half an interval more nothing is counted: what the pages before left behind (caches, queues)
+//! is to be gone by then. At both ends of it the coverage is read: where khugepaged collapsed base
+//! pages behind our back, or large ones were split, the whole pair is thrown away and made again;
+//! so it is where the metric cannot be read or a counter falls, as often as a rule allows that is
+//! fixed before ([`BadReadings::most`]).
 //!
-//! Whatever happens (Ctrl-C, a metric that fails, a rule that has seen enough), the memory is put
-//! back as it was found, unless the caller wants to keep what helped.
+//! Whatever happens (Ctrl-C, a metric that fails, a rule that has seen enough, a panic), the memory
+//! is put back as it was found, unless the caller wants to keep what helped.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,17 +18,22 @@ use fastrand::Rng;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
-use crate::metric::{self, Kind, Metric, MetricError, Reading};
+use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
+use crate::orders::{BLOCK, Orders};
 use crate::result::{
-    ArmSamples, BesideArm, Design, Effect, Ending, Experiment, HostFingerprint, Knob, PageSizes,
-    Pair, Rejected, ResultFile, SettingsInForce,
+    ArmSamples, AsAssigned, AssignedPair, BadReadings, BesideArm, Buckets, Cause, Design, Effect,
+    Ending, Equivalence, Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairsLookedAt,
+    Rejected, ResultFile, SettingsInForce,
 };
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::subject::{Arm, Beside, Prepared, Subject, SubjectError};
+use crate::subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};
+use crate::weigh::{self, PairLogs, Part, Weighed};
 
-/// How often a gauge is read within an interval.
+/// How often a gauge is read within an interval; even, so that it has two halves.
 const GAUGE_READINGS: u32 = 4;
+/// Where the base arm's resident memory differs by more than this part, it is said.
+const RESIDENT_STRAY: f64 = 0.01;
 /// So many pairs in a row may be thrown away before the experiment is given up.
 const MOST_REJECTED: usize = 5;
 /// The arms must differ in coverage by at least this, or there is nothing to compare.
@@ -51,7 +60,8 @@ pub enum Keep {
 pub struct Settings {
     /// Length of an interval; a metric may need a longer one.
     pub interval: Duration,
-    /// Time discarded after every change; a metric may need a longer one.
+    /// Time discarded after every change, and half an interval on top; a metric may need a longer
+    /// one.
     pub settle: Duration,
     /// No pair is begun after this, once there are [`MIN_PAIRS`].
     pub limit: Duration,
@@ -68,6 +78,9 @@ pub struct Settings {
     /// Move the memory there and back before every interval, and measure both arms on the pages
     /// that were found (A/A): what comes out is the noise of the method.
     pub same_pages: bool,
+    /// Measure on where memory did not move as asked, and say the effect over all pairs as they
+    /// were assigned as well.
+    pub intention_to_treat: bool,
 }
 
 impl Default for Settings {
@@ -83,6 +96,7 @@ impl Default for Settings {
             seed: Rng::new().u64(..),
             before_after: false,
             same_pages: false,
+            intention_to_treat: false,
         }
     }
 }
@@ -175,16 +189,37 @@ pub enum ProveError {
         /// Why the last one was.
         reason: String,
     },
-    /// The experiment worked, and its subject could not be put back as it was.
-    #[error("the memory could not be put back as it was: {0}")]
-    NotRestored(SubjectError),
+    /// More readings of the metric were bad than the rule allows.
+    #[error(
+        "{error} ({count} readings were bad after {pairs} pairs; {} may be)",
+        BadReadings::most(*pairs)
+    )]
+    BadReadings {
+        /// The first of the last ones in a row.
+        error: MetricError,
+        /// How many in all.
+        count: usize,
+        /// Pairs that were made.
+        pairs: usize,
+    },
+    /// The subject could not be put back as it was.
+    #[error(
+        "the memory could not be put back as it was: {error}{}",
+        after.as_ref().map_or(String::new(), |e| format!(" (after: {e})"))
+    )]
+    NotRestored {
+        /// Why.
+        error: SubjectError,
+        /// Why the experiment itself failed, where it did.
+        after: Option<Box<ProveError>>,
+    },
 }
 
 impl ProveError {
     /// What to do about it.
     pub fn next(&self) -> String {
         match self {
-            ProveError::Metric(e) => e.next(),
+            ProveError::Metric(e) | ProveError::BadReadings { error: e, .. } => e.next(),
             ProveError::Subject(e) => e.next(),
             ProveError::NoDifference { .. } => {
                 "hugeleaf why TARGET    # says why its memory does not move".into()
@@ -196,7 +231,7 @@ impl ProveError {
                  value back afterwards: echo 600000 > \
                  /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs"
                 .into(),
-            ProveError::NotRestored(_) => {
+            ProveError::NotRestored { .. } => {
                 "hugeleaf demote TARGET (or promote, where it was on large pages)".into()
             }
         }
@@ -228,10 +263,11 @@ pub fn run(
         true => Design::BeforeAfter,
         false => Design::RandomPairs,
     };
+    let interval = settings.interval.max(metric.least_interval());
     let mut engine = Engine {
         began: kernel.now(),
-        interval: settings.interval.max(metric.least_interval()),
-        settle: settings.settle.max(metric.lag()),
+        interval,
+        settle: settings.settle.max(metric.lag()) + interval / 2,
         name: metric.name(),
         subject,
         metric,
@@ -240,31 +276,45 @@ pub fn run(
         progress,
         stop,
         at: None,
+        is_fresh: false,
         same: settings.same_pages.then_some(prepared.began),
         expected: [0.0, 0.0],
         full: 0.0,
         taken: [Taken::default(), Taken::default()],
-        pairs: Vec::new(),
+        made: Vec::new(),
         rejected: Vec::new(),
+        bad: BadReadings::default(),
+        bad_in_a_row: None,
         page_sizes: PageSizes::default(),
         touched: false,
     };
-    let measured = engine.measure(&prepared, design);
-    let judged = measured
-        .as_ref()
-        .ok()
-        .map(|_| engine.judge(design))
-        .unwrap_or((None, Verdict::Unclear));
-    let left = engine.leave(&prepared, judged.1);
-    let ending = measured?;
-    let left_on = left.map_err(ProveError::NotRestored)?;
+    // A bug must not leave somebody's memory where it does not belong.
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let measured = engine.measure(&prepared, design);
+        let judged = match measured {
+            Ok(_) => engine.judge(design),
+            Err(_) => Judged::nothing(),
+        };
+        (measured, judged)
+    }));
+    let verdict = done.as_ref().map_or(Verdict::Unclear, |d| d.1.verdict);
+    let left = engine.leave(&prepared, verdict);
+    let (measured, judged) = done.unwrap_or_else(|panic| resume_unwind(panic));
+    let (ending, left_on) = match (measured, left) {
+        (Ok(ending), Ok(left_on)) => (ending, left_on),
+        (Err(error), Ok(_)) => return Err(error),
+        (measured, Err(error)) => {
+            let after = measured.err().map(Box::new);
+            return Err(ProveError::NotRestored { error, after });
+        }
+    };
     Ok(engine.result(&prepared, design, ending, judged, left_on, circumstances))
 }
 
-/// One accepted sample.
+/// One sample.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    value: f64,
+    part: Part,
     at: Duration,
     coverage: [f64; 2],
     beside: [Beside; 2],
@@ -274,6 +324,35 @@ struct Sample {
 /// What was sampled on one arm.
 #[derive(Debug, Default)]
 struct Taken(Vec<Sample>);
+
+/// A pair that was made.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    pair: Pair,
+    logs: PairLogs,
+    /// Whether both of its intervals were on the pages they were meant for.
+    as_asked: bool,
+}
+
+/// What the samples say.
+#[derive(Debug, Clone, PartialEq)]
+struct Judged {
+    interval: Option<LogInterval>,
+    verdict: Verdict,
+    weighed: Option<Weighed>,
+    buckets: Option<Buckets>,
+}
+
+impl Judged {
+    const fn nothing() -> Judged {
+        Judged {
+            interval: None,
+            verdict: Verdict::Unclear,
+            weighed: None,
+            buckets: None,
+        }
+    }
+}
 
 struct Engine<'a> {
     began: Duration,
@@ -288,6 +367,8 @@ struct Engine<'a> {
     stop: &'a AtomicBool,
     /// The arm the memory is on; `None` before the first move and after a rejection.
     at: Option<Arm>,
+    /// Whether it was moved, and nothing was measured since.
+    is_fresh: bool,
     /// For an A/A: the pages that both arms are measured on.
     same: Option<Arm>,
     /// Coverage after the last move to each arm, base first.
@@ -295,8 +376,11 @@ struct Engine<'a> {
     /// By how much the arms differed at first.
     full: f64,
     taken: [Taken; 2],
-    pairs: Vec<Pair>,
+    made: Vec<Made>,
     rejected: Vec<Rejected>,
+    bad: BadReadings,
+    /// The first of the bad readings since the last good one.
+    bad_in_a_row: Option<MetricError>,
     page_sizes: PageSizes,
     /// Whether anything was moved.
     touched: bool,
@@ -305,8 +389,19 @@ struct Engine<'a> {
 /// How an attempt at a sample ended.
 enum Attempt {
     Taken(Box<Sample>),
+    /// Its memory was not on the pages it was meant for; measured all the same where all pairs
+    /// count as assigned.
+    Astray(Option<Box<Sample>>),
     Rejected,
     Interrupted,
+}
+
+/// What the metric said over one interval.
+struct Metered {
+    measured: Measured,
+    halves: Option<[f64; 2]>,
+    from: Duration,
+    elapsed: Duration,
 }
 
 fn index(arm: Arm) -> usize {
@@ -389,6 +484,7 @@ impl Engine<'_> {
             return Ok(false);
         }
         self.at = Some(arm);
+        self.is_fresh = true;
         let settled = self.wait(self.settle) && self.wait_for_mapping();
         self.expected[index(arm)] = self.subject.coverage()?;
         Ok(settled)
@@ -434,27 +530,30 @@ impl Engine<'_> {
         if !self.calibrate(prepared)? {
             return Ok(Ending::Interrupted);
         }
-        let mut rng = Rng::with_seed(self.settings.seed);
-        let mut logs = Vec::new();
+        let rule = self.settings.rule;
+        let mut orders = Orders::new(self.settings.seed, rule.fixed_pairs);
         loop {
+            let made = self.as_asked().count();
             let is_over = self.elapsed() >= self.settings.limit;
-            if is_over && logs.len() >= MIN_PAIRS && self.settings.rule.fixed_pairs.is_none() {
+            if is_over && made >= MIN_PAIRS && rule.fixed_pairs.is_none() {
                 return Ok(Ending::Time);
             }
-            let first = if rng.bool() { Arm::Large } else { Arm::Base };
-            let Some(pair) = self.pair(first)? else {
+            if !self.pair(orders.draw())? {
                 return Ok(Ending::Interrupted);
-            };
-            logs.extend(stats::log_ratio(pair.base, pair.large));
-            self.pairs.push(pair);
+            }
+            let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+            let interval = weigh::weigh(&rule, &logs).map(|w| w.interval);
             let event = Event::Paired {
                 pairs: logs.len(),
-                interval: self.settings.rule.interval(&logs),
+                interval,
                 elapsed: self.elapsed(),
             };
             (self.progress)(event);
-            if self.settings.rule.enough(&logs) {
-                return Ok(match self.settings.rule.fixed_pairs {
+            if rule.is_look(logs.len()) && self.is_all_in_one_bucket() {
+                return Ok(Ending::OneBucket);
+            }
+            if rule.enough(logs.len(), interval.as_ref()) {
+                return Ok(match rule.fixed_pairs {
                     Some(_) => Ending::Pairs,
                     None => Ending::Narrow,
                 });
@@ -462,46 +561,94 @@ impl Engine<'_> {
         }
     }
 
-    /// One pair, made again while it has to be thrown away; `None` where Ctrl-C came.
-    fn pair(&mut self, first: Arm) -> Result<Option<Pair>, ProveError> {
-        let begun = self.rejected.len();
+    /// The pairs whose memory was where it should be.
+    fn as_asked(&self) -> impl Iterator<Item = &Made> {
+        self.made.iter().filter(|m| m.as_asked)
+    }
+
+    /// The buckets of an arm's samples; fewer than the samples where the metric has none.
+    fn buckets_of(&self, arm: Arm) -> Vec<[f64; 2]> {
+        let samples = self.taken[index(arm)].0.iter();
+        samples.filter_map(|s| s.part.bucket).collect()
+    }
+
+    fn is_all_in_one_bucket(&self) -> bool {
+        let all = [Arm::Base, Arm::Large]
+            .map(|arm| self.buckets_of(arm))
+            .concat();
+        all.first()
+            .is_some_and(|first| all.iter().all(|b| b == first))
+    }
+
+    /// One pair, made again while it has to be thrown away; `false` where Ctrl-C came.
+    fn pair(&mut self, first: Arm) -> Result<bool, ProveError> {
+        let mut astray = 0;
         'again: loop {
-            let count = self.rejected.len() - begun;
-            if count >= MOST_REJECTED {
-                let reason = self.rejected.last().map(|r| r.reason.clone());
-                let reason = reason.unwrap_or_default();
-                return Err(ProveError::Unsteady { count, reason });
+            if astray >= MOST_REJECTED {
+                return Err(self.unsteady(astray));
             }
             let at = self.elapsed();
             let mut samples = Vec::with_capacity(2);
+            let mut as_asked = true;
             for arm in [first, first.other()] {
                 if !self.go_to(arm)? {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 match self.sample(arm)? {
                     Attempt::Taken(sample) => samples.push((arm, sample)),
+                    Attempt::Astray(Some(sample)) => {
+                        as_asked = false;
+                        samples.push((arm, sample));
+                    }
+                    Attempt::Astray(None) => {
+                        astray += 1;
+                        continue 'again;
+                    }
                     Attempt::Rejected => continue 'again,
-                    Attempt::Interrupted => return Ok(None),
+                    Attempt::Interrupted => return Ok(false),
                 }
             }
-            let value = |arm| {
-                samples
-                    .iter()
-                    .find(|s| s.0 == arm)
-                    .map_or(0.0, |s| s.1.value)
-            };
-            let (base, large) = (value(Arm::Base), value(Arm::Large));
-            for (arm, sample) in samples {
-                self.taken[index(arm)].0.push(*sample);
+            self.keep(first, at, &samples, as_asked);
+            if as_asked {
+                return Ok(true);
             }
-            return Ok(Some(Pair {
-                base,
-                large,
-                ratio: large / base,
+            astray += 1;
+        }
+    }
+
+    fn unsteady(&self, count: usize) -> ProveError {
+        let pages = self.rejected.iter().filter(|r| r.cause == Cause::Pages);
+        let reason = pages.last().map(|r| r.reason.clone()).unwrap_or_default();
+        ProveError::Unsteady { count, reason }
+    }
+
+    /// Keeps a pair; the samples of one that went astray count for the pairs as assigned only.
+    fn keep(&mut self, first: Arm, at: Duration, samples: &[(Arm, Box<Sample>)], as_asked: bool) {
+        let part = |arm| {
+            let sample = samples.iter().find(|s| s.0 == arm);
+            sample.map_or(Part::default(), |s| s.1.part)
+        };
+        let (base, large) = (part(Arm::Base), part(Arm::Large));
+        // Samples are above 0, so there is a ratio.
+        let Some(logs) = weigh::pair(&base, &large) else {
+            return;
+        };
+        if as_asked {
+            for (arm, sample) in samples {
+                self.taken[index(*arm)].0.push(**sample);
+            }
+        }
+        self.made.push(Made {
+            pair: Pair {
+                base: base.value,
+                large: large.value,
+                ratio: large.value / base.value,
                 first,
                 at_seconds: at.as_secs_f64(),
-            }));
-        }
+            },
+            logs,
+            as_asked,
+        });
     }
 
     /// All base samples, then all large ones; as many of each as were asked for or fit the time.
@@ -523,7 +670,7 @@ impl Engine<'_> {
                 }
             }
             let begun = self.kernel.now();
-            let mut rejected = 0;
+            let mut astray = 0;
             loop {
                 let count = self.taken[index(arm)].0.len();
                 let time_over = self.kernel.now().saturating_sub(begun) >= half;
@@ -533,15 +680,11 @@ impl Engine<'_> {
                 match self.sample(arm)? {
                     Attempt::Taken(sample) => self.taken[index(arm)].0.push(*sample),
                     Attempt::Interrupted => return Ok(Ending::Interrupted),
-                    Attempt::Rejected => {
-                        rejected += 1;
-                        if rejected >= MOST_REJECTED {
-                            let reason = self.rejected.last().map(|r| r.reason.clone());
-                            let reason = reason.unwrap_or_default();
-                            return Err(ProveError::Unsteady {
-                                count: rejected,
-                                reason,
-                            });
+                    Attempt::Rejected => {}
+                    Attempt::Astray(_) => {
+                        astray += 1;
+                        if astray >= MOST_REJECTED {
+                            return Err(self.unsteady(astray));
                         }
                     }
                 }
@@ -558,81 +701,179 @@ impl Engine<'_> {
     /// use these pairs.
     fn pair_up(&mut self) {
         let (base, large) = (&self.taken[0].0, &self.taken[1].0);
-        let pairs = base.iter().zip(large).map(|(b, l)| Pair {
-            base: b.value,
-            large: l.value,
-            ratio: l.value / b.value,
-            first: Arm::Base,
-            at_seconds: b.at.as_secs_f64(),
+        let made = base.iter().zip(large).filter_map(|(b, l)| {
+            Some(Made {
+                pair: Pair {
+                    base: b.part.value,
+                    large: l.part.value,
+                    ratio: l.part.value / b.part.value,
+                    first: Arm::Base,
+                    at_seconds: b.at.as_secs_f64(),
+                },
+                logs: weigh::pair(&b.part, &l.part)?,
+                as_asked: true,
+            })
         });
-        self.pairs = pairs.collect();
+        self.made = made.collect();
     }
 
     /// One interval.
     fn sample(&mut self, arm: Arm) -> Result<Attempt, ProveError> {
         let event = Event::Measuring {
             arm,
-            pairs: self.pairs.len(),
+            pairs: self.as_asked().count(),
             elapsed: self.elapsed(),
             limit: self.settings.limit,
         };
         (self.progress)(event);
-        if self.full > 0.0 && self.separation() < self.full / 2.0 {
-            let [base, large] = self.expected;
-            let reason = format!(
-                "the move to {} pages did not take: coverage {:.1} % on base pages, {:.1} % on large ones",
-                arm.name(),
-                base * 100.0,
-                large * 100.0
-            );
-            return Ok(self.reject(arm, reason));
-        }
+        let goes_on = self.settings.intention_to_treat;
         let start = self.subject.coverage()?;
-        if let Some(reason) = self.strays(arm, start, "at the start") {
-            return Ok(self.reject(arm, reason));
+        let mut astray =
+            (self.did_not_take(arm)).or_else(|| self.strays(arm, start, "at the start"));
+        if let (Some(reason), false) = (&astray, goes_on) {
+            self.reject(arm, Cause::Pages, reason.clone());
+            return Ok(Attempt::Astray(None));
         }
-        let beside = self.subject.beside();
-        let (before, from) = self.read()?;
-        let mut gauge = Vec::new();
-        let steps = match self.metric.kind() {
-            Kind::Gauge => GAUGE_READINGS,
-            Kind::Counter | Kind::Quantile | Kind::Ratio => 1,
+        let mut beside = [self.beside_now(), Beside::default()];
+        let metered = match self.meter() {
+            Ok(Some(metered)) => metered,
+            Ok(None) => return Ok(Attempt::Interrupted),
+            Err(e) => return self.bad_reading(arm, e),
         };
-        let (mut after, mut to) = (before.clone(), from);
-        for _ in 0..steps {
-            if !self.wait(self.interval / steps) {
-                return Ok(Attempt::Interrupted);
-            }
-            (after, to) = self.read()?;
-            if let Reading::Gauge(value) = after {
-                gauge.push(value);
-            }
-        }
-        if !gauge.is_empty() {
-            after = Reading::Gauge(stats::mean(&gauge));
-        }
-        let elapsed = to.saturating_sub(from);
-        let beside = [beside, self.subject.beside()];
+        beside[1] = self.subject.beside();
         let end = self.subject.coverage()?;
-        if let Some(reason) = self.strays(arm, end, "at the end") {
-            return Ok(self.reject(arm, reason));
-        }
-        let value = metric::between(&self.name, &before, &after, elapsed)?;
-        Ok(Attempt::Taken(Box::new(Sample {
-            value,
-            at: (from + elapsed / 2).saturating_sub(self.began),
+        beside[1].resident = self.subject.resident().or(beside[1].resident);
+        let followed_a_move = std::mem::take(&mut self.is_fresh);
+        self.bad_in_a_row = None;
+        let sample = Box::new(Sample {
+            part: Part {
+                value: metered.measured.value,
+                halves: metered.halves,
+                bucket: metered.measured.bucket,
+                followed_a_move,
+            },
+            at: (metered.from + metered.elapsed / 2).saturating_sub(self.began),
             coverage: [start, end],
             beside,
-            elapsed,
-        })))
+            elapsed: metered.elapsed,
+        });
+        astray = astray.or_else(|| self.strays(arm, end, "at the end"));
+        if let Some(reason) = astray {
+            self.reject(arm, Cause::Pages, reason);
+            return Ok(Attempt::Astray(goes_on.then_some(sample)));
+        }
+        Ok(Attempt::Taken(sample))
+    }
+
+    fn beside_now(&mut self) -> Beside {
+        let mut beside = self.subject.beside();
+        beside.resident = self.subject.resident().or(beside.resident);
+        beside
+    }
+
+    /// Reads the metric at both ends of an interval and between; `None` where Ctrl-C came.
+    fn meter(&mut self) -> Result<Option<Metered>, MetricError> {
+        let steps = match self.metric.kind() {
+            Kind::Gauge => GAUGE_READINGS,
+            // The middle is for what may be carried over from the pages before.
+            Kind::Counter | Kind::Ratio => 2,
+            Kind::Quantile => 1,
+        };
+        let mut read = vec![self.read()?];
+        for _ in 0..steps {
+            if !self.wait(self.interval / steps) {
+                return Ok(None);
+            }
+            read.push(self.read()?);
+        }
+        let sample = |readings: &[(Reading, Duration)]| -> Result<Measured, MetricError> {
+            let [(before, from), .., (after, to)] = readings else {
+                return Err(MetricError::StoodStill {
+                    metric: self.name.clone(),
+                    seconds: 0.0,
+                });
+            };
+            let gauges: Vec<f64> = (readings[1..].iter())
+                .filter_map(|(reading, _)| match reading {
+                    Reading::Gauge(value) => Some(*value),
+                    _ => None,
+                })
+                .collect();
+            let after = match gauges.is_empty() {
+                true => after.clone(),
+                false => Reading::Gauge(stats::mean(&gauges)),
+            };
+            metric::measured(&self.name, before, &after, to.saturating_sub(*from))
+        };
+        let middle = read.len() / 2;
+        let halves = match steps {
+            1 => None,
+            _ => {
+                let halves = [sample(&read[..=middle]), sample(&read[middle..])];
+                // One that fell in between may have risen above its start again.
+                if let Some(fell) = halves.iter().find_map(|half| match half {
+                    Err(e @ MetricError::Fell { .. }) => Some(e.clone()),
+                    _ => None,
+                }) {
+                    return Err(fell);
+                }
+                let [first, second] = halves.map(|half| half.ok().map(|half| half.value));
+                first.zip(second).map(|(first, second)| [first, second])
+            }
+        };
+        let (from, to) = (read[0].1, read[read.len() - 1].1);
+        Ok(Some(Metered {
+            measured: sample(&read)?,
+            halves,
+            from,
+            elapsed: to.saturating_sub(from),
+        }))
+    }
+
+    /// A reading that failed, or that makes no sample: its pair is made again, unless there were
+    /// too many or the target has ended.
+    fn bad_reading(&mut self, arm: Arm, error: MetricError) -> Result<Attempt, ProveError> {
+        if self.is_stopped() {
+            return Ok(Attempt::Interrupted);
+        }
+        self.subject.coverage()?;
+        match arm {
+            Arm::Base => self.bad.base += 1,
+            Arm::Large => self.bad.large += 1,
+        }
+        self.reject(arm, Cause::Reading, error.to_string());
+        let first = self.bad_in_a_row.get_or_insert(error).clone();
+        let (count, pairs) = (self.bad.count(), self.as_asked().count());
+        if count > BadReadings::most(pairs) {
+            return Err(ProveError::BadReadings {
+                error: first,
+                count,
+                pairs,
+            });
+        }
+        Ok(Attempt::Rejected)
     }
 
     /// The metric, and the middle of the time it took to read it.
-    fn read(&mut self) -> Result<(Reading, Duration), ProveError> {
+    fn read(&mut self) -> Result<(Reading, Duration), MetricError> {
         let from = self.kernel.now();
         let reading = self.metric.read()?;
         let to = self.kernel.now();
         Ok((reading, from + to.saturating_sub(from) / 2))
+    }
+
+    /// Whether the last move left the arms too near each other.
+    fn did_not_take(&self, arm: Arm) -> Option<String> {
+        let [base, large] = self.expected;
+        let is_near = self.full > 0.0 && self.separation() < self.full / 2.0;
+        is_near.then(|| {
+            format!(
+                "the move to {} pages did not take: coverage {:.1} % on base pages, {:.1} % on large ones",
+                arm.name(),
+                base * 100.0,
+                large * 100.0
+            )
+        })
     }
 
     /// Whether coverage is not what it was after the move to this arm.
@@ -658,39 +899,115 @@ impl Engine<'_> {
         })
     }
 
-    fn reject(&mut self, arm: Arm, reason: String) -> Attempt {
+    fn reject(&mut self, arm: Arm, cause: Cause, reason: String) {
         let rejected = Rejected {
             arm,
             at_seconds: self.elapsed().as_secs_f64(),
             reason,
+            cause,
         };
         (self.progress)(Event::Rejected(&rejected));
         self.rejected.push(rejected);
-        // Move again, wherever it is now.
-        self.at = None;
-        Attempt::Rejected
+        if cause == Cause::Pages {
+            // Move again, wherever it is now.
+            self.at = None;
+        }
     }
 
     /// The interval and what it says.
-    fn judge(&self, design: Design) -> (Option<LogInterval>, Verdict) {
-        let interval = match design {
+    fn judge(&self, design: Design) -> Judged {
+        let (weighed, interval) = match design {
             Design::RandomPairs => {
-                let logs: Vec<f64> = (self.pairs.iter())
-                    .filter_map(|p| stats::log_ratio(p.base, p.large))
-                    .collect();
-                self.settings.rule.interval(&logs)
+                let logs: Vec<PairLogs> = self.as_asked().map(|m| m.logs).collect();
+                self.judge_pairs(&logs)
             }
-            Design::BeforeAfter => {
-                let logs = |arm: usize| -> Vec<f64> {
-                    self.taken[arm].0.iter().map(|s| s.value.ln()).collect()
-                };
-                stats::welch_interval(&logs(0), &logs(1), self.settings.rule.confidence)
-            }
+            Design::BeforeAfter => (None, self.judge_before_after()),
         };
-        let verdict = interval.map_or(Verdict::Unclear, |i| {
-            stats::judge(&i, self.settings.equal, self.metric.better())
-        });
-        (interval, verdict)
+        let buckets = self.judge_buckets(weighed.as_ref());
+        let is_refused = buckets.as_ref().is_some_and(|b| b.shared.is_some());
+        // Of an end that no bucket closes nothing can be said.
+        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
+        Judged {
+            interval,
+            verdict: match interval {
+                Some(interval) if !is_refused => self.verdict(&interval),
+                _ => Verdict::Unclear,
+            },
+            weighed,
+            buckets,
+        }
+    }
+
+    fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Weighed>, Option<LogInterval>) {
+        let rule = &self.settings.rule;
+        let weighed = weigh::weigh(rule, logs);
+        let interval = weighed.map(|w| weigh::bounded(rule, logs, &w).unwrap_or(w.interval));
+        (weighed, interval)
+    }
+
+    fn verdict(&self, interval: &LogInterval) -> Verdict {
+        stats::judge(interval, self.settings.equal, self.metric.better())
+    }
+
+    /// Of quantiles the widest of what interpolation, and either end of the buckets, says.
+    fn judge_before_after(&self) -> Option<LogInterval> {
+        type Of = fn(&Part) -> f64;
+        let welch = |base: Of, large: Of| {
+            let logs = |arm: usize, of: Of| -> Vec<f64> {
+                let samples = self.taken[arm].0.iter();
+                samples.map(|s| of(&s.part).ln()).collect()
+            };
+            let confidence = self.settings.rule.confidence;
+            stats::welch_interval(&logs(0, base), &logs(1, large), confidence)
+        };
+        let mut interval = welch(|p| p.value, |p| p.value)?;
+        if self.metric.kind() == Kind::Quantile {
+            let low: Of = |p| p.bucket.map_or(p.value, |b| b[0].max(0.0));
+            let high: Of = |p| p.bucket.map_or(p.value, |b| b[1]);
+            let end = |i: Option<LogInterval>, end: fn(LogInterval) -> f64, open: f64| {
+                i.map(end).filter(|end| !end.is_nan()).unwrap_or(open)
+            };
+            let least = end(welch(high, low), |i| i.low, f64::NEG_INFINITY);
+            let most = end(welch(low, high), |i| i.high, f64::INFINITY);
+            interval.low = interval.low.min(least);
+            interval.high = interval.high.max(most);
+        }
+        Some(interval)
+    }
+
+    fn judge_buckets(&self, weighed: Option<&Weighed>) -> Option<Buckets> {
+        if self.metric.kind() != Kind::Quantile {
+            return None;
+        }
+        let closed = |edge: f64| edge.is_finite().then_some(edge);
+        let shared =
+            weigh::shared_bucket(&self.buckets_of(Arm::Base), &self.buckets_of(Arm::Large));
+        Some(Buckets {
+            shared: shared.map(|edges| edges.map(closed)),
+            interpolated: weighed.map(|w| w.interval.center.exp()),
+            instead: self.metric.instead_of_quantile(),
+        })
+    }
+
+    /// All pairs as they were assigned, where that was asked for.
+    fn as_assigned(&self, design: Design) -> Option<AsAssigned> {
+        if !self.settings.intention_to_treat || design != Design::RandomPairs {
+            return None;
+        }
+        let logs: Vec<PairLogs> = self.made.iter().map(|m| m.logs).collect();
+        let (_, interval) = self.judge_pairs(&logs);
+        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
+        Some(AsAssigned {
+            pairs: (self.made.iter())
+                .map(|m| AssignedPair {
+                    pair: m.pair,
+                    as_asked: m.as_asked,
+                })
+                .collect(),
+            astray: self.made.iter().filter(|m| !m.as_asked).count(),
+            effect: interval.map(|i| Effect::of(&i, self.settings.rule.confidence)),
+            verdict: interval.map_or(Verdict::Unclear, |i| self.verdict(&i)),
+        })
     }
 
     /// Puts the memory where it should be at the end. Ctrl-C does not keep it from that.
@@ -711,7 +1028,8 @@ impl Engine<'_> {
             None => self.at == Some(to),
         };
         if self.touched && can_move && !is_there {
-            (self.progress)(Event::Restoring);
+            // Whoever draws may be what panicked.
+            let _ = catch_unwind(AssertUnwindSafe(|| (self.progress)(Event::Restoring)));
             match self.subject.go_to(to, &AtomicBool::new(false)) {
                 Ok(()) => {}
                 // Its memory is gone with it: nothing is left to put back.
@@ -728,7 +1046,7 @@ impl Engine<'_> {
         prepared: &Prepared,
         design: Design,
         ending: Ending,
-        (interval, verdict): (Option<LogInterval>, Verdict),
+        judged: Judged,
         left_on: Option<Arm>,
         circumstances: &Circumstances,
     ) -> ResultFile {
@@ -751,13 +1069,23 @@ impl Engine<'_> {
             arms: [Arm::Base, Arm::Large]
                 .map(|arm| self.arm_samples(arm))
                 .into(),
-            pairs: self.pairs.clone(),
-            effect: interval.map(|i| Effect::of(&i, rule.confidence)),
-            verdict,
+            pairs: self.as_asked().map(|m| m.pair).collect(),
+            effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
+            verdict: judged.verdict,
+            equivalence: judged.interval.map(|i| self.equivalence(&i)),
+            pairs_looked_at: judged.weighed.map(|w| PairsLookedAt {
+                lag_one_correlation: w.correlation,
+                stretched: w.stretched,
+                carried_over: w.carried.map(f64::exp),
+            }),
+            intention_to_treat: self.as_assigned(design),
+            left: left_on.and_then(|_| Left::of(&self.page_sizes.before, &self.page_sizes.after)),
+            bad_readings: self.bad,
+            caveats: self.caveats(prepared, design, ending, &judged),
+            buckets: judged.buckets,
             beside: [Arm::Base, Arm::Large].map(|arm| self.beside(arm)).into(),
             page_sizes: self.page_sizes.clone(),
             rejected: self.rejected.clone(),
-            caveats: self.caveats(prepared, design, ending),
             host: circumstances.host.clone(),
             settings: SettingsInForce {
                 interval_seconds: self.interval.as_secs_f64(),
@@ -767,6 +1095,7 @@ impl Engine<'_> {
                 pairs: rule.fixed_pairs,
                 equal: self.settings.equal.exp() - 1.0,
                 seed: self.settings.seed,
+                block_pairs: (design == Design::RandomPairs).then_some(BLOCK),
                 same_pages: self.settings.same_pages,
                 knobs: circumstances.knobs.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -775,13 +1104,26 @@ impl Engine<'_> {
         }
     }
 
+    fn equivalence(&self, interval: &LogInterval) -> Equivalence {
+        let equal = self.settings.equal;
+        Equivalence {
+            margin: equal.exp() - 1.0,
+            alpha: (1.0 - self.settings.rule.confidence) / 2.0,
+            not_below: interval.low >= -equal,
+            not_above: interval.high <= equal,
+        }
+    }
+
     fn arm_samples(&self, arm: Arm) -> ArmSamples {
         let samples = &self.taken[index(arm)].0;
         ArmSamples {
             label: arm,
-            samples: samples.iter().map(|s| s.value).collect(),
+            samples: samples.iter().map(|s| s.part.value).collect(),
             at_seconds: samples.iter().map(|s| s.at.as_secs_f64()).collect(),
             coverage: samples.iter().map(|s| s.coverage).collect(),
+            buckets: (self.buckets_of(arm).into_iter())
+                .map(|edges| edges.map(|edge| edge.is_finite().then_some(edge)))
+                .collect(),
         }
     }
 
@@ -818,7 +1160,13 @@ impl Engine<'_> {
         }
     }
 
-    fn caveats(&self, prepared: &Prepared, design: Design, ending: Ending) -> Vec<String> {
+    fn caveats(
+        &self,
+        prepared: &Prepared,
+        design: Design,
+        ending: Ending,
+        judged: &Judged,
+    ) -> Vec<String> {
         let mut caveats = Vec::new();
         match design {
             Design::RandomPairs => caveats.push(
@@ -859,13 +1207,114 @@ impl Engine<'_> {
                 self.interval.as_secs_f64()
             ));
         }
-        if !self.rejected.is_empty() {
-            caveats.push(format!(
-                "{} interval(s) were thrown away because pages changed behind our back.",
-                self.rejected.len()
-            ));
-        }
+        caveats.extend(self.rejection_caveats());
+        caveats.extend(self.resident_caveat());
+        caveats.extend(judged.weighed.iter().flat_map(|w| self.pair_caveats(w)));
+        caveats.extend(judged.buckets.as_ref().map(bucket_caveat));
         caveats.extend(prepared.notes.iter().cloned());
         caveats
     }
+
+    fn rejection_caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        let pages = self.rejected.iter().filter(|r| r.cause == Cause::Pages);
+        let pages = pages.count();
+        if pages > 0 {
+            caveats.push(format!(
+                "{pages} interval(s) were thrown away because pages changed behind our back."
+            ));
+        }
+        let BadReadings { base, large } = self.bad;
+        let count = self.bad.count();
+        if count > 0 {
+            let made = self.as_asked().count();
+            caveats.push(format!(
+                "{count} bad reading(s) of the metric were thrown away with their pairs, which \
+                 were made again ({base} on base pages, {large} on large ones); the rule fixed \
+                 before allows {} in {made} pairs.",
+                BadReadings::most(made)
+            ));
+        }
+        if count > 1 && (base == 0 || large == 0) {
+            let arm = if base == 0 { Arm::Large } else { Arm::Base };
+            caveats.push(format!(
+                "All bad readings were on {} pages: they may be what these pages do.",
+                arm.name()
+            ));
+        }
+        caveats
+    }
+
+    /// Where the base arm holds less or more memory, the arms differ in more than page size.
+    fn resident_caveat(&self) -> Option<String> {
+        let sizes = &self.page_sizes;
+        let base = SizeHeld::resident(&sizes.base);
+        // Of equals the last is named.
+        let other = [("on large pages", &sizes.large), ("before", &sizes.before)];
+        let (when, other) = (other.into_iter())
+            .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
+            .map(|(when, table)| (when, SizeHeld::resident(table)))
+            .max_by_key(|(_, bytes)| bytes.abs_diff(base))?;
+        #[allow(clippy::cast_precision_loss)]
+        let stray = other.abs_diff(base) as f64 / other.max(1) as f64;
+        (stray > RESIDENT_STRAY).then(|| {
+            format!(
+                "The base arm has {} resident, and {} {when}: the arms differ in more than the \
+                 size of pages. Splitting a large page gives base pages back that hold only zeroes.",
+                Bytes(base),
+                Bytes(other)
+            )
+        })
+    }
+
+    fn pair_caveats(&self, weighed: &Weighed) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if weighed.stretched > 1.0 {
+            caveats.push(format!(
+                "Each pair resembles the one before (lag-1 correlation {:.2}): the interval was \
+                 stretched ×{:.2} for it.",
+                weighed.correlation, weighed.stretched
+            ));
+        }
+        if let Some(carried) = weighed.carried {
+            caveats.push(format!(
+                "The second halves of intervals lie ×{:.2} further towards their arm than the \
+                 first: the pages before still show. The estimate is of the second halves, and \
+                 the interval holds what whole intervals say as well. A longer --settle than {} s \
+                 takes it out.",
+                carried.exp(),
+                self.settings.settle.max(self.metric.lag()).as_secs_f64()
+            ));
+        }
+        caveats
+    }
+}
+
+fn bucket_caveat(buckets: &Buckets) -> String {
+    let instead = match &buckets.instead {
+        Some(metric) => format!("the mean of the same observations (--metric '{metric}')"),
+        None => "a mean".to_owned(),
+    };
+    let edge = |edge: Option<f64>, open: &str| edge.map_or(open.to_owned(), |e| e.to_string());
+    match buckets.shared {
+        Some([low, high]) => format!(
+            "The quantile of both arms lies in one bucket, from {} to {}: where in it the \
+             histogram does not say, so nothing is claimed. Measure {instead}, or give the \
+             histogram finer buckets there.",
+            edge(low, "below all edges"),
+            edge(high, "no upper edge")
+        ),
+        None => format!(
+            "A histogram tells in which bucket a quantile lies, not where in it: the interval is \
+             as wide as the buckets' edges allow. {}, or finer buckets, say more.",
+            capital(&instead)
+        ),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }

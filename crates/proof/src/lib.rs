@@ -14,15 +14,18 @@
 //! [`simulate`].
 
 pub mod bench;
+pub mod claim;
 pub mod compare;
 pub mod experiment;
 pub mod live;
 pub mod metric;
+pub mod orders;
 pub mod result;
 pub mod rule;
 pub mod simulate;
 pub mod stats;
 pub mod subject;
+pub mod weigh;
 
 pub use experiment::{Circumstances, Event, Keep, ProveError, Settings, run};
 pub use live::{LiveSubject, circumstances};

@@ -19,6 +19,7 @@ use hugeleaf_host::{Held, Host, Looking, Process, ProcessError, Root, read_proce
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::{Bytes, Range};
 
+use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
 use crate::result::{HostFingerprint, Knob};
 use crate::subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};
@@ -39,6 +40,10 @@ pub struct LiveSubject<'a> {
     ranges: Ranges,
     /// Whether memory that several processes map is moved back and forth.
     splits_shared: bool,
+    /// That no other experiment is at it.
+    claim: Claim,
+    /// What all processes had resident when they were last looked at.
+    resident: Option<Bytes>,
 }
 
 impl<'a> LiveSubject<'a> {
@@ -63,6 +68,8 @@ impl<'a> LiveSubject<'a> {
             budget,
             ranges: Vec::new(),
             splits_shared: false,
+            claim: Claim::default(),
+            resident: None,
         }
     }
 
@@ -105,9 +112,16 @@ impl<'a> LiveSubject<'a> {
         }
     }
 
-    /// What they hold together, by page size: what they share counts once.
-    fn table(&self) -> Result<Vec<Held>, SubjectError> {
-        let processes = self.read(&self.moved(), Looking::Segments)?;
+    /// What those hold together whose memory is moved, by page size: what they share counts once.
+    fn table(&mut self) -> Result<Vec<Held>, SubjectError> {
+        let moved = self.moved();
+        let all: Vec<Pid> = self.processes.iter().map(|p| p.0).collect();
+        let mut processes = self.read(&all, Looking::Segments)?;
+        self.resident = Some(of_processes(&processes).iter().map(|h| h.bytes).sum());
+        processes.retain(|p| moved.contains(&p.pid));
+        if processes.is_empty() {
+            return Err(self.ended());
+        }
         Ok(of_processes(&processes))
     }
 }
@@ -206,6 +220,9 @@ impl Subject for LiveSubject<'_> {
             return Err(ChangeError::NoThp.into());
         };
         let pids: Vec<Pid> = self.processes.iter().map(|p| p.0).collect();
+        let mut notes = Vec::new();
+        let me = (hugeleaf_sys::own_pid(), hugeleaf_sys::effective_uid());
+        self.claim = claim::claim(self.root, &pids, me, &mut notes)?;
         let processes = self.read(&pids, Looking::Pages)?;
         let rules = Rules {
             huge,
@@ -221,7 +238,9 @@ impl Subject for LiveSubject<'_> {
             .map(|(index, process)| eligible::plan_split(index, process, &rules))
             .collect();
         let down = Blocks::of(&processes, &splits, split);
-        self.choose(up, down)
+        let mut prepared = self.choose(up, down)?;
+        prepared.notes.extend(notes);
+        Ok(prepared)
     }
 
     fn go_to(&mut self, arm: Arm, stop: &AtomicBool) -> Result<(), SubjectError> {
@@ -281,6 +300,10 @@ impl Subject for LiveSubject<'_> {
         Ok(SizeHeld::all(&self.table()?))
     }
 
+    fn resident(&mut self) -> Option<Bytes> {
+        self.resident
+    }
+
     fn mapped(&mut self) -> Option<Bytes> {
         if !self.splits_shared {
             return None;
@@ -307,10 +330,6 @@ impl Subject for LiveSubject<'_> {
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
             if let Some(status) = status.known() {
-                let hugetlb = status.hugetlb.unwrap_or_default();
-                if let Some(resident) = status.resident {
-                    beside.resident = plus(beside.resident, resident + hugetlb);
-                }
                 if let Some(tables) = status.page_tables {
                     beside.page_tables = plus(beside.page_tables, tables);
                 }

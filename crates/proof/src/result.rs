@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Better, LogInterval, Method, Verdict};
+use crate::stats::{Better, Estimator, LogInterval, Method, Verdict};
 use crate::subject::{Arm, SizeHeld};
 
 /// How the arms were compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Design {
-    /// Pairs of intervals, one on each arm, in random order.
+    /// Pairs of intervals, one on each arm, in an order drawn in balanced blocks.
     RandomPairs,
     /// All intervals on base pages, then all on large ones: the weaker design, for memory that
     /// cannot be moved back.
@@ -30,6 +30,8 @@ pub enum Ending {
     Pairs,
     /// Time is over.
     Time,
+    /// Every quantile of both arms lies in one bucket: no number of pairs would tell more.
+    OneBucket,
     /// Ctrl-C.
     Interrupted,
 }
@@ -50,12 +52,31 @@ pub struct ResultFile {
     pub effect: Option<Effect>,
     /// What that says.
     pub verdict: Verdict,
+    /// The two one-sided tests behind `same`; missing without an effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equivalence: Option<Equivalence>,
+    /// What was found in looking at the pairs themselves; missing without an effect, and of a
+    /// design without pairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs_looked_at: Option<PairsLookedAt>,
+    /// The effect over all pairs as they were assigned, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intention_to_treat: Option<AsAssigned>,
+    /// Of a quantile read from buckets: what they allow one to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<Buckets>,
     /// What else moved, per arm, in the order of `arms`.
     pub beside: Vec<BesideArm>,
     /// The memory by page size at the stages of the experiment.
     pub page_sizes: PageSizes,
+    /// The memory before and after; missing where the target has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
     /// Intervals that were thrown away, and why.
     pub rejected: Vec<Rejected>,
+    /// How many of these for a bad reading of the metric.
+    #[serde(default)]
+    pub bad_readings: BadReadings,
     /// What a reader must know before believing it, a sentence each.
     pub caveats: Vec<String>,
     /// The machine.
@@ -105,6 +126,10 @@ pub struct ArmSamples {
     pub at_seconds: Vec<f64>,
     /// Coverage at the start and the end of each sample's interval.
     pub coverage: Vec<[f64; 2]>,
+    /// Of quantiles: the edges of the bucket that holds each sample; an edge that is open is
+    /// missing (`null`). Empty for what is no quantile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<[Option<f64>; 2]>,
 }
 
 /// One sample of each arm, taken one after the other.
@@ -122,6 +147,129 @@ pub struct Pair {
     pub at_seconds: f64,
 }
 
+/// Two one-sided tests of the margin of equality (see [`crate::stats::judge`]).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Equivalence {
+    /// What counts as equal: the ratio is to lie within `1 / (1 + margin)` and `1 + margin`.
+    pub margin: f64,
+    /// The level of each test: half of what the confidence leaves.
+    pub alpha: f64,
+    /// That the ratio is below the margin is rejected.
+    pub not_below: bool,
+    /// That it is above is rejected. `same` is said where both are.
+    pub not_above: bool,
+}
+
+/// What pairs show beside their ratio (see [`crate::weigh`]).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PairsLookedAt {
+    /// The correlation of each log ratio with the one before.
+    pub lag_one_correlation: f64,
+    /// By how much the interval was stretched for it; 1 where it was not.
+    pub stretched: f64,
+    /// How much further the second half of an interval lies towards its arm than the first, as a
+    /// ratio, where that is more than chance: then the interval holds what the second halves alone
+    /// say as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried_over: Option<f64>,
+}
+
+/// The effect over all pairs, also those whose memory did not move as asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AsAssigned {
+    /// The pairs, in the order they were taken.
+    pub pairs: Vec<AssignedPair>,
+    /// How many of them did not move as asked.
+    pub astray: usize,
+    /// Large over base; missing where there were too few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+/// A pair, and whether its memory moved as asked.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AssignedPair {
+    /// The pair.
+    #[serde(flatten)]
+    pub pair: Pair,
+    /// Whether both of its intervals were on the pages that they were meant for.
+    pub as_asked: bool,
+}
+
+/// What buckets allow one to say of a quantile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Buckets {
+    /// The bucket that holds the quantile of both arms: lower and upper edge, `null` where open.
+    /// Then there is no verdict but `unclear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<[Option<f64>; 2]>,
+    /// The ratio if the observations lay in their buckets as interpolated; no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interpolated: Option<f64>,
+    /// What says more: the mean of the same observations, as `--metric` takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
+}
+
+/// Resident memory, and what of it is on large pages, before and after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Whether both are as they were, within a two-hundredth of what is resident.
+    pub as_found: bool,
+    /// Resident before.
+    pub resident_before_bytes: u64,
+    /// And after.
+    pub resident_after_bytes: u64,
+    /// On pages larger than the base page before.
+    pub large_before_bytes: u64,
+    /// And after.
+    pub large_after_bytes: u64,
+}
+
+impl Left {
+    /// From tables by page size; `None` where one of them is empty.
+    pub fn of(before: &[SizeHeld], after: &[SizeHeld]) -> Option<Left> {
+        if before.is_empty() || after.is_empty() {
+            return None;
+        }
+        let (resident, large) = (SizeHeld::resident, SizeHeld::large);
+        let (was, is) = (resident(before), resident(after));
+        // A server that works takes and frees a little all the time.
+        let near = |a: u64, b: u64| a.abs_diff(b) <= was / 200;
+        Some(Left {
+            as_found: near(was, is) && near(large(before), large(after)),
+            resident_before_bytes: was,
+            resident_after_bytes: is,
+            large_before_bytes: large(before),
+            large_after_bytes: large(after),
+        })
+    }
+}
+
+/// Readings of the metric that failed, or of a counter that fell or stood still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BadReadings {
+    /// In the base arm.
+    pub base: usize,
+    /// In the large arm.
+    pub large: usize,
+}
+
+impl BadReadings {
+    /// How many may be bad after so many pairs, before the experiment is given up: 2, and one more
+    /// for every ten pairs. Fixed before the first pair, so that nobody chooses which to leave out.
+    pub const fn most(pairs: usize) -> usize {
+        2 + pairs / 10
+    }
+
+    /// In both.
+    pub const fn count(&self) -> usize {
+        self.base + self.large
+    }
+}
+
 /// Large over base.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
@@ -133,8 +281,11 @@ pub struct Effect {
     pub high: f64,
     /// How sure that interval is: 0.95.
     pub confidence: f64,
-    /// How it was made.
+    /// How the interval was made.
     pub method: Method,
+    /// What the estimate is; missing in files of before it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimator: Option<Estimator>,
 }
 
 impl Effect {
@@ -146,6 +297,7 @@ impl Effect {
             high: interval.high.exp(),
             confidence,
             method: interval.method,
+            estimator: Some(interval.method.estimator()),
         }
     }
 }
@@ -155,7 +307,7 @@ impl Effect {
 pub struct BesideArm {
     /// The arm.
     pub label: Arm,
-    /// Resident size, mean over the ends of intervals.
+    /// Resident size, mean over the ends of intervals; what processes share counts once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
     /// Page tables, likewise.
@@ -194,6 +346,20 @@ pub struct Rejected {
     pub at_seconds: f64,
     /// Why.
     pub reason: String,
+    /// Of what kind that is.
+    #[serde(default)]
+    pub cause: Cause,
+}
+
+/// Why an interval was thrown away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// Its memory was not on the pages that it was meant for.
+    #[default]
+    Pages,
+    /// The metric could not be read, or what was read makes no sample.
+    Reading,
 }
 
 /// The machine that a result was made on.
@@ -230,7 +396,7 @@ pub struct HostFingerprint {
 pub struct SettingsInForce {
     /// Length of an interval.
     pub interval_seconds: f64,
-    /// Time discarded after every change.
+    /// Time discarded after every change: the settling time, and half an interval.
     pub settle_seconds: f64,
     /// When to stop: half width of the interval as a ratio less 1.
     pub until: f64,
@@ -243,6 +409,9 @@ pub struct SettingsInForce {
     pub equal: f64,
     /// Seed of the random orders.
     pub seed: u64,
+    /// Pairs of a balanced block: half of them begin with each arm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_pairs: Option<usize>,
     /// Whether both arms were measured on the pages as found (A/A).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub same_pages: bool,

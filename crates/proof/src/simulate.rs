@@ -2,16 +2,21 @@
 //!
 //! A recording is the rate of some load, sampled at fixed intervals while nothing was changed. An
 //! experiment is played on it as the engine would do it on a server: a block of consecutive
-//! samples from a random start, pairs in an order drawn at random, time lost at every change of
-//! page size, the same [`Rule`], the same [`stats::judge`]. The samples that fall to large pages
-//! are multiplied by the effect to be injected. So what is true is known, and what the experiment
-//! says of it can be counted.
+//! samples from a random start, pairs in the engine's own balanced [`Orders`], time lost at every
+//! change of page size, the same [`Rule`], the same [`weigh`], the same [`stats::judge`]. The
+//! samples that fall to large pages are multiplied by the effect to be injected. So what is true is
+//! known, and what the experiment says of it can be counted.
+//!
+//! A [`Scenario`] makes the recorded noise worse in one way that servers are known for.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::orders::Orders;
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, Better, LogInterval, Verdict};
+use crate::subject::Arm;
+use crate::weigh::{self, PairLogs, Part};
 
 /// A recording of a load that nothing was done to. The file format of `record_noise`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,7 +88,8 @@ impl Noise {
 pub struct Play {
     /// Length of one interval of an arm; whole samples of the recording.
     pub interval_seconds: f64,
-    /// Time lost at each change of page size.
+    /// Time lost at each change of page size: moving and settling. Half an interval more is
+    /// discarded after it, as the engine does.
     pub transition_seconds: f64,
     /// When time is over.
     pub for_seconds: f64,
@@ -91,6 +97,52 @@ pub struct Play {
     pub rule: Rule,
     /// What counts as equal, a log ratio.
     pub equal: f64,
+    /// What else happens.
+    pub scenario: Scenario,
+}
+
+/// What happens to the recorded noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scenario {
+    /// Nothing: as it was recorded.
+    Recorded,
+    /// Noise whose correlation from one interval to the next is 0.5; its log has a standard
+    /// deviation of 0.1.
+    Ar1,
+    /// The load rises, or falls, by 30 % over the time of an experiment.
+    Drift,
+    /// The rate falls to three tenths, at random one second in twenty, for one to five seconds.
+    Bursts,
+    /// After a move and its settling time memory goes as before for half an interval more.
+    CarryOver,
+    /// The same for a whole interval: longer than what is discarded.
+    LongCarryOver,
+    /// Noise whose log is 0.05 times Student's t with 2 degrees of freedom: its variance is
+    /// infinite.
+    HeavyTails,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Scenario; 7] = [
+        Scenario::Recorded,
+        Scenario::Ar1,
+        Scenario::Drift,
+        Scenario::Bursts,
+        Scenario::CarryOver,
+        Scenario::LongCarryOver,
+        Scenario::HeavyTails,
+    ];
+
+    /// How long, in intervals, memory goes as before after it has settled.
+    const fn carried_intervals(self) -> f64 {
+        match self {
+            Scenario::CarryOver => 0.5,
+            Scenario::LongCarryOver => 1.0,
+            _ => 0.0,
+        }
+    }
 }
 
 impl Default for Play {
@@ -101,6 +153,7 @@ impl Default for Play {
             for_seconds: 180.0,
             rule: Rule::default(),
             equal: 1.02f64.ln(),
+            scenario: Scenario::Recorded,
         }
     }
 }
@@ -139,40 +192,148 @@ impl Tape<'_> {
     }
 }
 
+/// A server while an experiment goes on: one sample of the recording after another, as the
+/// scenario has them.
+struct Server<'a> {
+    tape: Tape<'a>,
+    scenario: Scenario,
+    effect: f64,
+    /// Samples that went by, and of how many the experiment is.
+    gone: usize,
+    whole: usize,
+    /// Of samples, how many after a move go as before.
+    carried: usize,
+    /// Correlation of one sample with the next, and where the scenario's own noise is.
+    next_like_last: f64,
+    wander: f64,
+    /// What is left of a burst.
+    burst: usize,
+    rises: bool,
+    /// On which pages, and how many samples ago that settled.
+    arm: Arm,
+    since: usize,
+}
+
+impl<'a> Server<'a> {
+    fn start(noise: &'a Noise, effect: f64, play: &Play, rng: &mut Rng) -> Server<'a> {
+        let mut tape = Tape { noise, at: 0 };
+        let whole = tape.samples(play.for_seconds);
+        let starts = noise.samples.len().saturating_sub(whole).max(1);
+        tape.at = rng.usize(..starts);
+        let carried = tape.samples(play.interval_seconds * play.scenario.carried_intervals());
+        Server {
+            scenario: play.scenario,
+            effect,
+            gone: 0,
+            whole,
+            carried,
+            next_like_last: 0.5f64.powf(noise.interval_seconds / play.interval_seconds),
+            wander: normal(rng),
+            burst: 0,
+            rises: rng.bool(),
+            arm: Arm::Base,
+            since: usize::MAX,
+            tape,
+        }
+    }
+
+    /// The rate of the next sample.
+    fn next(&mut self, rng: &mut Rng) -> f64 {
+        let goes_as = match self.since < self.carried {
+            true => self.arm.other(),
+            false => self.arm,
+        };
+        let effect = match goes_as {
+            Arm::Base => 1.0,
+            Arm::Large => self.effect,
+        };
+        self.since = self.since.saturating_add(1);
+        self.gone += 1;
+        self.tape.next(rng) * effect * self.disturbance(rng)
+    }
+
+    /// What the scenario multiplies this sample by.
+    fn disturbance(&mut self, rng: &mut Rng) -> f64 {
+        match self.scenario {
+            Scenario::Recorded | Scenario::CarryOver | Scenario::LongCarryOver => 1.0,
+            Scenario::Ar1 => {
+                let r = self.next_like_last;
+                self.wander = r * self.wander + (1.0 - r * r).sqrt() * normal(rng);
+                (0.1 * self.wander).exp()
+            }
+            Scenario::Drift => {
+                #[allow(clippy::cast_precision_loss)] // thousands
+                let part = (self.gone as f64 / self.whole.max(1) as f64).min(1.0);
+                1.0 + 0.3 * if self.rises { part } else { 1.0 - part }
+            }
+            Scenario::Bursts => {
+                if self.burst == 0 && rng.f64() < 0.05 {
+                    self.burst = rng.usize(1..=5);
+                }
+                let slow = self.burst > 0;
+                self.burst = self.burst.saturating_sub(1);
+                if slow { 0.3 } else { 1.0 }
+            }
+            Scenario::HeavyTails => {
+                // A normal number over the root of an exponential one of mean 1.
+                let spread = (-(1.0 - rng.f64()).ln()).sqrt();
+                (0.05 * normal(rng) / spread.max(1e-3)).exp()
+            }
+        }
+    }
+
+    /// One interval on `arm`, after a move where it is on the other; and how many samples that took.
+    fn interval(&mut self, arm: Arm, play: &Play, rng: &mut Rng) -> Part {
+        let samples = self.tape.samples(play.interval_seconds).max(1);
+        let moves = arm != self.arm;
+        if moves {
+            let transition = self.tape.samples(play.transition_seconds);
+            (0..transition).for_each(|_| {
+                self.next(rng);
+            });
+            (self.arm, self.since) = (arm, 0);
+            let washed_out = self.tape.samples(play.interval_seconds / 2.0);
+            (0..washed_out).for_each(|_| {
+                self.next(rng);
+            });
+        }
+        let mut sum = |samples: usize| (0..samples).map(|_| self.next(rng)).sum::<f64>();
+        let halves = [sum(samples / 2), sum(samples - samples / 2)];
+        Part {
+            value: halves[0] + halves[1],
+            halves: samples.is_multiple_of(2).then_some(halves),
+            bucket: None,
+            followed_a_move: moves,
+        }
+    }
+}
+
+/// A number of the standard normal distribution (Box and Muller).
+fn normal(rng: &mut Rng) -> f64 {
+    let (u, v) = (1.0 - rng.f64(), rng.f64());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
 /// Plays one experiment in which large pages multiply the rate by `effect` (1.0 for A/A).
 pub fn play(noise: &Noise, effect: f64, play: &Play, rng: &mut Rng) -> Played {
-    let mut tape = Tape { noise, at: 0 };
-    let whole = tape.samples(play.for_seconds);
-    let starts = noise.samples.len().saturating_sub(whole).max(1);
-    tape.at = rng.usize(..starts);
-    let (interval, transition) = (
-        tape.samples(play.interval_seconds).max(1),
-        tape.samples(play.transition_seconds),
-    );
-    let mut logs = Vec::new();
-    let (mut used, mut on_large) = (0, false);
+    let mut server = Server::start(noise, effect, play, rng);
+    let mut orders = Orders::new(rng.u64(..), play.rule.fixed_pairs);
+    let mut logs: Vec<PairLogs> = Vec::new();
     // As the engine has it: time ends nothing before the fewest pairs are there.
-    while used < whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
-        let large_first = rng.bool();
-        let mut rates = [0.0; 2];
-        for large in [large_first, !large_first] {
-            if large != on_large {
-                (0..transition).for_each(|_| {
-                    tape.next(rng);
-                });
-                used += transition;
-                on_large = large;
-            }
-            let sum: f64 = (0..interval).map(|_| tape.next(rng)).sum();
-            used += interval;
-            rates[usize::from(large)] = sum * if large { effect } else { 1.0 };
+    while server.gone < server.whole || logs.len() < MIN_PAIRS || play.rule.fixed_pairs.is_some() {
+        let first = orders.draw();
+        let mut parts = [first, first.other()].map(|arm| server.interval(arm, play, rng));
+        if first == Arm::Large {
+            parts.reverse();
         }
-        logs.extend(stats::log_ratio(rates[0], rates[1]));
-        if play.rule.enough(&logs) {
+        logs.extend(weigh::pair(&parts[0], &parts[1]));
+        let is_due = play.rule.is_look(logs.len()) || play.rule.fixed_pairs == Some(logs.len());
+        let interval = || weigh::weigh(&play.rule, &logs).map(|w| w.interval);
+        if is_due && play.rule.enough(logs.len(), interval().as_ref()) {
             break;
         }
     }
-    let interval = play.rule.interval(&logs);
+    let interval = weigh::weigh(&play.rule, &logs).map(|w| w.interval);
     Played {
         verdict: interval.map_or(Verdict::Unclear, |i| {
             stats::judge(&i, play.equal, Better::Higher)
@@ -272,11 +433,6 @@ pub fn pairs_needed(
 mod tests {
     use super::*;
 
-    fn normal(rng: &mut Rng) -> f64 {
-        let (u, v) = (1.0 - rng.f64(), rng.f64());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
-
     /// Noise as it was met: a slow drift, spikes, and a sample's own scatter. For tests only;
     /// claims are made from recordings.
     fn synthetic(scatter: f64, drift: f64, seed: u64) -> Noise {
@@ -311,6 +467,28 @@ mod tests {
             assert!(five.covered >= 0.94, "{scatter}: {five:?}");
             let ten = play_many(&noises, 1.10, &Play::default(), 500, &mut rng);
             assert!(ten.faster >= 0.80, "{scatter}: {ten:?}");
+        }
+    }
+
+    #[test]
+    fn keeps_its_promises_whatever_happens_to_the_load() {
+        let noises = [synthetic(0.05, 0.01, 1), synthetic(0.05, 0.01, 2)];
+        for scenario in Scenario::ALL {
+            let settings = Play {
+                scenario,
+                ..Play::default()
+            };
+            let mut rng = Rng::with_seed(11);
+            let null = play_many(&noises, 1.0, &settings, 2000, &mut rng);
+            assert!(null.faster + null.slower <= 0.06, "{scenario:?}: {null:?}");
+            let five = play_many(&noises, 1.05, &settings, 2000, &mut rng);
+            // What lasts longer than is discarded is published and not promised.
+            let promised = if scenario == Scenario::LongCarryOver {
+                0.0
+            } else {
+                0.94
+            };
+            assert!(five.covered >= promised, "{scenario:?}: {five:?}");
         }
     }
 

@@ -1,13 +1,18 @@
 //! From pairs of samples to an interval and a verdict.
 //!
-//! A pair is one sample on base pages and one on large pages, taken one after the other in an
-//! order that a coin decided. What is judged is the logarithm of their ratio. Because of the coin,
-//! whatever else moved between the two samples (drift, a neighbour, a compaction) enters each log
-//! ratio with a fair sign of its own: around the true effect the log ratios are symmetric and
-//! their signs independent, however the noise is distributed and however it is correlated in time.
-//! That is all that Wilcoxon's signed-rank statistic needs, so its interval is exact for a number
-//! of pairs fixed beforehand, where Student's is exact for normal noise only. `prove` judges by
-//! the former; the latter is there for comparison and for designs without the coin.
+//! A pair is one sample on base pages and one on large pages, taken one after the other, in an
+//! order drawn by chance in balanced blocks ([`crate::orders`]). What is judged is the logarithm
+//! of their ratio. Because the order is drawn, whatever else moved between the two samples (drift,
+//! a neighbour, a compaction) enters each log ratio with a fair sign: around the true effect the
+//! log ratios are symmetric, however the noise is distributed and however it is correlated in
+//! time. That is what Wilcoxon's signed-rank statistic needs. With a coin for each pair its
+//! interval is exact for a number of pairs fixed beforehand; within a block the signs know of each
+//! other, which takes a steady drift out altogether and changes the rest by little: how little is
+//! measured ([`crate::simulate`]). Student's is exact for normal noise only. `prove` judges by the
+//! former; the latter is there for comparison and for designs without the draw.
+//!
+//! The estimate that goes with it is that of Hodges and Lehmann: the median of the means of all
+//! pairs of log ratios, taken back. It is neither the median nor the mean of the pairs' ratios.
 //!
 //! This module must not read a clock or draw a number: it is pure.
 
@@ -62,6 +67,27 @@ pub enum Method {
     /// The rank sum of Wilcoxon, Mann and Whitney, inverted (Hodges and Lehmann): for two runs of
     /// samples of which none belongs to one of the other.
     RankSum,
+}
+
+/// What an estimate is, by the method of its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Estimator {
+    /// Of Hodges and Lehmann: the median of the means of all pairs of log ratios (of one value of
+    /// each run, where none belongs to one of the other: of their differences), taken back.
+    HodgesLehmann,
+    /// The ratio of the geometric means.
+    GeometricMeans,
+}
+
+impl Method {
+    /// The estimate that goes with it.
+    pub const fn estimator(self) -> Estimator {
+        match self {
+            Method::SignedRank | Method::RankSum => Estimator::HodgesLehmann,
+            Method::StudentT | Method::Welch => Estimator::GeometricMeans,
+        }
+    }
 }
 
 /// An interval for the logarithm of a ratio.
@@ -330,7 +356,12 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
 }
 
 /// What the interval says, when anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
-/// A difference that is certain and still within `equal` is `same`.
+///
+/// `same` is two one-sided tests (TOST, Schuirmann 1987) of the margin: "the ratio is not below
+/// 1 / (1 + margin)" and "it is not above 1 + margin", each at half of what the confidence leaves
+/// (2.5 % at 95 %). Both hold exactly where the whole interval is within the margin; with the
+/// interval of 90 % that is customary each would be at 5 %. A difference that is certain and still
+/// within the margin is `same`.
 pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
     let up = match better {
         Better::Higher => Verdict::Faster,

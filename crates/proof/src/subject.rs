@@ -91,6 +91,21 @@ impl SizeHeld {
         let each = |h: &Held| SizeHeld::new(h.size, h.kind, h.bytes);
         held.iter().map(each).collect()
     }
+
+    /// All of a table.
+    pub fn resident(table: &[SizeHeld]) -> u64 {
+        table.iter().map(|h| h.bytes).sum()
+    }
+
+    /// What of it is on pages larger than the base page.
+    pub fn large(table: &[SizeHeld]) -> u64 {
+        let base = PageKind::Base.to_string();
+        table
+            .iter()
+            .filter(|h| h.kind != base)
+            .map(|h| h.bytes)
+            .sum()
+    }
 }
 
 /// Why a subject cannot do what is asked of it.
@@ -116,6 +131,17 @@ pub enum SubjectError {
         /// Why.
         why: String,
     },
+    /// Another `prove` is at it.
+    #[error("process {pid} is in an experiment of another hugeleaf: process {holder}{}", 
+        name.as_ref().map_or(String::new(), |n| format!(" ({n})")))]
+    Busy {
+        /// The process of the target.
+        pid: Pid,
+        /// The other hugeleaf.
+        holder: Pid,
+        /// What that process is called.
+        name: Option<String>,
+    },
     /// Anything else.
     #[error("{what}")]
     Other {
@@ -137,6 +163,9 @@ impl SubjectError {
             SubjectError::Ended { .. } => {
                 "start it again, put load on it, and run the experiment again".into()
             }
+            SubjectError::Busy { holder, .. } => format!(
+                "wait until it has ended, or end it: kill -INT {holder} puts the memory back first"
+            ),
             SubjectError::Nothing { target, .. } => format!("hugeleaf why {target}"),
             SubjectError::Other { next, .. } => next.clone(),
         }
@@ -172,6 +201,12 @@ pub trait Subject {
     /// # Errors
     /// [`SubjectError`].
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError>;
+
+    /// What its processes have resident, as of the last [`Subject::coverage`]; what they share
+    /// counts once. `None` where [`Subject::beside`] says it.
+    fn resident(&mut self) -> Option<Bytes> {
+        None
+    }
 
     /// How much its processes have mapped, where a move to base pages unmaps memory that they map
     /// again as they touch it; `None` where it does not.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
+use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{
     Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
@@ -79,6 +80,9 @@ struct Fake {
     jitter: f64,
     /// Ends at this move.
     ends_at_move: Option<usize>,
+    /// A quarter of it is given back when it is split.
+    loses: bool,
+    lost: bool,
     moves: Vec<Arm>,
     /// What is mapped at each look after a move, from the first on; then the last of it.
     mapping: Vec<Bytes>,
@@ -97,6 +101,8 @@ impl Fake {
             always_collapsed: false,
             jitter: 0.0,
             ends_at_move: None,
+            loses: false,
+            lost: false,
             moves: Vec::new(),
             mapping: Vec::new(),
             looks: 0,
@@ -122,6 +128,7 @@ impl Subject for Fake {
         if self.ends_at_move.is_some_and(|n| self.moves.len() >= n) {
             return Err(SubjectError::Ended { pid: Pid(7) });
         }
+        self.lost |= self.loses && arm == Arm::Base;
         if !(self.sticks && arm == Arm::Base) {
             *self.arm.lock().unwrap() = arm;
         }
@@ -148,7 +155,7 @@ impl Subject for Fake {
                 4096
             },
             kind: "thp".into(),
-            bytes: 1 << 30,
+            bytes: if self.lost { 3 << 28 } else { 1 << 30 },
         }])
     }
     fn mapped(&mut self) -> Option<Bytes> {
@@ -185,6 +192,11 @@ struct Rate<'a> {
     /// From which reading on it gives what instead.
     instead: Option<(usize, Result<Reading, MetricError>)>,
     readings: usize,
+    /// At which reading it gives what instead, once; a counter goes on from there.
+    bad_once: Option<(usize, Result<Reading, MetricError>)>,
+    /// Of a histogram with edges at 0.01, 0.02, 0.05 and none: the cumulative shares in both arms.
+    buckets: Option<([f64; 4], [f64; 4])>,
+    counts: [f64; 4],
     /// Sets this flag at a reading: Ctrl-C.
     interrupts: Option<(usize, Arc<AtomicBool>)>,
 }
@@ -203,6 +215,9 @@ impl<'a> Rate<'a> {
             rng: fastrand::Rng::with_seed(3),
             instead: None,
             readings: 0,
+            bad_once: None,
+            buckets: None,
+            counts: [0.0; 4],
             interrupts: None,
         }
     }
@@ -221,6 +236,9 @@ impl Metric for Rate<'_> {
     fn kind(&self) -> Kind {
         self.kind
     }
+    fn instead_of_quantile(&self) -> Option<String> {
+        Some("http://h/#mean(x)".into())
+    }
     fn read(&mut self) -> Result<Reading, MetricError> {
         self.readings += 1;
         if let Some((at, flag)) = &self.interrupts
@@ -233,7 +251,27 @@ impl Metric for Rate<'_> {
         {
             return instead.clone();
         }
+        if let Some((at, bad)) = &self.bad_once
+            && self.readings == *at
+        {
+            if let Ok(Reading::Counter(value)) = bad {
+                self.total = *value;
+            }
+            self.last = self.clock.now();
+            return bad.clone();
+        }
         let arm = *self.arm.lock().unwrap();
+        if let Some((base, large)) = &self.buckets {
+            let shares = if arm == Arm::Large { large } else { base };
+            for (count, share) in self.counts.iter_mut().zip(shares) {
+                *count += 1000.0 * share;
+            }
+            let edges = [0.01, 0.02, 0.05, f64::INFINITY];
+            return Ok(Reading::Buckets {
+                quantile: 0.5,
+                counts: edges.into_iter().zip(self.counts).collect(),
+            });
+        }
         let effect = if arm == Arm::Large { self.large } else { 1.0 };
         let rate = 1000.0 * effect * (self.noise * (self.rng.f64() - 0.5)).exp();
         let now = self.clock.now();
@@ -335,8 +373,14 @@ fn the_order_is_drawn_and_the_seed_repeats_it() {
     };
     assert_eq!(orders(5), orders(5));
     assert_ne!(orders(5), orders(6));
-    let large_first = orders(5).iter().filter(|a| **a == Arm::Large).count();
-    assert!((3..=17).contains(&large_first), "{large_first}");
+    // In balanced blocks: no run is lopsided, wherever it ends.
+    for seed in 0..20 {
+        let orders = orders(seed);
+        for end in 0..=orders.len() {
+            let large = orders[..end].iter().filter(|a| **a == Arm::Large).count();
+            assert!(large.abs_diff(end - large) <= 2, "{orders:?}");
+        }
+    }
 }
 
 #[test]
@@ -406,7 +450,7 @@ fn what_helped_is_kept_only_where_asked() {
 #[test]
 fn khugepaged_behind_our_back_costs_a_pair_not_the_result() {
     let mut subject = Fake::new(Arm::Base);
-    subject.collapsed_at = vec![8, 9, 20];
+    subject.collapsed_at = vec![5, 9, 20];
     let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
     let result = got.result.unwrap();
     assert_eq!(result.verdict, Verdict::Faster);
@@ -536,30 +580,188 @@ fn a_failing_metric_leaves_memory_as_it_was() {
         let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
             rate.instead = Some((at, Err(unreachable())));
         });
-        assert_eq!(got.result.unwrap_err(), ProveError::Metric(unreachable()));
+        let e = got.result.unwrap_err();
+        // Two are bad readings, the third ends it.
+        let ProveError::BadReadings { error, count, .. } = &e else {
+            panic!("{e}");
+        };
+        assert_eq!((error, *count), (&unreachable(), 3));
+        assert_eq!(e.next(), "start it");
         assert_eq!(got.left, Arm::Base, "{at}");
     }
+}
+
+#[test]
+fn one_bad_reading_costs_a_pair_not_the_experiment() {
+    let once = [
+        Err(MetricError::Unreachable {
+            metric: "rate".into(),
+            reason: "refused".into(),
+            next: "start it".into(),
+        }),
+        Ok(Reading::Counter(0.0)),
+    ];
+    // In the middle of an interval, and at its end.
+    for (at, bad) in [21, 76]
+        .into_iter()
+        .flat_map(|at| once.iter().map(move |b| (at, b)))
+    {
+        let mut settings = settings();
+        settings.rule.fixed_pairs = Some(16);
+        let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings, |rate, _| {
+            rate.bad_once = Some((at, bad.clone()));
+        });
+        let result = got.result.unwrap();
+        assert_eq!(result.verdict, Verdict::Faster, "{at}");
+        assert_eq!(result.pairs.len(), 16);
+        assert_eq!(result.bad_readings.count(), 1, "{at} {bad:?}");
+        let readings: Vec<_> = (result.rejected.iter())
+            .filter(|r| r.cause == Cause::Reading)
+            .collect();
+        assert_eq!(readings.len(), 1);
+        assert!(
+            result
+                .caveats
+                .iter()
+                .any(|c| c.starts_with("1 bad reading"))
+        );
+        assert_eq!(got.left, Arm::Base);
+    }
+}
+
+#[test]
+fn a_panic_puts_memory_back_and_goes_on() {
+    for at in [1, 5, 30] {
+        let clock = Clock::default();
+        let mut subject = Fake::new(Arm::Base);
+        let arm = Arc::clone(&subject.arm);
+        let mut rate = Rate::new(&clock, &subject, 1.2, 0.02);
+        let mut events = 0;
+        let run = std::panic::AssertUnwindSafe(|| {
+            run(
+                &mut subject,
+                &mut rate,
+                &clock,
+                &settings(),
+                &Circumstances::default(),
+                &mut |event| {
+                    events += 1;
+                    let on_large = *arm.lock().unwrap() == Arm::Large;
+                    // Whoever watches fails for good once memory is on large pages.
+                    assert!(events < at || !on_large, "stderr is gone: {event:?}");
+                },
+                &AtomicBool::new(false),
+            )
+        });
+        assert!(std::panic::catch_unwind(run).is_err(), "{at}");
+        assert_eq!(*arm.lock().unwrap(), Arm::Base, "{at}");
+    }
+}
+
+#[test]
+fn all_pairs_count_as_they_were_assigned_where_that_is_asked() {
+    let settings = |intention_to_treat| Settings {
+        intention_to_treat,
+        ..settings()
+    };
+    let strays = || {
+        let mut subject = Fake::new(Arm::Base);
+        subject.collapsed_at = vec![8, 9, 12, 20, 21];
+        subject
+    };
+    let got = experiment(strays(), (1.2, 0.02), &settings(true), unspoilt);
+    let result = got.result.unwrap();
+    let all = result.intention_to_treat.unwrap();
+    assert!(all.astray > 0);
+    assert_eq!(all.pairs.len(), result.pairs.len() + all.astray);
+    assert_eq!(all.pairs.iter().filter(|p| !p.as_asked).count(), all.astray);
+    assert_eq!(all.verdict, Verdict::Faster);
+    assert_eq!(result.rejected.len(), all.astray);
+    let got = experiment(strays(), (1.2, 0.02), &settings(false), unspoilt);
+    assert_eq!(got.result.unwrap().intention_to_treat, None);
+}
+
+#[test]
+fn what_is_not_as_found_is_said() {
+    // Splitting gave a quarter of it back.
+    let mut subject = Fake::new(Arm::Base);
+    subject.loses = true;
+    let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    let left = result.left.unwrap();
+    assert!(!left.as_found);
+    assert_eq!(left.resident_before_bytes, 1 << 30);
+    assert_eq!(left.resident_after_bytes, 3 << 28);
+    let says = |c: &String| c.contains("768M resident, and 1G before");
+    assert!(result.caveats.iter().any(says), "{:?}", result.caveats);
+    let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);
+    let result = got.result.unwrap();
+    assert!(result.left.unwrap().as_found);
+    assert!(!result.caveats.iter().any(|c| c.contains("resident")));
+}
+
+/// 1,000 observations a reading, in the buckets that the arm's own share says.
+fn observed(rate: &mut Rate<'_>, base: [f64; 4], large: [f64; 4]) {
+    rate.kind = Kind::Quantile;
+    rate.better = Better::Lower;
+    rate.buckets = Some((base, large));
+}
+
+#[test]
+fn a_quantile_is_known_to_its_bucket_only() {
+    // p50 of both arms between 0.02 and 0.05, at other places in it: the truth could be anything.
+    let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
+        observed(rate, [0.0, 0.1, 0.9, 1.0], [0.0, 0.4, 0.95, 1.0]);
+    });
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Unclear, "{result:#?}");
+    assert_eq!(result.experiment.ending, Ending::OneBucket);
+    assert_eq!(result.pairs.len(), 8);
+    let effect = result.effect.unwrap();
+    assert!(
+        effect.low <= 0.4 + 1e-9 && effect.high >= 2.5 - 1e-9,
+        "{effect:?}"
+    );
+    let buckets = result.buckets.as_ref().unwrap();
+    assert_eq!(buckets.shared, Some([Some(0.02), Some(0.05)]));
+    assert_eq!(buckets.instead.as_deref(), Some("http://h/#mean(x)"));
+    assert!(result.caveats.iter().any(|c| c.contains("mean(x)")));
+    assert_eq!(result.arms[0].buckets[0], [Some(0.02), Some(0.05)]);
+    // Two buckets that do not touch: the arms differ by the gap between them at least.
+    let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
+        observed(rate, [0.0, 0.1, 0.2, 1.0], [0.9, 0.9, 0.95, 1.0]);
+    });
+    let result = got.result.unwrap();
+    assert_eq!(result.verdict, Verdict::Faster, "{result:#?}");
+    let effect = result.effect.unwrap();
+    assert!((effect.high - 0.01 / 0.05).abs() < 1e-9, "{effect:?}");
+    assert_eq!(effect.low, 0.0);
+    // The last bucket has no end: nothing is said.
+    let got = experiment(Fake::new(Arm::Base), (1.0, 0.0), &settings(), |rate, _| {
+        observed(rate, [0.9, 0.95, 1.0, 1.0], [0.0, 0.0, 0.1, 0.2]);
+    });
+    let result = got.result.unwrap();
+    assert_eq!((result.effect, result.verdict), (None, Verdict::Unclear));
+    let text = result.to_json();
+    serde_json::from_str::<ResultFile>(&text).unwrap();
 }
 
 #[test]
 fn a_counter_that_falls_or_stands_still_is_an_error() {
     let stuck = |value: f64| {
         let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), |rate, _| {
-            rate.instead = Some((5, Ok(Reading::Counter(value))));
+            rate.instead = Some((7, Ok(Reading::Counter(value))));
         });
         assert_eq!(got.left, Arm::Base);
-        got.result.unwrap_err()
+        match got.result.unwrap_err() {
+            ProveError::BadReadings { error, .. } => error,
+            other => panic!("{other}"),
+        }
     };
     let fell = stuck(-1.0);
-    assert!(
-        matches!(fell, ProveError::Metric(MetricError::Fell { .. })),
-        "{fell}"
-    );
+    assert!(matches!(fell, MetricError::Fell { .. }), "{fell}");
     let still = stuck(1e12);
-    assert!(
-        matches!(still, ProveError::Metric(MetricError::StoodStill { .. })),
-        "{still}"
-    );
+    assert!(matches!(still, MetricError::StoodStill { .. }), "{still}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_proof::result::{BesideArm, ResultFile};
-use hugeleaf_proof::stats::{Better, Verdict};
+use hugeleaf_proof::rule::MIN_PAIRS;
+use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
 use hugeleaf_units::Bytes;
 
@@ -24,6 +25,9 @@ pub fn text(result: &ResultFile, look: Look) -> String {
         out.push_str(&sizes.render_as(look));
     }
     out.push('\n');
+    for line in beside_the_effect(result) {
+        out.push_str(&look.wrap("also  ", &line));
+    }
     out.push_str(&look.wrap("how   ", &how(result)));
     for caveat in &result.caveats {
         out.push_str(&look.wrap("note  ", caveat));
@@ -42,6 +46,13 @@ pub fn json(result: &ResultFile) -> String {
 /// `faster  ×1.12 [1.07, 1.17]  95 %  24 pairs`.
 pub fn headline(result: &ResultFile) -> String {
     let effect = match &result.effect {
+        // Of a quantile read from buckets only the ends are known.
+        Some(e) if result.buckets.is_some() => format!(
+            "between ×{} and ×{}  {} %",
+            ratio(e.low),
+            ratio(e.high),
+            number(e.confidence * 100.0)
+        ),
         Some(e) => format!(
             "×{} [{}, {}]  {} %",
             ratio(e.ratio),
@@ -49,11 +60,39 @@ pub fn headline(result: &ResultFile) -> String {
             ratio(e.high),
             number(e.confidence * 100.0)
         ),
+        None if result.buckets.is_some() && result.pairs.len() >= MIN_PAIRS => {
+            "the buckets allow any ratio".to_owned()
+        }
         None => "too few pairs for an interval".to_owned(),
     };
     let count = result.pairs.len();
     let pairs = if count == 1 { "pair" } else { "pairs" };
     format!("{}  {effect}  {count} {pairs}", result.verdict)
+}
+
+/// What else the pairs say: the effect as assigned, the tests behind `same`.
+pub fn beside_the_effect(result: &ResultFile) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(all) = &result.intention_to_treat {
+        let effect = match &all.effect {
+            Some(e) => format!("×{} [{}, {}]", ratio(e.ratio), ratio(e.low), ratio(e.high)),
+            None => "too few pairs for an interval".to_owned(),
+        };
+        lines.push(format!(
+            "as assigned (intention to treat): {}  {effect}, {} pairs, {} of them not moved as asked",
+            all.verdict,
+            all.pairs.len(),
+            all.astray
+        ));
+    }
+    if let (Verdict::Same, Some(e)) = (result.verdict, &result.equivalence) {
+        lines.push(format!(
+            "same is two one-sided tests, each at {} %: the ratio is not below 1/{m}, and not above {m}",
+            number(e.alpha * 100.0),
+            m = number(1.0 + e.margin)
+        ));
+    }
+    lines
 }
 
 /// What the verdict means for this metric, in a sentence.
@@ -71,10 +110,19 @@ pub fn meaning(result: &ResultFile) -> String {
         (Verdict::Faster, _) => "larger pages make it better".to_owned(),
         (Verdict::Slower, _) => "larger pages make it worse".to_owned(),
         (Verdict::Same, _) => format!("any difference is within ±{equal} %"),
+        (Verdict::Unclear, _) if shared_bucket(result).is_some() => {
+            "both arms lie in one bucket of the histogram, which says nothing of the difference"
+                .to_owned()
+        }
         (Verdict::Unclear, Some(_)) => "the interval is too wide to say".to_owned(),
         (Verdict::Unclear, None) => "there is too little to say anything".to_owned(),
     };
     format!("{} on {}, {} ({better}): {says}", e.name, e.target, e.unit)
+}
+
+/// The bucket that holds the quantile of both arms, where it is one.
+fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
+    result.buckets.as_ref()?.shared
 }
 
 fn paint(verdict: Verdict) -> Paint {
@@ -211,8 +259,9 @@ pub fn how(result: &ResultFile) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
         Design::RandomPairs => format!(
-            "pairs of {} s on base and on large pages, order drawn at random",
-            number(s.interval_seconds)
+            "pairs of {} s on base and on large pages, order drawn at random{}",
+            number(s.interval_seconds),
+            (s.block_pairs).map_or(String::new(), |n| format!(" in balanced blocks of {n}"))
         ),
         Design::BeforeAfter => format!(
             "intervals of {} s on base pages, then on large ones",
@@ -226,22 +275,65 @@ pub fn how(result: &ResultFile) -> String {
         ),
         Ending::Pairs => "ended with the pairs asked for".to_owned(),
         Ending::Time => format!("ended after {}", time(e.duration_seconds)),
+        Ending::OneBucket => "ended because both arms lie in one bucket".to_owned(),
         Ending::Interrupted => "interrupted".to_owned(),
     };
-    let left = match e.left_on {
-        Some(arm) if arm == e.began_on => format!("left on {} pages, as found", arm.name()),
-        Some(arm) => format!(
+    let estimate = match result.effect.as_ref().and_then(|e| e.estimator) {
+        Some(Estimator::HodgesLehmann) => "; the ratio is the Hodges-Lehmann estimate of the pairs",
+        Some(Estimator::GeometricMeans) => "; the ratio is that of the geometric means",
+        None => "",
+    };
+    format!(
+        "{} moved; {design}, {} s discarded after each move; {ending}; {}{estimate}",
+        Bytes(e.moved_bytes),
+        number(s.settle_seconds),
+        left(result)
+    )
+}
+
+/// How the memory was left, and what of it is not as it was found.
+pub fn left(result: &ResultFile) -> String {
+    let e = &result.experiment;
+    let Some(arm) = e.left_on else {
+        return "the target has ended".to_owned();
+    };
+    if arm != e.began_on {
+        return format!(
             "left on {} pages, found on {}",
             arm.name(),
             e.began_on.name()
+        );
+    }
+    match &result.left {
+        Some(left) if !left.as_found => format!(
+            "left on {} pages, but not as found: {}, {}",
+            arm.name(),
+            change(
+                "resident",
+                left.resident_before_bytes,
+                left.resident_after_bytes
+            ),
+            change(
+                "on large pages",
+                left.large_before_bytes,
+                left.large_after_bytes
+            )
         ),
-        None => "the target has ended".to_owned(),
+        // Files of before it was looked at say no more than which pages.
+        None => format!("left on {} pages", arm.name()),
+        Some(_) => format!("left on {} pages, as found", arm.name()),
+    }
+}
+
+fn change(what: &str, before: u64, after: u64) -> String {
+    let by = Bytes(before.abs_diff(after));
+    let direction = match after {
+        same if same == before => return format!("{what} {} as before", Bytes(after)),
+        less if less < before => "less",
+        _ => "more",
     };
-    format!(
-        "{} moved; {design}, {} s discarded after each move; {ending}; {left}",
-        Bytes(e.moved_bytes),
-        number(s.settle_seconds)
-    )
+    let (before, after) = (Bytes(before), Bytes(after));
+    format!("{what} {after} where it was {before} ({by} {direction})")
 }
 
 /// What to do now.
@@ -255,6 +347,13 @@ pub fn next(result: &ResultFile) -> Option<String> {
         Verdict::Faster if target.contains(' ') => None,
         Verdict::Faster if result.experiment.left_on != Some(Arm::Large) => {
             Some(format!("hugeleaf promote {target}"))
+        }
+        Verdict::Unclear if shared_bucket(result).is_some() => {
+            let instead = result.buckets.as_ref()?.instead.as_ref()?;
+            Some(format!(
+                "measure the mean of the same observations, --metric '{instead}', or give the \
+                 histogram finer buckets there"
+            ))
         }
         Verdict::Unclear => {
             let minutes = (result.settings.for_seconds / 60.0).max(1.0) * 4.0;
@@ -341,7 +440,7 @@ pub(crate) fn example() -> ResultFile {
         {"base": 52000.0, "large": 58500.0, "ratio": 1.125, "first": "large", "at_seconds": 11.0}
       ],
       "effect": {"ratio": 1.1201, "low": 1.0702, "high": 1.1698, "confidence": 0.95,
-                 "method": "signed-rank"},
+                 "method": "signed-rank", "estimator": "hodges-lehmann"},
       "verdict": "faster",
       "beside": [
         {"label": "base", "resident_bytes": 2254857830, "page_tables_bytes": 4404019,
@@ -356,12 +455,14 @@ pub(crate) fn example() -> ResultFile {
                   {"page_bytes": 2097152, "kind": "thp", "bytes": 2233886310}],
         "after": []
       },
+      "left": {"as_found": true, "resident_before_bytes": 2254857830,
+               "resident_after_bytes": 2254857830, "large_before_bytes": 0, "large_after_bytes": 0},
       "rejected": [{"arm": "base", "at_seconds": 20.5, "reason": "coverage was <high>"}],
       "caveats": ["The base arm is memory whose large pages were split."],
       "host": {"kernel": "6.18.0", "arch": "x86_64", "cpus": 2, "nodes": 1,
                "memory_bytes": 25769803776, "base_page_bytes": 4096, "large_page_bytes": 2097152},
       "settings": {"interval_seconds": 2.0, "settle_seconds": 0.5, "until": 0.03,
-                   "for_seconds": 180.0, "equal": 0.02, "seed": 7,
+                   "for_seconds": 180.0, "equal": 0.02, "seed": 7, "block_pairs": 4,
                    "knobs": [{"name": "enabled", "value": "madvise"}], "version": "0.1.0"},
       "command": ["hugeleaf", "prove", "redis-server", "--metric", "redis:localhost:6379"]
     }"#;
@@ -371,6 +472,7 @@ pub(crate) fn example() -> ResultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_proof::result::{AsAssigned, Buckets, Equivalence, Left};
 
     #[test]
     fn the_screen_to_the_letter() {
@@ -393,12 +495,89 @@ ON PAGES OF  BEFORE  BASE  LARGE  AFTER
 4K base        2.1G  2.1G    20M      ?
 2M thp            0     0   2.1G      ?
 
-how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random, 0.5 s discarded
-      after each move; ended with the interval within ±3 %; left on base pages, as found
+how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random in balanced blocks
+      of 4, 0.5 s discarded after each move; ended with the interval within ±3 %; left on base pages,
+      as found; the ratio is the Hodges-Lehmann estimate of the pairs
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";
         assert_eq!(text(&example(), Look::plain(100)), expected);
+    }
+
+    #[test]
+    fn what_is_not_as_found_is_worded() {
+        let mut result = example();
+        assert!(left(&result).ends_with("as found"));
+        result.left = Some(Left {
+            as_found: false,
+            resident_before_bytes: 206 << 20,
+            resident_after_bytes: 155 << 20,
+            large_before_bytes: 200 << 20,
+            large_after_bytes: 200 << 20,
+        });
+        assert_eq!(
+            left(&result),
+            "left on base pages, but not as found: resident 155M where it was 206M (51M less), on \
+             large pages 200M as before"
+        );
+        result.left = None;
+        assert_eq!(left(&result), "left on base pages");
+    }
+
+    #[test]
+    fn one_bucket_is_a_refusal_with_advice() {
+        let mut result = example();
+        result.verdict = Verdict::Unclear;
+        result.buckets = Some(Buckets {
+            shared: Some([Some(0.02), Some(0.05)]),
+            interpolated: Some(0.92),
+            instead: Some("http://h/metrics#mean(lat)".to_owned()),
+        });
+        assert!(
+            meaning(&result).contains("one bucket"),
+            "{}",
+            meaning(&result)
+        );
+        let next = next(&result).unwrap();
+        assert!(
+            next.contains("--metric 'http://h/metrics#mean(lat)'"),
+            "{next}"
+        );
+        let says = "unclear  between ×1.07 and ×1.17  95 %  3 pairs";
+        assert!(text(&result, Look::plain(100)).starts_with(says));
+    }
+
+    #[test]
+    fn the_effect_as_assigned_and_the_tests_of_same() {
+        let mut result = example();
+        assert!(beside_the_effect(&result).is_empty());
+        result.verdict = Verdict::Same;
+        result.equivalence = Some(Equivalence {
+            margin: 0.02,
+            alpha: 0.025,
+            not_below: true,
+            not_above: true,
+        });
+        result.intention_to_treat = Some(AsAssigned {
+            pairs: Vec::new(),
+            astray: 2,
+            effect: result.effect,
+            verdict: Verdict::Faster,
+        });
+        let lines = beside_the_effect(&result);
+        assert!(lines[0].contains("faster  ×1.12 [1.07, 1.17]"), "{lines:?}");
+        assert!(
+            lines[0].ends_with("2 of them not moved as asked"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("two one-sided tests, each at 2.5 %"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].ends_with("not below 1/1.02, and not above 1.02"),
+            "{lines:?}"
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use maud::{Markup, html};
 use plotters::prelude::*;
 
 use crate::page::{Top, circumstances, notes, page, table};
-use crate::prove::{beside_rows, headline, how, meaning, next, number, page_size_rows, ratio};
+use crate::prove::{
+    beside_rows, beside_the_effect, headline, how, meaning, next, number, page_size_rows, ratio,
+};
 use crate::svg::{FONT, INK, SIZE, draw, drawn};
 
 // Both are told apart from white and from black, and by people who do not see red or green; the
@@ -21,6 +23,7 @@ pub fn html(result: &ResultFile) -> String {
     let title = format!("{}: {}", result.experiment.target, headline(result));
     let body = html! {
         p { (how(result)) "." }
+        @for line in beside_the_effect(result) { p { (line) "." } }
         @if let Some(next) = next(result) { p { "Next: " code { (next) } } }
         (charts(result))
         h2 { "What else moved" }
@@ -49,8 +52,8 @@ fn charts(result: &ResultFile) -> Markup {
         @if !result.pairs.is_empty() {
             h2 { (pairs) }
             (drawn(ratios(result)))
-            p { "A dot is a pair. The band is the interval, the line in it the estimate; \
-                 1 is no difference." }
+            p { "A dot is a pair. The band is the interval, the line in it the estimate of Hodges \
+                 and Lehmann; 1 is no difference." }
         }
         @if result.arms.iter().any(|a| !a.samples.is_empty()) {
             h2 { "Samples over time, " (result.experiment.unit) }

@@ -6,7 +6,8 @@
 
 use hugeleaf_host::{Looking, Root, read_host, read_process};
 use hugeleaf_proof::result::{
-    ArmSamples, BesideArm, Effect, Experiment, HostFingerprint, PageSizes, Pair, SettingsInForce,
+    ArmSamples, BadReadings, BesideArm, Effect, Experiment, HostFingerprint, PageSizes, Pair,
+    SettingsInForce,
 };
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
@@ -23,6 +24,7 @@ const EFFECT: Effect = Effect {
     high: 1.1344,
     confidence: 0.95,
     method: Method::SignedRank,
+    estimator: None,
 };
 
 fn arm(label: Arm, samples: &[f64]) -> ArmSamples {
@@ -31,6 +33,7 @@ fn arm(label: Arm, samples: &[f64]) -> ArmSamples {
         samples: samples.to_vec(),
         at_seconds: vec![0.0; samples.len()],
         coverage: vec![[0.0; 2]; samples.len()],
+        buckets: vec![],
     }
 }
 
@@ -77,6 +80,12 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         verdict,
         beside: vec![beside(Arm::Base), beside(Arm::Large)],
         page_sizes: PageSizes::default(),
+        equivalence: None,
+        pairs_looked_at: None,
+        intention_to_treat: None,
+        buckets: None,
+        left: None,
+        bad_readings: BadReadings::default(),
         rejected: vec![],
         caveats: vec!["A sentence that a reader must know before believing it. ".repeat(4); 5],
         host: HostFingerprint::default(),
@@ -88,6 +97,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
             pairs: None,
             equal: 0.02,
             same_pages: false,
+            block_pairs: None,
             seed: 1,
             knobs: vec![],
             version: "0".to_owned(),

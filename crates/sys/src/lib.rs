@@ -49,7 +49,7 @@ pub use files::{
 };
 pub use frames::{frames_of, own_frames, stretches_a_block};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
-pub use lock::{HostLock, lock_host};
+pub use lock::{HostLock, Mark, lock_host, mark};
 pub use loop_device::MemoryDevice;
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
 pub use memory_file::{

@@ -39,6 +39,46 @@ pub fn lock_host(path: &Path, wait: bool) -> Result<HostLock, SysError> {
     }
 }
 
+/// A mark on a file, seen by all that look into `/proc/locks`; gone when dropped, and when its
+/// holder dies. Marks do not exclude each other.
+#[derive(Debug)]
+pub struct Mark {
+    _file: File,
+    /// Device of the file: major and minor number.
+    pub device: (u32, u32),
+    /// Its inode.
+    pub inode: u64,
+    /// Whether it is marked; `false` where somebody holds it for himself alone.
+    pub is_set: bool,
+}
+
+/// Marks a file that can be read, by a shared lock (flock(2)); never waits.
+///
+/// # Errors
+/// Those of open(2), fstat(2) and flock(2); EWOULDBLOCK is none.
+pub fn mark(path: &Path) -> Result<Mark, SysError> {
+    let fail = |call, errno| SysError::new(call, path.display().to_string(), errno);
+    let file = File::open(path).map_err(|e| fail("open", errno_of(&e)))?;
+    let stat = rustix::fs::fstat(&file).map_err(|e| fail("fstat", e))?;
+    let is_set = loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => break true,
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => break false,
+            Err(errno) => return Err(fail("flock", errno)),
+        }
+    };
+    Ok(Mark {
+        _file: file,
+        device: (
+            rustix::fs::major(stat.st_dev),
+            rustix::fs::minor(stat.st_dev),
+        ),
+        inode: stat.st_ino,
+        is_set,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +94,19 @@ mod tests {
         );
         drop(held);
         lock_host(&path, false).unwrap();
+    }
+
+    #[test]
+    fn marks_stand_beside_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("marked");
+        assert_eq!(mark(&path).unwrap_err().errno, Errno::NOENT);
+        std::fs::write(&path, "").unwrap();
+        let (a, b) = (mark(&path).unwrap(), mark(&path).unwrap());
+        assert!(a.is_set && b.is_set);
+        assert_eq!((a.device, a.inode), (b.device, b.inode));
+        drop((a, b));
+        let _held = lock_host(&path, false).unwrap();
+        assert!(!mark(&path).unwrap().is_set);
     }
 }

@@ -1,5 +1,6 @@
 //! See `hugeleaf prove --help`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,7 +26,8 @@ use crate::context::{Context, Failure, Status, parse_time};
   redis:ADDR              commands/s; host:port, /path/to.sock or redis://…
   mysql:DSN[#VARIABLE+…]  statements/s, or the status variables named; mysql://user@host or a socket
   cmd:COMMAND             a command that prints a rising number
-  http://HOST/PATH#NAME   Prometheus text: NAME, NAME{label=\"x\"}, p99(NAME) of a histogram
+  http://HOST/PATH#NAME   Prometheus text: NAME, NAME{label=\"x\"}, of a histogram mean(NAME) and
+                          p99(NAME), which is known to its bucket only
   gauge:lower:cmd:…       a value, here one that is better when lower; also gauge:higher:, http://
   cpi, walk-cycles        from the processor's counters, where there are any
 
@@ -33,7 +35,7 @@ Examples:
   hugeleaf prove redis-server --metric redis:localhost:6379
   hugeleaf prove tree:1234 --metric 'postgres:host=/run/postgresql dbname=shop' --for 5m
   hugeleaf prove mariadbd --metric mysql:/run/mysqld/mysqld.sock --pairs 40 --html result.html
-  hugeleaf prove app --metric 'http://localhost:9100/metrics#p99(request_seconds)'
+  hugeleaf prove app --metric 'http://localhost:9100/metrics#mean(request_seconds)'
 
 Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a precondition is missing.")]
 pub struct Args {
@@ -55,10 +57,10 @@ pub struct Args {
     /// How long to measure on each page size; longer where the metric needs it
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     interval: Duration,
-    /// How long to measure nothing after each move
+    /// How long to measure nothing after each move; half an interval comes on top
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     settle: Duration,
-    /// Differences within ± this count as none
+    /// Differences within ± this count as none: `same` is two one-sided tests of it
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
     /// How sure the interval is to be
@@ -74,6 +76,10 @@ pub struct Args {
     /// `same` or `unclear` is then a false one
     #[arg(long, conflicts_with_all = ["before_after", "keep"])]
     same_pages: bool,
+    /// Also say the effect over all pairs as assigned, those included whose memory did not move as
+    /// asked
+    #[arg(long, conflicts_with = "before_after")]
+    intention_to_treat: bool,
     /// Seed of the random orders, to repeat an experiment
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -159,7 +165,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if args.dry_run {
         return dry_run(args, &mut subject, metric.as_mut());
     }
-    context.stop_on_signals()?;
+    context.stop_on_all_signals()?;
     let command: Vec<String> = std::env::args().collect();
     let circumstances = circumstances(&context.root, &host, &command);
     let bar = Bar::new();
@@ -201,6 +207,7 @@ fn settings(args: &Args) -> Settings {
         seed: args.seed.unwrap_or(defaults.seed),
         before_after: args.before_after,
         same_pages: args.same_pages,
+        intention_to_treat: args.intention_to_treat,
     }
 }
 
@@ -214,7 +221,7 @@ fn dry_run(
     metric.read()?;
     let design = match prepared.one_way.is_some() || args.before_after {
         true => "before and after",
-        false => "in pairs of random order",
+        false => "in pairs of random order, balanced in blocks",
     };
     let interval = args.interval.max(metric.least_interval());
     let mut out = format!(
@@ -245,12 +252,17 @@ fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
 fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
     let path = args.output.clone().unwrap_or_else(|| default_path(result));
     write_whole(&path, &json(result)).map_err(|e| unwritten(&e))?;
-    eprintln!("result: {}", path.display());
+    tell(&format!("result: {}", path.display()));
     if let Some(path) = &args.html {
         write_whole(path, &html(result)).map_err(|e| unwritten(&e))?;
-        eprintln!("page: {}", path.display());
+        tell(&format!("page: {}", path.display()));
     }
     Ok(())
+}
+
+/// A line on stderr; where nobody reads it any more, that is no reason to stop.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn default_path(result: &ResultFile) -> PathBuf {
@@ -303,7 +315,7 @@ impl Bar {
 
     fn show(&self, event: &Event<'_>) {
         match (&self.0, event) {
-            (None, Event::Note(note)) => eprintln!("note: {note}"),
+            (None, Event::Note(note)) => tell(&format!("note: {note}")),
             (None, _) => {}
             (Some(bar), Event::Note(note)) => bar.println(format!("note: {note}")),
             (Some(bar), Event::Moving(arm)) => {

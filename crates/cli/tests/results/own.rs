@@ -409,7 +409,56 @@ pub fn prove(runs: &Runs) -> String {
         run.link(),
         noise.join(", "),
         table.text()
-    ) + &prove_on_a_server(runs)
+    ) + &scenarios(run)
+        + &one_recording(runs)
+        + &prove_on_a_server(runs)
+}
+
+/// The same where the load does what servers' loads do.
+fn scenarios(run: &Run) -> String {
+    let of = |row: &Value, effect: f64, key: &str| {
+        let rows = row["rows"].as_array().into_iter().flatten();
+        let mut found = rows.filter(|s| s["effect"].as_f64() == Some(effect));
+        found.next().and_then(|s| s[key].as_f64())
+    };
+    let cell = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), share);
+    let mut table = Table::new(&["what happens to the load", "false calls", "interval covers ×1.05"]);
+    for row in run.value["scenarios"].as_array().into_iter().flatten() {
+        let calls = (of(row, 1.0, "faster").zip(of(row, 1.0, "slower"))).map(|(a, b)| a + b);
+        table.row(&[
+            row["scenario"].as_str().unwrap_or("-").to_owned(),
+            cell(calls),
+            cell(of(row, 1.05, "covered")),
+        ]);
+    }
+    format!(
+        "\nThe same with what loads do; wanted are at most 6 % false calls and at least 94 % covered in each ({}):\n\n{}",
+        run.link(),
+        table.text()
+    )
+}
+
+/// The same on each recording alone: one that is easy hides one that is not.
+fn one_recording(runs: &Runs) -> String {
+    let each = runs.named("simulate-").map(|run| {
+        let of = |effect: f64, key: &str| {
+            let rows = run.value["rows"].as_array().into_iter().flatten();
+            let mut rows = rows.map(|row| &row["summary"]);
+            let found = rows.find(|s| s["effect"].as_f64() == Some(effect));
+            found.and_then(|s| s[key].as_f64()).unwrap_or(f64::NAN)
+        };
+        format!(
+            "{} false calls, {} covered ({})",
+            share(of(1.0, "faster") + of(1.0, "slower")),
+            share(of(1.05, "covered")),
+            run.link()
+        )
+    });
+    let each: Vec<String> = each.collect();
+    match each.is_empty() {
+        true => "\n".to_owned(),
+        false => format!("\nOn each recording alone: {}.\n\n", each.join("; ")),
+    }
 }
 
 /// `prove` on PostgreSQL in a virtual machine, and its experiments in which both arms were the same.

@@ -26,9 +26,11 @@ impl Run {
         format!("{}/{}", self.folder, self.name)
     }
 
-    /// As a link on the page.
+    /// As a link on the page: its whole path below bench/runs, because names come back on other
+    /// days and hosts.
     pub fn link(&self) -> String {
-        format!("[{}](../bench/runs/{})", self.name, self.path())
+        let path = self.path();
+        format!("[{path}](../bench/runs/{path})")
     }
 
     /// A number of its summary.

@@ -250,7 +250,10 @@ pub(super) fn prove(result: &ResultFile) -> Vec<Row> {
         &about.name,
         &about.unit,
         about.better,
-        Sort::Speed,
+        match result.arms.iter().any(|arm| !arm.buckets.is_empty()) {
+            true => Sort::InBuckets,
+            false => Sort::Speed,
+        },
     ));
     let row = |arm: Arm| {
         let in_pairs = about.design == Design::RandomPairs && !result.pairs.is_empty();

@@ -86,6 +86,46 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
     );
 }
 
+/// A result of `prove` on a metric that is read from buckets, or not.
+fn prove_result(buckets: &str) -> String {
+    let arm = |label: &str, value: f64| {
+        format!(
+            r#"{{"label": "{label}", "samples": [{value}, {value}], "at_seconds": [1.0, 2.0],
+                "coverage": [[0.0, 0.0], [0.0, 0.0]] {buckets}}}"#
+        )
+    };
+    let pair = r#"{"base": 0.036, "large": 0.034, "ratio": 0.94, "first": "base", "at_seconds": 0.0}"#;
+    format!(
+        r#"{{"schema": 1, "experiment": {{"name": "p99", "unit": "s", "better": "lower",
+            "target": "t", "design": "random-pairs", "started": "", "duration_seconds": 1.0,
+            "ending": "time", "began_on": "base", "left_on": "base", "moved_bytes": 1}},
+            "arms": [{}, {}], "pairs": [{}], "verdict": "unclear", "beside": [],
+            "page_sizes": {{"before": [], "base": [], "large": [], "after": []}},
+            "rejected": [], "caveats": [],
+            "host": {{"cpus": 1, "nodes": 1, "base_page_bytes": 4096}},
+            "settings": {{"interval_seconds": 2.0, "settle_seconds": 1.5, "until": 0.03,
+                "for_seconds": 180.0, "equal": 0.02, "seed": 7, "knobs": [], "version": "0"}},
+            "command": []}}"#,
+        arm("base", 0.036),
+        arm("large", 0.034),
+        [pair; 8].join(",")
+    )
+}
+
+#[test]
+fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
+    let names = ["base".to_owned(), "large".to_owned()];
+    let of = |buckets: &str| {
+        let result = Measured::read(&prove_result(buckets)).unwrap();
+        arms(&result, None, &names, EQUAL).unwrap()
+    };
+    assert_eq!(of("").rows[0].verdict, Some(Verdict::Faster));
+    let compared = of(r#", "buckets": [[0.02, 0.05], [0.02, null]]"#);
+    assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
+    assert_eq!(compared.rows[0].effect, None);
+    assert!(compared.notes.iter().any(|n| n.text.contains("mean(NAME)")));
+}
+
 #[test]
 fn what_differs_is_named_with_both_values_and_marked_in_each_row() {
     let a = read(&chase("6.1", &BASE, &LARGE));

@@ -51,7 +51,8 @@ impl Http {
             }
             Reading::Gauge(_) => Kind::Gauge,
             Reading::Buckets { .. } => Kind::Quantile,
-            Reading::Counter(_) | Reading::Ratio { .. } => Kind::Counter,
+            Reading::Ratio { .. } => Kind::Ratio,
+            Reading::Counter(_) => Kind::Counter,
         };
         if http.kind == Kind::Counter && gauge.is_some() {
             return Err(http.garbage(
@@ -99,13 +100,23 @@ impl Metric for Http {
 
     fn better(&self) -> Better {
         match self.kind {
-            Kind::Quantile => self.gauge.unwrap_or(Better::Lower),
+            Kind::Quantile | Kind::Ratio => self.gauge.unwrap_or(Better::Lower),
             _ => self.gauge.unwrap_or(Better::Higher),
         }
     }
 
     fn kind(&self) -> Kind {
         self.kind
+    }
+
+    fn instead_of_quantile(&self) -> Option<String> {
+        let mean = Selector {
+            quantile: None,
+            mean: true,
+            ..self.selector.clone()
+        };
+        let url = super::redact(&self.url);
+        (self.kind == Kind::Quantile).then(|| format!("{url}#{mean}"))
     }
 
     fn read(&mut self) -> Result<Reading, MetricError> {
@@ -121,6 +132,10 @@ impl Metric for Http {
         match found {
             Ok(Selected::Counter(v)) => Ok(Reading::Counter(v)),
             Ok(Selected::Gauge(v)) => Ok(Reading::Gauge(v)),
+            Ok(Selected::Mean { sum, count }) => Ok(Reading::Ratio {
+                above: sum,
+                below: count,
+            }),
             Ok(Selected::Buckets(counts)) => Ok(Reading::Buckets {
                 quantile: self.selector.quantile.unwrap_or(0.99),
                 counts,

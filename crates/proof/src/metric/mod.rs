@@ -83,6 +83,11 @@ pub trait Metric: Send {
     fn lag(&self) -> Duration {
         Duration::ZERO
     }
+    /// Of a quantile read from buckets: the metric that says more, the mean of the same
+    /// observations, as `--metric` takes it.
+    fn instead_of_quantile(&self) -> Option<String> {
+        None
+    }
     /// Reads it.
     ///
     /// # Errors
@@ -175,17 +180,41 @@ impl MetricError {
     }
 }
 
-/// The sample that two readings make, `elapsed` apart.
+/// What two readings make.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// The sample; above 0.
+    pub value: f64,
+    /// Of a quantile: the edges of the bucket that holds it. `value` is interpolated between them,
+    /// and the truth may lie anywhere there.
+    pub bucket: Option<[f64; 2]>,
+}
+
+/// The sample that two readings make, `elapsed` apart: [`measured`]'s value.
 ///
 /// # Errors
-/// [`MetricError::Fell`], [`MetricError::StoodStill`], [`MetricError::NotPositive`], and
-/// [`MetricError::Garbage`] where the readings do not fit each other.
+/// Those of [`measured`].
 pub fn between(
     name: &str,
     before: &Reading,
     after: &Reading,
     elapsed: Duration,
 ) -> Result<f64, MetricError> {
+    measured(name, before, after, elapsed).map(|measured| measured.value)
+}
+
+/// The sample that two readings make, `elapsed` apart.
+///
+/// # Errors
+/// [`MetricError::Fell`], [`MetricError::StoodStill`], [`MetricError::NotPositive`], and
+/// [`MetricError::Garbage`] where the readings do not fit each other.
+pub fn measured(
+    name: &str,
+    before: &Reading,
+    after: &Reading,
+    elapsed: Duration,
+) -> Result<Measured, MetricError> {
+    let mut bucket = None;
     let seconds = elapsed.as_secs_f64();
     let rise = |from: f64, to: f64| {
         if to < from {
@@ -221,7 +250,9 @@ pub fn between(
                 let from = old.iter().find(|(b, _)| b == bound).map_or(0.0, |o| o.1);
                 added.push((*bound, rise(from, *count)?));
             }
-            prometheus::quantile(*quantile, &added).ok_or_else(still)?
+            let found = prometheus::locate(*quantile, &added).ok_or_else(still)?;
+            bucket = Some([found.low, found.high]);
+            found.value
         }
         _ => {
             return Err(MetricError::Garbage {
@@ -232,7 +263,7 @@ pub fn between(
         }
     };
     if value.is_finite() && value > 0.0 {
-        Ok(value)
+        Ok(Measured { value, bucket })
     } else {
         let metric = name.to_owned();
         Err(MetricError::NotPositive { metric, value })
@@ -314,6 +345,13 @@ mod tests {
             TWO,
         );
         assert_eq!(v, Ok(1.5));
+        let whole = measured(
+            "m",
+            &buckets(100.0, 100.0, 100.0),
+            &buckets(100.0, 110.0, 110.0),
+            TWO,
+        );
+        assert_eq!(whole.unwrap().bucket, Some([1.0, 2.0]));
         let v = between("m", &buckets(1.0, 1.0, 1.0), &buckets(1.0, 1.0, 1.0), TWO);
         assert!(matches!(v, Err(MetricError::StoodStill { .. })));
         let v = between("m", &buckets(2.0, 2.0, 2.0), &buckets(1.0, 3.0, 3.0), TWO);

@@ -158,11 +158,14 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// What stands behind `#` in an address: `name`, `name{label="x"}`, `p99(name{label="x"})`.
+/// What stands behind `#` in an address: `name`, `name{label="x"}`, `p99(name{label="x"})`,
+/// `mean(name)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selector {
     /// The quantile that is asked of a histogram, above 0 and below 1.
     pub quantile: Option<f64>,
+    /// Whether the mean is asked for: the rise of `name_sum` over that of `name_count`.
+    pub mean: bool,
     /// The name.
     pub name: String,
     /// Labels that must be so.
@@ -171,7 +174,7 @@ pub struct Selector {
 
 /// Why a text selects no metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not NAME, NAME{{LABEL=\"VALUE\"}} or p99(NAME)")]
+#[error("'{0}' is not NAME, NAME{{LABEL=\"VALUE\"}}, p99(NAME) or mean(NAME)")]
 pub struct ParseSelectorError(pub String);
 
 impl FromStr for Selector {
@@ -183,7 +186,12 @@ impl FromStr for Selector {
 }
 
 fn parse_selector(text: &str) -> Option<Selector> {
+    let mut mean = false;
     let (quantile, inner) = match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
+        Some(("mean", inner)) => {
+            mean = true;
+            (None, inner)
+        }
         Some((p, inner)) => {
             // p99 is 0.99, p999 is 0.999, p5 is 0.5.
             let digits = p.strip_prefix('p').filter(|d| !d.is_empty())?;
@@ -208,6 +216,7 @@ fn parse_selector(text: &str) -> Option<Selector> {
     };
     is_name(name.trim()).then(|| Selector {
         quantile,
+        mean,
         name: name.trim().to_owned(),
         labels,
     })
@@ -224,9 +233,10 @@ impl std::fmt::Display for Selector {
             true => self.name.clone(),
             false => format!("{}{{{}}}", self.name, labels.join(",")),
         };
-        match self.quantile {
-            Some(q) => write!(f, "p{}({inner})", &q.to_string()[2..]),
-            None => f.write_str(&inner),
+        match (self.quantile, self.mean) {
+            (Some(q), _) => write!(f, "p{}({inner})", &q.to_string()[2..]),
+            (None, true) => write!(f, "mean({inner})"),
+            (None, false) => f.write_str(&inner),
         }
     }
 }
@@ -240,6 +250,13 @@ pub enum Selected {
     Gauge(f64),
     /// A histogram's cumulative counts by upper bound; several series are summed.
     Buckets(Vec<(f64, f64)>),
+    /// What a histogram or a summary added up, and how many observations that were.
+    Mean {
+        /// `_sum`; several series are summed.
+        sum: f64,
+        /// `_count`, likewise.
+        count: f64,
+    },
 }
 
 /// Why a page does not have what was selected.
@@ -261,8 +278,11 @@ pub enum SelectError {
     /// A quantile of something without buckets.
     #[error("{0} is no histogram: the page has no {0}_bucket")]
     NoBuckets(String),
+    /// A mean of something that has none.
+    #[error("the page has no {0}_sum and {0}_count to take a mean of")]
+    NoMean(String),
     /// A histogram without a quantile.
-    #[error("{0} is a histogram: ask for a quantile, as in p99({0}), or for {0}_count")]
+    #[error("{0} is a histogram: ask for mean({0}), a quantile as in p99({0}), or {0}_count")]
     NeedsQuantile(String),
 }
 
@@ -283,6 +303,9 @@ pub fn select(
         return buckets(page.samples.iter().filter(|s| matches(s, &bucket)))
             .map(Selected::Buckets)
             .ok_or_else(|| SelectError::NoBuckets(selector.name.clone()));
+    }
+    if selector.mean {
+        return mean(page, selector);
     }
     let kind = type_of(page, &selector.name);
     let found: Vec<&Sample> = (page.samples.iter())
@@ -311,6 +334,22 @@ pub fn select(
         });
     }
     Ok(Selected::Gauge(found[0].value))
+}
+
+/// The sum and the count of what was selected.
+fn mean(page: &Exposition, selector: &Selector) -> Result<Selected, SelectError> {
+    let total = |suffix: &str| {
+        let name = format!("{}{suffix}", selector.name);
+        let matches =
+            |s: &&Sample| s.name == name && selector.labels.iter().all(|l| s.labels.contains(l));
+        let mut found = page.samples.iter().filter(matches).map(|s| s.value);
+        let first = found.next()?;
+        Some(first + found.sum::<f64>())
+    };
+    match (total("_sum"), total("_count")) {
+        (Some(sum), Some(count)) => Ok(Selected::Mean { sum, count }),
+        _ => Err(SelectError::NoMean(selector.name.clone())),
+    }
 }
 
 /// The type of the family that a series belongs to; `_count`, `_sum` and `_bucket` of a histogram
@@ -348,10 +387,20 @@ fn buckets<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Vec<(f64, f6
     (!counts.is_empty()).then_some(counts)
 }
 
-/// The quantile of observations counted cumulatively by upper bound, interpolated within its
-/// bucket as Prometheus does (`histogram_quantile`): it can be no finer than the buckets are, and
-/// beyond the last finite bound it is that bound. `None` of no observations.
-pub fn quantile(q: f64, counts: &[(f64, f64)]) -> Option<f64> {
+/// Where a quantile lies: all that buckets tell is which of them holds it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Located {
+    /// Interpolated within the bucket as Prometheus does (`histogram_quantile`); beyond the last
+    /// finite edge it is that edge. A guess: the observations of a bucket may all lie at one end.
+    pub value: f64,
+    /// The bucket's lower edge: 0 for a first bucket that ends above 0.
+    pub low: f64,
+    /// Its upper edge; infinite for the last one.
+    pub high: f64,
+}
+
+/// The quantile of observations counted cumulatively by upper bound. `None` of no observations.
+pub fn locate(q: f64, counts: &[(f64, f64)]) -> Option<Located> {
     let all = counts.last()?.1;
     if all.is_nan() || all <= 0.0 {
         return None;
@@ -359,21 +408,28 @@ pub fn quantile(q: f64, counts: &[(f64, f64)]) -> Option<f64> {
     let rank = q * all;
     let at = counts.iter().position(|(_, c)| *c >= rank)?;
     let (bound, count) = counts[at];
-    let (from, below) = match at {
-        0 => (0.0, 0.0),
+    let (low, below) = match at {
+        0 if bound > 0.0 => (0.0, 0.0),
+        0 => (f64::NEG_INFINITY, 0.0),
         _ => counts[at - 1],
     };
-    if bound.is_infinite() {
-        return (at > 0).then_some(from);
-    }
-    if at == 0 && bound <= 0.0 {
-        return Some(bound);
-    }
     let inside = count - below;
-    if inside <= 0.0 {
-        return Some(bound);
-    }
-    Some(from + (bound - from) * (rank - below) / inside)
+    let value = match () {
+        () if bound.is_infinite() && at == 0 => return None,
+        () if bound.is_infinite() => low,
+        () if low.is_infinite() || inside <= 0.0 => bound,
+        () => low + (bound - low) * (rank - below) / inside,
+    };
+    Some(Located {
+        value,
+        low,
+        high: bound,
+    })
+}
+
+/// [`locate`]'s interpolated value.
+pub fn quantile(q: f64, counts: &[(f64, f64)]) -> Option<f64> {
+    locate(q, counts).map(|found| found.value)
 }
 
 #[cfg(test)]
@@ -472,8 +528,48 @@ weird NaN
     }
 
     #[test]
+    fn the_bucket_of_a_quantile() {
+        let counts = [(0.1, 50.0), (0.2, 90.0), (f64::INFINITY, 100.0)];
+        let edges = |q| locate(q, &counts).map(|l| (l.low, l.high)).unwrap();
+        assert_eq!(edges(0.25), (0.0, 0.1));
+        assert_eq!(edges(0.7), (0.1, 0.2));
+        assert_eq!(edges(0.99), (0.2, f64::INFINITY));
+        let below_zero = locate(0.5, &[(-1.0, 5.0), (f64::INFINITY, 5.0)]).unwrap();
+        assert_eq!(
+            (below_zero.low, below_zero.value, below_zero.high),
+            (f64::NEG_INFINITY, -1.0, -1.0)
+        );
+    }
+
+    #[test]
+    fn means() {
+        let page = parse(PAGE).unwrap();
+        let of = |text: &str| select(&page, &text.parse().unwrap(), false);
+        assert_eq!(
+            of("mean(latency_seconds)"),
+            Ok(Selected::Mean {
+                sum: 12.0,
+                count: 100.0
+            })
+        );
+        assert!(matches!(of("mean(jobs)"), Err(SelectError::NoMean(_))));
+        assert!(
+            of("latency_seconds")
+                .unwrap_err()
+                .to_string()
+                .contains("mean(")
+        );
+    }
+
+    #[test]
     fn selectors_print_as_they_are_written() {
-        for text in ["a", r#"a{b="c",d="e f"}"#, "p99(a)", r#"p999(a{b="}"})"#] {
+        for text in [
+            "a",
+            r#"a{b="c",d="e f"}"#,
+            "p99(a)",
+            r#"p999(a{b="}"})"#,
+            r#"mean(a{b="c"})"#,
+        ] {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }
         for bad in [
@@ -516,7 +612,9 @@ weird NaN
                 (f64::from(u32::try_from(i).unwrap() + 1), sum)
             }).collect();
             all.push((f64::INFINITY, sum));
-            if let Some(v) = quantile(q, &all) {
+            if let Some(found) = locate(q, &all) {
+                let v = found.value;
+                prop_assert!(found.low <= v && v <= found.high);
                 prop_assert!((0.0..=f64::from(u32::try_from(counts.len()).unwrap())).contains(&v));
             }
         }

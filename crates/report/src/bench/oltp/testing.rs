@@ -135,6 +135,7 @@ pub(crate) fn effect(ratio: f64) -> Effect {
         high: ratio * 1.015,
         confidence: CONFIDENCE,
         method: Method::SignedRank,
+        estimator: None,
     }
 }
 

@@ -1,0 +1,298 @@
+//! From pairs to the interval that is reported. Pure; the engine and the simulator share it.
+//!
+//! The signed-rank interval stands on pairs that are independent of each other and on intervals
+//! that show their own arm alone. Both are looked at, by rules that are fixed before the first
+//! pair, and where one does not hold the interval is made wider, never narrower:
+//!
+//! - **Pairs that resemble the one before** (lag-1 correlation `r` beyond what chance allows):
+//!   the interval is stretched by `sqrt((1 + r) / (1 - r))`.
+//! - **Carry-over**: after a move, does the second half of an interval lie further towards its arm
+//!   than the first half? Then the former pages still show. The second halves alone are taken as
+//!   well, and the interval holds what both say.
+//!
+//! A quantile read from buckets is known to its bucket only; [`bounded`] says what that allows.
+
+use crate::rule::Rule;
+use crate::stats::{self, LogInterval};
+
+/// A lag-1 correlation above this, over the root of the number of pairs, is taken as one: chance
+/// alone exceeds it in one of ten experiments.
+const SUSPICIOUS: f64 = 1.28;
+/// No larger correlation is believed: the interval would have no end.
+const MOST_CORRELATION: f64 = 0.9;
+/// The confidence at which a carry-over is taken as one.
+const CARRIED: f64 = 0.95;
+
+/// A pair as it is judged. All are logarithms of ratios, large over base.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PairLogs {
+    /// Of the whole intervals.
+    pub whole: f64,
+    /// Of their second halves; `None` where the metric gives none.
+    pub late: Option<f64>,
+    /// By how much the second half of an interval that followed a move lies further towards its
+    /// arm than the first half; of each of the two intervals.
+    pub carried: [Option<f64>; 2],
+    /// What the buckets of a quantile allow: the least and the largest; may be infinite.
+    pub bounds: Option<[f64; 2]>,
+}
+
+impl PairLogs {
+    /// Of a pair without halves and buckets.
+    pub fn of(whole: f64) -> PairLogs {
+        PairLogs {
+            whole,
+            ..PairLogs::default()
+        }
+    }
+}
+
+/// One interval of an arm, for [`pair`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Part {
+    /// What was measured in all of it.
+    pub value: f64,
+    /// In its first and its second half.
+    pub halves: Option<[f64; 2]>,
+    /// The edges of the bucket that holds it.
+    pub bucket: Option<[f64; 2]>,
+    /// Whether the memory was moved right before it.
+    pub followed_a_move: bool,
+}
+
+/// The logarithms of a pair; `None` where a value is no positive number.
+pub fn pair(base: &Part, large: &Part) -> Option<PairLogs> {
+    let half = |part: &Part, n: usize| part.halves.map(|halves| halves[n]);
+    let carried = |part: &Part, sign: f64| {
+        let log = stats::log_ratio(half(part, 0)?, half(part, 1)?)?;
+        part.followed_a_move.then_some(sign * log)
+    };
+    let bounds = |[base_low, base_high]: [f64; 2], [large_low, large_high]: [f64; 2]| {
+        [
+            (large_low.max(0.0) / base_high).ln(),
+            (large_high / base_low.max(0.0)).ln(),
+        ]
+    };
+    Some(PairLogs {
+        whole: stats::log_ratio(base.value, large.value)?,
+        late: half(base, 1)
+            .zip(half(large, 1))
+            .and_then(|(base, large)| stats::log_ratio(base, large)),
+        carried: [carried(base, -1.0), carried(large, 1.0)],
+        bounds: (base.bucket.zip(large.bucket)).map(|(base, large)| bounds(base, large)),
+    })
+}
+
+/// What pairs say, and what was found in looking at them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weighed {
+    /// The interval.
+    pub interval: LogInterval,
+    /// The lag-1 correlation of the pairs.
+    pub correlation: f64,
+    /// By how much the interval was stretched for it; 1 where it was not.
+    pub stretched: f64,
+    /// By how much the second halves lie further towards their arm, where that is more than
+    /// chance: a log ratio.
+    pub carried: Option<f64>,
+}
+
+/// The interval of these pairs, in the order they were made; `None` where they are too few.
+pub fn weigh(rule: &Rule, pairs: &[PairLogs]) -> Option<Weighed> {
+    let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
+    let mut interval = rule.interval(&whole)?;
+    let carried: Vec<f64> = pairs.iter().flat_map(|p| p.carried).flatten().collect();
+    let carried = stats::signed_rank_interval(&carried, CARRIED).filter(|i| !i.covers(0.0));
+    if carried.is_some() {
+        let late: Option<Vec<f64>> = pairs.iter().map(|p| p.late).collect();
+        if let Some(late) = late.and_then(|late| rule.interval(&late)) {
+            interval.center = late.center;
+            interval.low = interval.low.min(late.low);
+            interval.high = interval.high.max(late.high);
+        }
+    }
+    let (correlation, stretched) = stretch(&whole);
+    let LogInterval { center, .. } = interval;
+    interval.low = center - (center - interval.low) * stretched;
+    interval.high = center + (interval.high - center) * stretched;
+    Some(Weighed {
+        interval,
+        correlation,
+        stretched,
+        carried: carried.map(|i| i.center),
+    })
+}
+
+fn stretch(logs: &[f64]) -> (f64, f64) {
+    let r = stats::lag_one(logs);
+    #[allow(clippy::cast_precision_loss)] // thousands
+    let chance = SUSPICIOUS / (logs.len() as f64).sqrt();
+    let stretched = match r > chance {
+        true => {
+            let r = r.min(MOST_CORRELATION);
+            ((1.0 + r) / (1.0 - r)).sqrt()
+        }
+        false => 1.0,
+    };
+    (r, stretched)
+}
+
+/// The interval of quantiles that are known to their buckets only. Whatever the observations
+/// inside a bucket were, the interval that their true quantiles would have given lies in this one:
+/// both ends of a signed-rank interval rise with every value it is made of. An end may be infinite.
+/// `None` where a pair has no buckets.
+pub fn bounded(rule: &Rule, pairs: &[PairLogs], weighed: &Weighed) -> Option<LogInterval> {
+    let bounds: Option<Vec<[f64; 2]>> = pairs.iter().map(|p| p.bounds).collect();
+    let bounds = bounds?;
+    let end = |n: usize| rule.interval(&bounds.iter().map(|b| b[n]).collect::<Vec<_>>());
+    let whole: Vec<f64> = pairs.iter().map(|p| p.whole).collect();
+    let plain = rule.interval(&whole)?;
+    // What looking at the pairs added comes on top.
+    let low = end(0)?.low - (plain.low - weighed.interval.low).max(0.0);
+    let high = end(1)?.high + (weighed.interval.high - plain.high).max(0.0);
+    Some(LogInterval {
+        center: weighed.interval.center.clamp(low, high),
+        low,
+        high,
+        method: weighed.interval.method,
+    })
+}
+
+/// The bucket that holds the middle sample of both arms, where it is the same one: then nothing
+/// that the buckets tell separates the arms.
+pub fn shared_bucket(base: &[[f64; 2]], large: &[[f64; 2]]) -> Option<[f64; 2]> {
+    let middle = |buckets: &[[f64; 2]]| {
+        let mut sorted = buckets.to_vec();
+        sorted.sort_by(|a, b| a[1].total_cmp(&b[1]));
+        let last = sorted.len().checked_sub(1)?;
+        Some(sorted[last / 2])
+    };
+    let (base, large) = (middle(base)?, middle(large)?);
+    (base == large).then_some(base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastrand::Rng;
+    use proptest::prelude::*;
+
+    fn logs(n: usize, seed: u64) -> Vec<f64> {
+        let mut rng = Rng::with_seed(seed);
+        (0..n).map(|_| rng.f64() * 0.2 - 0.05).collect()
+    }
+
+    #[test]
+    fn pairs_that_follow_each_other_widen_the_interval() {
+        let rule = Rule::default();
+        let quiet: Vec<PairLogs> = logs(40, 1).into_iter().map(PairLogs::of).collect();
+        let weighed = weigh(&rule, &quiet).unwrap();
+        assert_eq!(weighed.stretched, 1.0, "{weighed:?}");
+        let whole: Vec<f64> = quiet.iter().map(|p| p.whole).collect();
+        assert_eq!(Some(weighed.interval), rule.interval(&whole));
+        // The same values, sorted: each is like the one before.
+        let mut sorted = whole.clone();
+        sorted.sort_by(f64::total_cmp);
+        let sorted: Vec<PairLogs> = sorted.into_iter().map(PairLogs::of).collect();
+        let wide = weigh(&rule, &sorted).unwrap();
+        assert!(wide.correlation > 0.8 && wide.stretched > 2.0, "{wide:?}");
+        assert!(wide.interval.half_width() > 2.0 * weighed.interval.half_width());
+        assert!((wide.interval.center - weighed.interval.center).abs() < 1e-12);
+        // Pairs that alternate never narrow it.
+        let turns: Vec<PairLogs> = (0..40)
+            .map(|n| PairLogs::of(f64::from(n % 2) * 0.1))
+            .collect();
+        assert_eq!(weigh(&rule, &turns).unwrap().stretched, 1.0);
+    }
+
+    #[test]
+    fn what_is_carried_over_is_seen_and_the_interval_holds_both() {
+        let rule = Rule::default();
+        let mut rng = Rng::with_seed(4);
+        let mut noise = || 1.0 + 0.01 * (rng.f64() - 0.5);
+        // The first half of every interval still goes as the pages before.
+        let pairs: Vec<PairLogs> = (0..16)
+            .filter_map(|_| {
+                let (base, large) = (100.0 * noise(), 110.0 * noise());
+                let part = |first: f64, second: f64| Part {
+                    value: f64::midpoint(first, second),
+                    halves: Some([first, second]),
+                    bucket: None,
+                    followed_a_move: true,
+                };
+                pair(&part(large, base), &part(base, large))
+            })
+            .collect();
+        let weighed = weigh(&rule, &pairs).unwrap();
+        assert!(weighed.carried.is_some_and(|c| c > 0.05), "{weighed:?}");
+        assert!(weighed.interval.covers(1.10f64.ln()), "{weighed:?}");
+        assert!(weighed.interval.covers(0.0), "{weighed:?}");
+        let clean: Vec<PairLogs> = pairs
+            .iter()
+            .map(|p| PairLogs {
+                carried: [None; 2],
+                ..*p
+            })
+            .collect();
+        assert!(!weigh(&rule, &clean).unwrap().interval.covers(1.10f64.ln()));
+    }
+
+    #[test]
+    fn one_bucket_says_nothing() {
+        let (a, b) = ([0.02, 0.05], [0.01, 0.02]);
+        assert_eq!(shared_bucket(&[a, a, b], &[a, b, a]), Some(a));
+        assert_eq!(shared_bucket(&[a, a, a], &[b, b, a]), None);
+        assert_eq!(shared_bucket(&[], &[]), None);
+    }
+
+    #[test]
+    fn open_buckets_have_open_bounds() {
+        let part = |low, high| Part {
+            value: 1.0,
+            bucket: Some([low, high]),
+            ..Part::default()
+        };
+        let bounds = |base: Part, large: Part| pair(&base, &large).unwrap().bounds.unwrap();
+        assert_eq!(
+            bounds(part(0.0, 2.0), part(0.0, 2.0)),
+            [f64::NEG_INFINITY, f64::INFINITY]
+        );
+        assert_eq!(
+            bounds(part(1.0, f64::INFINITY), part(1.0, 2.0)),
+            [f64::NEG_INFINITY, 2.0f64.ln()]
+        );
+        assert_eq!(
+            bounds(part(-1.0, 2.0), part(1.0, 2.0)),
+            [0.5f64.ln(), f64::INFINITY]
+        );
+    }
+
+    proptest! {
+        /// Observations anywhere in their buckets: the interval of their true quantiles lies in the
+        /// bounded one.
+        #[test]
+        fn the_truth_lies_in_the_bounded_interval(
+            pairs in prop::collection::vec((0usize..4, 0usize..4, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0, 0.0f64..1.0), 8..30))
+        {
+            let edges = [0.001, 0.002, 0.005, 0.01, 0.02];
+            let rule = Rule::default();
+            let at = |b: usize, x: f64| edges[b] + (edges[b + 1] - edges[b]) * x;
+            let mut told = Vec::new();
+            let mut truth = Vec::new();
+            for (base, large, x, y, u, v) in pairs {
+                let part = |b: usize, x| Part {
+                    value: at(b, x),
+                    bucket: Some([edges[b], edges[b + 1]]),
+                    ..Part::default()
+                };
+                told.extend(pair(&part(base, x), &part(large, y)));
+                truth.push((at(large, v) / at(base, u)).ln());
+            }
+            let weighed = weigh(&rule, &told).unwrap();
+            let bounded = bounded(&rule, &told, &weighed).unwrap();
+            let truth = rule.interval(&truth).unwrap();
+            prop_assert!(bounded.low <= truth.low + 1e-12 && truth.high <= bounded.high + 1e-12);
+            prop_assert!(bounded.low <= bounded.center && bounded.center <= bounded.high);
+        }
+    }
+}
