@@ -71,6 +71,7 @@ line metric_spec 'cmd:cat /tmp/n' 'gauge:lower:cmd:cat /tmp/n' 'redis:127.0.0.1:
     'mysql:mysql://root@127.0.0.1/db' 'http://127.0.0.1:9187/metrics#pg_stat_database_xact_commit'
 line prometheus 'a_total{x="y"}\n# HELP a b\n# TYPE a counter\na_total{x="y",z="\\"q\\""} 12 1395066363000\n' \
     'p99(h)\n# TYPE h histogram\nh_bucket{le="0.1"} 3\nh_bucket{le="+Inf"} 5\nh_sum 1.5\nh_count 5\n'
+line locks '1: FLOCK  ADVISORY  READ 1896 00:15:749440 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 7 fe:00:5 0 EOF\n'
 line metric_text '# Stats\r\ntotal_commands_processed:123\r\nused_memory:100\r\n' '$30\r\ntotal_commands_processed:1\r\n\r\n'
 line noise '{"host":"h","kernel":"6","command":"c","interval_seconds":0.5,"samples":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]}'
 line host_tree '\x0always [madvise] never\n' '\x0fcgroup /sys/fs/cgroup/hugetlb cgroup rw,hugetlb 0 0\n' '\x0b0-1,3\n'

@@ -617,8 +617,9 @@ impl Engine<'_> {
     }
 
     fn unsteady(&self, count: usize) -> ProveError {
-        let pages = self.rejected.iter().filter(|r| r.cause == Cause::Pages);
-        let reason = pages.last().map(|r| r.reason.clone()).unwrap_or_default();
+        let mut latest = self.rejected.iter().rev();
+        let pages = latest.find(|r| r.cause == Cause::Pages);
+        let reason = pages.map(|r| r.reason.clone()).unwrap_or_default();
         ProveError::Unsteady { count, reason }
     }
 

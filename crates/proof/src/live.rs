@@ -329,10 +329,8 @@ impl Subject for LiveSubject<'_> {
                 *system = Some(system.unwrap_or(0.0) + seconds(stat.system_ticks));
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
-            if let Some(status) = status.known() {
-                if let Some(tables) = status.page_tables {
-                    beside.page_tables = plus(beside.page_tables, tables);
-                }
+            if let Some(tables) = status.known().and_then(|s| s.page_tables) {
+                beside.page_tables = plus(beside.page_tables, tables);
             }
         }
         let vmstat = self.root.read("proc/vmstat");

@@ -434,22 +434,23 @@ mod tests {
     use super::*;
 
     /// Noise as it was met: a slow drift, spikes, and a sample's own scatter. For tests only;
-    /// claims are made from recordings.
+    /// claims are made from recordings. `scatter` and `drift` are those of 2 s; a sample is 1 s.
     fn synthetic(scatter: f64, drift: f64, seed: u64) -> Noise {
         let mut rng = Rng::with_seed(seed);
         let mut level = 0.0;
-        let samples = (0..2000)
+        let root = std::f64::consts::SQRT_2;
+        let samples = (0..4000)
             .map(|_| {
-                level = 0.98 * level + drift * normal(&mut rng);
+                level = 0.99 * level + drift / root * normal(&mut rng);
                 let spike = if rng.f64() < 0.02 { -0.5 } else { 0.0 };
-                (level + scatter * normal(&mut rng) + spike).exp() * 1000.0
+                (level + scatter * root * normal(&mut rng) + spike).exp() * 1000.0
             })
             .collect();
         Noise {
             host: "none".into(),
             kernel: "none".into(),
             command: "synthetic".into(),
-            interval_seconds: 2.0,
+            interval_seconds: 1.0,
             samples,
         }
     }
@@ -527,7 +528,7 @@ mod tests {
     fn recordings_are_checked() {
         let good = synthetic(0.05, 0.01, 5);
         let text = serde_json::to_string(&good).unwrap();
-        assert_eq!(Noise::parse(&text).unwrap().samples.len(), 2000);
+        assert_eq!(Noise::parse(&text).unwrap().samples.len(), 4000);
         let mut bad = good.clone();
         bad.samples[3] = 0.0;
         let e = Noise::parse(&serde_json::to_string(&bad).unwrap()).unwrap_err();

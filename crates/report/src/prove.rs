@@ -279,6 +279,7 @@ pub fn how(result: &ResultFile) -> String {
         Ending::Interrupted => "interrupted".to_owned(),
     };
     let estimate = match result.effect.as_ref().and_then(|e| e.estimator) {
+        Some(_) if result.buckets.is_some() => "; the interval holds all that the buckets allow",
         Some(Estimator::HodgesLehmann) => "; the ratio is the Hodges-Lehmann estimate of the pairs",
         Some(Estimator::GeometricMeans) => "; the ratio is that of the geometric means",
         None => "",
@@ -496,8 +497,8 @@ ON PAGES OF  BEFORE  BASE  LARGE  AFTER
 2M thp            0     0   2.1G      ?
 
 how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random in balanced blocks
-      of 4, 0.5 s discarded after each move; ended with the interval within ±3 %; left on base pages,
-      as found; the ratio is the Hodges-Lehmann estimate of the pairs
+      of 4, 0.5 s discarded after each move; ended with the interval within ±3 %; left on base
+      pages, as found; the ratio is the Hodges-Lehmann estimate of the pairs
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";

@@ -422,7 +422,11 @@ fn scenarios(run: &Run) -> String {
         found.next().and_then(|s| s[key].as_f64())
     };
     let cell = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), share);
-    let mut table = Table::new(&["what happens to the load", "false calls", "interval covers ×1.05"]);
+    let mut table = Table::new(&[
+        "what happens to the load",
+        "false calls",
+        "interval covers ×1.05",
+    ]);
     for row in run.value["scenarios"].as_array().into_iter().flatten() {
         let calls = (of(row, 1.0, "faster").zip(of(row, 1.0, "slower"))).map(|(a, b)| a + b);
         table.row(&[

@@ -1,0 +1,10 @@
+//! `/proc/locks`: who holds a lock on which file.
+#![no_main]
+
+use hugeleaf_proof::claim::flocks;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let text = hugeleaf_fuzz::text(data);
+    assert!(flocks(&text).len() <= text.lines().count());
+});
