@@ -459,10 +459,26 @@ fn one_recording(runs: &Runs) -> String {
         )
     });
     let each: Vec<String> = each.collect();
-    match each.is_empty() {
-        true => "\n".to_owned(),
-        false => format!("\nOn each recording alone: {}.\n\n", each.join("; ")),
+    let mut out = "\n".to_owned();
+    if !each.is_empty() {
+        out.push_str(&format!(
+            "On each recording alone: {}.\n\n",
+            each.join("; ")
+        ));
     }
+    let newest = runs.find("simulate").map(Run::path);
+    let older = runs.named("simulate.json");
+    let older = older
+        .filter(|run| Some(run.path()) != newest)
+        .map(Run::link);
+    let older: Vec<String> = older.collect();
+    if !older.is_empty() {
+        out.push_str(&format!(
+            "Kept from before, when a coin drew each order and a quarter of the doubt was for looking: {}.\n\n",
+            older.join(", ")
+        ));
+    }
+    out
 }
 
 /// `prove` on PostgreSQL in a virtual machine, and its experiments in which both arms were the same.

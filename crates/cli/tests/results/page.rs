@@ -11,7 +11,8 @@ const HEAD: &str = "# Results
 
 What hugeleaf measured, beside what was published. Every figure is a ratio of two arms that took turns on one machine, with its
 95 % interval; a time by itself says nothing about another machine and is not here. Losses and missed figures are here
-like the others.
+like the others. A ratio with an interval is a Hodges-Lehmann estimate, the median of the means of all pairs of log ratios of rounds or pairs, unless
+its line says otherwise; a median is called one. Each figure names its raw data by the whole path below [bench/runs](../bench/runs).
 
 This page is made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares it with them.
 
