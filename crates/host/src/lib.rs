@@ -13,6 +13,7 @@ pub mod fact;
 pub mod model;
 mod parse;
 pub mod process;
+pub mod processor;
 pub mod program;
 mod root;
 mod snapshot;

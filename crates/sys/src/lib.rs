@@ -9,6 +9,7 @@
 //! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
 //! [`SysError`].
 
+mod counters;
 mod direct;
 mod error;
 mod faulty;
@@ -22,7 +23,6 @@ mod memory;
 mod memory_file;
 mod own_memory;
 mod pagemap;
-mod perf;
 mod perf_event;
 mod perf_ring;
 mod populate;
@@ -35,6 +35,10 @@ mod tracefs;
 mod uring;
 mod usage;
 
+pub use counters::{
+    CountedSince, CountedWork, CounterError, CounterGroup, CounterGroups, CounterKind, GroupCount,
+    counts_misses, own_thread,
+};
 pub use direct::{
     DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
     open_direct, unlock_memory,
@@ -57,10 +61,9 @@ pub use memory_file::{
 };
 pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
-pub use perf::{Counter, CounterKind};
 pub use perf_event::{
-    PerfCount, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE,
-    allow_many_descriptors, monotonic_nanos,
+    PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,
+    monotonic_nanos,
 };
 pub use perf_ring::PerfRing;
 pub use process::{

@@ -1,4 +1,5 @@
-//! Events of the kernel on one CPU, of all processes: samples, records, tracepoints, counts.
+//! Events of the kernel on one CPU, of all processes: samples, records, tracepoints. What is only counted is in
+//! [`crate::CounterGroup`].
 #![allow(unsafe_code)]
 //! # Safety
 //! perf_event_open(2) takes a structure by pointer and returns a descriptor that nothing else owns;
@@ -6,14 +7,12 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as abi;
 
 use crate::kernel::last_errno;
-use crate::pagemap::errno_of;
 use crate::{Errno, SysError};
 
 /// What happens.
@@ -29,15 +28,11 @@ pub enum PerfKind {
     Records,
     /// A tracepoint, by the number in its `id` file.
     Tracepoint(u64),
-    /// Any event of the CPU: (type, config).
-    Raw(u32, u64),
 }
 
 /// How often it is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerfRate {
-    /// Never: it is counted, and read with [`PerfEvent::count`].
-    Counted,
     /// So many times a second.
     Frequency(u64),
     /// Each time. Every so many times is not to be had beside the period in a sample: the kernel then
@@ -85,17 +80,6 @@ pub struct PerfEvent {
     file: File,
     cpu: u32,
     rate: PerfRate,
-}
-
-/// A count and how much of the time it was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PerfCount {
-    /// As counted.
-    pub value: u64,
-    /// Nanoseconds for which it was wanted.
-    pub enabled_nanos: u64,
-    /// Nanoseconds for which it had a register.
-    pub running_nanos: u64,
 }
 
 impl PerfEvent {
@@ -202,27 +186,6 @@ impl PerfEvent {
         self.checked("PERF_EVENT_IOC_SET_FILTER", result)
     }
 
-    /// What was counted since it was opened.
-    ///
-    /// # Errors
-    /// Those of read(2).
-    pub fn count(&self) -> Result<PerfCount, SysError> {
-        let mut buffer = [0u8; 24];
-        (&self.file)
-            .read_exact(&mut buffer)
-            .map_err(|e| SysError::new("read", "an event's count", errno_of(&e)))?;
-        let word = |n: usize| {
-            let mut bytes = [0u8; 8];
-            bytes.copy_from_slice(&buffer[n * 8..n * 8 + 8]);
-            u64::from_ne_bytes(bytes)
-        };
-        Ok(PerfCount {
-            value: word(0),
-            enabled_nanos: word(1),
-            running_nanos: word(2),
-        })
-    }
-
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -261,13 +224,9 @@ fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
             u64::from(abi::PERF_COUNT_HW_CPU_CYCLES),
         ),
         PerfKind::Tracepoint(id) => (abi::PERF_TYPE_TRACEPOINT, id),
-        PerfKind::Raw(kind, config) => (kind, config),
     };
     attr.set_disabled(1);
-    attr.read_format = u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
-        | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
     match setup.rate {
-        PerfRate::Counted => return attr,
         PerfRate::Frequency(a_second) => {
             attr.set_freq(1);
             attr.__bindgen_anon_1.sample_freq = a_second;

@@ -24,6 +24,7 @@ mod work;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use hugeleaf_host::processor::Processor;
 use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos, setcap_advice};
 use hugeleaf_units::Bytes;
@@ -254,7 +255,7 @@ struct Session {
     work: Work,
     counters: Counters,
     found: Vec<Interval>,
-    maker: counters::Maker,
+    processor: Processor,
     sampled_by: &'static str,
     samples_a_second: u64,
     start: u64,
@@ -274,7 +275,7 @@ impl Session {
         let start = monotonic_nanos();
         let people = People::new(root, options.target.is_none(), start);
         let cpuinfo = root.read("proc/cpuinfo");
-        let maker = counters::maker_of(cpuinfo.known().map_or("", String::as_str));
+        let processor = Processor::parse(cpuinfo.known().map_or("", String::as_str));
         let sources = opened.map_or_else(
             || {
                 vec![Source {
@@ -294,7 +295,7 @@ impl Session {
             work: Work::new(root),
             counters: Counters::default(),
             found: Vec::new(),
-            maker,
+            processor,
             sampled_by: opened.map_or("", |o| o.sampled_by),
             samples_a_second: opened.map_or(0, |o| o.samples_a_second),
             start,
@@ -309,7 +310,7 @@ impl Session {
     /// Switches on, then looks around: what begins meanwhile is in a record.
     fn begin(&mut self, opened: &mut Option<Opened>, cpus: &[u32], every_call: bool) {
         if let Some(opened) = opened {
-            self.counters = Counters::open(self.maker, cpus, &self.guards);
+            self.counters = Counters::open(&self.processor, cpus, &self.guards);
             if let Err(error) = opened.switch(true) {
                 self.queue.sources[0].state = events::state_of(&error, &self.guards);
             }

@@ -56,6 +56,10 @@ pub struct Description {
     /// Files of the kernel that are written at boot, and what.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
+    /// Whether the emulated processor counts instructions: its clock then goes by them, and all of its
+    /// processors run in turn.
+    #[serde(default)]
+    pub counts_instructions: bool,
     /// Whether systemd is the first process; otherwise a script is.
     #[serde(default)]
     pub systemd: bool,

@@ -118,6 +118,9 @@ impl Machine<'_> {
                 command.args(["-M", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on"])
             }
         };
+        if self.host.counts_instructions {
+            command.args(["-icount", "shift=0"]);
+        }
         command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
         command.args(["-nic", "none", "-device", "virtio-serial-pci"]);
         // A reboot ends QEMU, and the next boot is another QEMU on the same disk: kernels of 6.1 hang

@@ -152,6 +152,9 @@ pub struct Translation {
     /// Why not by counters, where it was not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
+    /// By which events of the processor, where it was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counted_by: Option<CountedBy>,
     /// In the order of the arms; of several on the same pages (base pages, and such that are locked) the
     /// first, where they were not counted while they ran.
     pub arms: Vec<TranslationArm>,
@@ -172,9 +175,12 @@ pub struct TranslationArm {
     /// Over the first arm, in the same rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effect: Option<Effect>,
-    /// Misses of the TLB for data in a thousand instructions; with counters.
+    /// Misses of the TLB for data in a thousand instructions; with counters, where they count them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tlb_misses: Vec<f64>,
+    /// The same for each transaction.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tlb_misses_each: Vec<f64>,
 }
 
 /// A database.
@@ -259,6 +265,12 @@ pub struct OltpSample {
     /// database's processes; where the host counts them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub counted: Option<[f64; 2]>,
+    /// Cycles an instruction: as in `counted`, and where misses are not counted too.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cycles_an_instruction: Option<f64>,
+    /// By which events that was counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counted_by: Option<CountedBy>,
     /// The cache by page size, at the end; of a cache of our own.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub pages: Vec<SizeHeld>,
@@ -279,6 +291,25 @@ pub struct OltpSample {
     pub per_second: OltpCost,
     /// The twelve conditions held afterwards; a run of which they do not is none.
     pub consistent: bool,
+}
+
+/// Which events of the processor counted, in user mode, in one group.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CountedBy {
+    /// Cycles.
+    pub cycles: String,
+    /// Instructions.
+    pub instructions: String,
+    /// Misses of the TLB for data; where the processor counts walks of page tables, those. Missing where
+    /// nothing of it is counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tlb_misses: Option<String>,
+    /// Why nothing of it is counted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tlb_misses_error: Option<String>,
+    /// The part of the time in which they had registers, above 0 to 1; what was counted is scaled up by it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share_of_time: Option<f64>,
 }
 
 /// How transactions of one kind went.
@@ -326,6 +357,15 @@ pub struct OltpCost {
     /// Pages written to a file.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub physical_writes: Option<f64>,
+    /// Cycles of the database's processes in user mode.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cycles: Option<f64>,
+    /// Their instructions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub instructions: Option<f64>,
+    /// Their misses of the TLB for data, or walks of page tables: [`CountedBy::tlb_misses`] says which.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tlb_misses: Option<f64>,
 }
 
 /// Fills where need be, runs once, and checks.
@@ -368,7 +408,7 @@ pub fn run(
     }
     let mut run = sample(&outcome);
     let mut caveats = caveats(&origin, settings);
-    if let Some(why) = watcher.write(&mut run) {
+    if let Some(why) = watcher.write(&mut run, outcome.counted) {
         caveats.push(format!("{NOT_COUNTED}{why}"));
     }
     Ok(OltpResult {
@@ -394,7 +434,7 @@ pub fn run(
 }
 
 /// How the note begins that says why the processor did not count.
-pub const NOT_COUNTED: &str = "the processor counts no misses of its TLB here: ";
+pub const NOT_COUNTED: &str = "the processor's counters were not counted here: ";
 
 fn database(
     store: &dyn Store,
@@ -509,5 +549,9 @@ fn cost(outcome: &Outcome, over: f64) -> OltpCost {
         block_changes: part(block_changes),
         physical_reads: part(physical_reads),
         physical_writes: part(physical_writes),
+        // These the watcher adds.
+        cycles: None,
+        instructions: None,
+        tlb_misses: None,
     }
 }

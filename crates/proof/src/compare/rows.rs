@@ -368,11 +368,13 @@ fn oltp_quantities(runs: &[&OltpSample], unit: &str) -> Vec<(Quantity, OfRun)> {
         }
     }
     type OfCost = fn(&OltpCost) -> Option<f64>;
-    let each: [(&str, OfCost); 4] = [
+    let each: [(&str, OfCost); 6] = [
         ("logical reads a transaction", |c| c.logical_reads),
         ("block changes a transaction", |c| c.block_changes),
         ("physical reads a transaction", |c| c.physical_reads),
         ("physical writes a transaction", |c| c.physical_writes),
+        ("cycles a transaction", |c| c.cycles),
+        ("TLB misses a transaction", |c| c.tlb_misses),
     ];
     all.push((
         amount("CPU a transaction", "seconds"),
@@ -402,7 +404,10 @@ fn oltp_quantities(runs: &[&OltpSample], unit: &str) -> Vec<(Quantity, OfRun)> {
     ));
     all.push((
         amount("cycles an instruction", ""),
-        Box::new(|run| run.counted.map(|counted| counted[0])),
+        Box::new(|run| {
+            let counted = run.counted.map(|counted| counted[0]);
+            run.cycles_an_instruction.or(counted)
+        }),
     ));
     all.push((
         amount("TLB misses in 1000 instructions", ""),

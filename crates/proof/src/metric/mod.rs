@@ -22,7 +22,7 @@ pub use command::Command;
 pub use http::Http;
 pub use info::{ParseInfoError, info_field, last_number};
 pub use mysql::Mysql;
-pub use perf::{Counted, walk_event};
+pub use perf::{Counted, Threads, Totals, TranslationTotals, Translations};
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use spec::{MetricSpec, SpecError, redact};

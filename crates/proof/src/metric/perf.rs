@@ -1,123 +1,178 @@
-//! Metrics from the processor's own counters, where the machine has them.
+//! Metrics from the processor's own counters, where the machine has them: cycles an instruction, what
+//! walks of page tables cost, misses of the TLB. Counted in groups, thread by thread, in user mode.
 
 use std::collections::BTreeMap;
 
-use hugeleaf_sys::{Counter, CounterKind, Errno, Pid, SysError};
+use hugeleaf_host::Root;
+use hugeleaf_host::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
+use hugeleaf_sys::{
+    CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, Errno, GroupCount, Kernel,
+    Pid, RealKernel, SysError, counts_misses,
+};
 
 use super::{Kind, Metric, MetricError, Reading};
 use crate::stats::Better;
 
-/// Two counters of every thread of some processes. Threads that end keep what they counted;
+/// What a group of all threads of some processes counted so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Totals {
+    /// In the order of the events; scaled up to all of the time in which the threads ran.
+    pub values: Vec<f64>,
+    /// The part of that time in which they were counted: below 1 where others counted too.
+    pub counted_share: Option<f64>,
+}
+
+/// A group of counters of every thread of some processes. Threads that end keep what they counted;
 /// threads that start are joined at the next reading.
 #[derive(Debug)]
-struct Threads {
+pub struct Threads {
     name: &'static str,
     pids: Vec<Pid>,
-    kinds: [CounterKind; 2],
-    open: BTreeMap<Pid, [Counter; 2]>,
-    /// What threads that ended had counted.
-    ended: [u64; 2],
-    last: BTreeMap<Pid, [u64; 2]>,
+    kinds: Vec<CounterKind>,
+    open: BTreeMap<Pid, (CounterGroup, GroupCount)>,
+    sums: Vec<f64>,
+    enabled_nanos: u64,
+    running_nanos: u64,
 }
 
 impl Threads {
-    fn open(
+    /// Starts to count; `name` is what asks for it, in errors.
+    ///
+    /// # Errors
+    /// [`MetricError::NoCounter`].
+    pub fn open(
         name: &'static str,
         pids: &[Pid],
-        kinds: [CounterKind; 2],
+        kinds: &[CounterKind],
     ) -> Result<Threads, MetricError> {
         let mut threads = Threads {
             name,
             pids: pids.to_vec(),
-            kinds,
+            kinds: kinds.to_vec(),
             open: BTreeMap::new(),
-            ended: [0; 2],
-            last: BTreeMap::new(),
+            sums: vec![0.0; kinds.len()],
+            enabled_nanos: 0,
+            running_nanos: 0,
         };
-        threads.join()?;
+        threads.join(&threads.alive())?;
         if threads.open.is_empty() {
-            return Err(threads.fail("the target has no threads", "name a process that runs"));
+            let next = "name a process that runs";
+            return Err(no_counter(name, "the target has no threads", next));
         }
         Ok(threads)
     }
 
-    fn fail(&self, reason: &str, next: &str) -> MetricError {
-        MetricError::NoCounter {
-            metric: self.name.to_owned(),
-            reason: reason.to_owned(),
-            next: next.to_owned(),
-        }
+    fn alive(&self) -> Vec<Pid> {
+        self.pids.iter().flat_map(|pid| threads_of(*pid)).collect()
     }
 
-    /// Starts counting for threads that are not counted yet, and forgets those that ended.
-    fn join(&mut self) -> Result<(), MetricError> {
-        let alive: Vec<Pid> = self.pids.iter().flat_map(|pid| threads_of(*pid)).collect();
-        let gone: Vec<Pid> = (self.open.keys().copied())
-            .filter(|t| !alive.contains(t))
-            .collect();
-        for thread in gone {
-            self.open.remove(&thread);
-            let last = self.last.remove(&thread).unwrap_or_default();
-            self.ended = [self.ended[0] + last[0], self.ended[1] + last[1]];
-        }
+    /// Starts counting for threads that are not counted yet.
+    fn join(&mut self, alive: &[Pid]) -> Result<(), MetricError> {
         for thread in alive {
-            if self.open.contains_key(&thread) {
+            if self.open.contains_key(thread) {
                 continue;
             }
-            let pair = Counter::open(thread, self.kinds[0])
-                .and_then(|a| Ok([a, Counter::open(thread, self.kinds[1])?]));
-            match pair {
-                Ok(pair) => {
-                    self.open.insert(thread, pair);
+            match CounterGroup::open(CountedWork::Thread(*thread), &self.kinds) {
+                Ok(group) => {
+                    group.enable().map_err(|e| refused(self.name, &e))?;
+                    self.open.insert(*thread, (group, GroupCount::default()));
                 }
                 // It ended between the listing and the call.
-                Err(e) if e.errno == Errno::SRCH => {}
-                Err(e) => return Err(self.refused(&e)),
+                Err(e) if e.error.errno == Errno::SRCH => {}
+                Err(CounterError { error, .. }) => return Err(refused(self.name, &error)),
             }
         }
         Ok(())
     }
 
-    fn refused(&self, e: &SysError) -> MetricError {
-        let next = match e.errno {
-            Errno::ACCESS | Errno::PERM => "run as root, or: sysctl kernel.perf_event_paranoid=1",
-            _ => {
-                "use a metric of the server instead (postgres:, redis:, mysql:, cmd:, http://); \
-                 virtual machines often have no counters"
-            }
-        };
-        self.fail(&e.to_string(), next)
-    }
-
-    fn sums(&mut self) -> Result<[f64; 2], MetricError> {
-        self.join()?;
-        let mut sums = self.ended;
-        let mut failed = None;
-        for (thread, pair) in &mut self.open {
-            match (pair[0].read(), pair[1].read()) {
-                (Ok(a), Ok(b)) => {
-                    self.last.insert(*thread, [a, b]);
-                    sums = [sums[0] + a, sums[1] + b];
-                }
-                (Err(e), _) | (_, Err(e)) => failed = Some(e),
-            }
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// [`MetricError::NoCounter`]: a counter is refused to a new thread, or nothing was counted since the
+    /// last reading although threads ran, because other groups had the registers all the time.
+    pub fn totals(&mut self) -> Result<Totals, MetricError> {
+        let alive = self.alive();
+        self.join(&alive)?;
+        let mut since = Vec::with_capacity(self.open.len());
+        for (group, last) in self.open.values_mut() {
+            let now = group.read().map_err(|e| refused(self.name, &e))?;
+            since.push(now.since(last));
+            *last = now;
         }
-        if let Some(e) = failed {
-            return Err(self.refused(&e));
+        // What ended was read once more above.
+        self.open.retain(|thread, _| alive.contains(thread));
+        let all = together(self.name, &since)?;
+        for (sum, value) in self.sums.iter_mut().zip(&all.values) {
+            *sum += value;
         }
-        #[allow(clippy::cast_precision_loss)]
-        Ok([sums[0] as f64, sums[1] as f64])
+        self.enabled_nanos = self.enabled_nanos.saturating_add(all.enabled_nanos);
+        self.running_nanos = self.running_nanos.saturating_add(all.running_nanos);
+        Ok(Totals {
+            values: self.sums.clone(),
+            counted_share: ratio(self.running_nanos, self.enabled_nanos),
+        })
     }
+}
 
-    fn ratio(&mut self) -> Result<Reading, MetricError> {
-        let [above, below] = self.sums()?;
-        Ok(Reading::Ratio { above, below })
+/// What all threads counted in an interval. Those that never had their turn worked like the others, as
+/// far as anybody knows; where none had, nothing is known.
+fn together(name: &str, threads: &[CountedSince]) -> Result<CountedSince, MetricError> {
+    let sum = |of: &mut dyn Iterator<Item = u64>| of.fold(0, u64::saturating_add);
+    let counted = || threads.iter().filter(|thread| thread.running_nanos > 0);
+    let enabled_nanos = sum(&mut threads.iter().map(|thread| thread.enabled_nanos));
+    let running_nanos = sum(&mut counted().map(|thread| thread.running_nanos));
+    if enabled_nanos > 0 && running_nanos == 0 {
+        return Err(no_counter(
+            name,
+            "its events never had a register in an interval: something else counts all the time",
+            "end other programs that count (perf), or the kernel's watchdog (sysctl \
+             kernel.nmi_watchdog=0), or choose a longer --interval",
+        ));
     }
+    let of_counted = sum(&mut counted().map(|thread| thread.enabled_nanos));
+    let factor = ratio(enabled_nanos, of_counted).unwrap_or(1.0);
+    let events = threads.iter().map(|thread| thread.values.len()).max();
+    let value = |at: usize| {
+        let own = counted().filter_map(|thread| thread.values.get(at));
+        own.sum::<f64>() * factor
+    };
+    Ok(CountedSince {
+        values: (0..events.unwrap_or(0)).map(value).collect(),
+        enabled_nanos,
+        running_nanos,
+    })
+}
+
+const RAW_EVENT: &str = "name a raw event as perf writes it: --metric walk-cycles:rHEX (perf list \
+                         shows names)";
+
+#[allow(clippy::cast_precision_loss)] // nanoseconds of a run are far below 2^52
+fn ratio(above: u64, below: u64) -> Option<f64> {
+    (below > 0).then(|| above as f64 / below as f64)
+}
+
+fn no_counter(metric: &str, reason: &str, next: &str) -> MetricError {
+    MetricError::NoCounter {
+        metric: metric.to_owned(),
+        reason: reason.to_owned(),
+        next: next.to_owned(),
+    }
+}
+
+fn refused(metric: &str, e: &SysError) -> MetricError {
+    let next = match e.errno {
+        Errno::ACCESS | Errno::PERM => "run as root, or: sysctl kernel.perf_event_paranoid=1",
+        _ => {
+            "use a metric of the server instead (postgres:, redis:, mysql:, cmd:, http://); \
+             virtual machines often have no counters"
+        }
+    };
+    no_counter(metric, &e.to_string(), next)
 }
 
 /// The threads of a process of this host: hardware counters exist for no captured one.
 fn threads_of(pid: Pid) -> Vec<Pid> {
-    hugeleaf_host::Root::live()
+    Root::live()
         .list(format!("proc/{pid}/task"))
         .known()
         .map(|names| {
@@ -129,11 +184,55 @@ fn threads_of(pid: Pid) -> Vec<Pid> {
         .unwrap_or_default()
 }
 
+/// The processor of this host: others have no counters for us.
+fn processor() -> Processor {
+    let cpuinfo = Root::live().read("proc/cpuinfo");
+    Processor::parse(cpuinfo.known().map_or("", String::as_str))
+}
+
+/// The first of some ways to count that this machine knows and that counts anything. Many processors and
+/// hypervisors open any raw event and leave it at 0 for ever.
+///
+/// # Errors
+/// [`MetricError::NoCounter`] with what was said of each.
+fn first_that_counts(
+    name: &'static str,
+    ways: &[Vec<ProcessorEvent>],
+) -> Result<Vec<ProcessorEvent>, MetricError> {
+    let base = RealKernel::new().base_page();
+    let mut said = Vec::new();
+    let mut refusal = None;
+    for way in ways.iter().filter(|way| !way.is_empty()) {
+        let of_data = way.iter().filter(|event| event.counts.is_of_data());
+        let tried = of_data.map(|event| (event.name, counts_misses(event.kind, base)));
+        match tried.into_iter().find(|(_, counts)| *counts != Ok(true)) {
+            None => return Ok(way.clone()),
+            Some((event, Err(error))) => {
+                said.push(format!("{event}: {error}"));
+                refusal = Some(error);
+            }
+            Some((event, Ok(_))) => said.push(format!(
+                "{event} opens and stays at 0 while page tables are walked for sure"
+            )),
+        }
+    }
+    Err(MetricError::NoCounter {
+        metric: name.to_owned(),
+        reason: said.join("; "),
+        next: refusal.map_or_else(
+            || RAW_EVENT.to_owned(),
+            |error| refused(name, &error).next(),
+        ),
+    })
+}
+
 /// What the processor counts of the target's threads in user mode, over something else that it counts.
 #[derive(Debug)]
 pub struct Counted {
     threads: Threads,
-    unit: &'static str,
+    unit: String,
+    /// The last event is what the others, together, are held against.
+    times: f64,
 }
 
 impl Counted {
@@ -142,48 +241,71 @@ impl Counted {
     /// # Errors
     /// [`MetricError::NoCounter`].
     pub fn cpi(pids: &[Pid]) -> Result<Counted, MetricError> {
-        let kinds = [CounterKind::Cycles, CounterKind::Instructions];
+        Counted::of(
+            "cpi",
+            pids,
+            &[CYCLES],
+            INSTRUCTIONS,
+            1.0,
+            "cycles/instruction",
+        )
+    }
+
+    fn of(
+        name: &'static str,
+        pids: &[Pid],
+        above: &[ProcessorEvent],
+        below: ProcessorEvent,
+        times: f64,
+        unit: &str,
+    ) -> Result<Counted, MetricError> {
+        let kinds: Vec<CounterKind> = above.iter().chain([&below]).map(|e| e.kind).collect();
+        let names: Vec<&str> = above.iter().map(|e| e.name).collect();
         Ok(Counted {
-            threads: Threads::open("cpi", pids, kinds)?,
-            unit: "cycles/instruction",
+            threads: Threads::open(name, pids, &kinds)?,
+            unit: format!("{unit} ({} / {})", names.join(" + "), below.name),
+            times,
         })
     }
 
-    /// Misses of the TLB for data, of loads, per instruction. Nobody names it in a flag.
-    ///
-    /// # Errors
-    /// [`MetricError::NoCounter`].
-    pub fn tlb_misses(pids: &[Pid]) -> Result<Counted, MetricError> {
-        let kinds = [CounterKind::DataTlbLoadMisses, CounterKind::Instructions];
-        Ok(Counted {
-            threads: Threads::open("tlb-misses", pids, kinds)?,
-            unit: "misses/instruction",
-        })
-    }
-
-    /// `walk-cycles`: the share of cycles in which the processor walks page tables for data, by
-    /// `event`, or by the one known for this processor.
+    /// `walk-cycles`: the share of cycles in which the processor walks page tables, by `event`, or by those
+    /// known for this processor. One that counts walks and not their cycles (AMD's Zen) gives walks in a
+    /// thousand instructions instead; the unit says which, and by which events.
     ///
     /// # Errors
     /// [`MetricError::NoCounter`].
     pub fn walk_cycles(pids: &[Pid], event: Option<u64>) -> Result<Counted, MetricError> {
-        const PERF_TYPE_RAW: u32 = 4;
-        let cpuinfo = hugeleaf_host::Root::live().read("proc/cpuinfo");
-        let event = event.or_else(|| walk_event(cpuinfo.known().map_or("", String::as_str)));
-        let Some(event) = event else {
-            return Err(MetricError::NoCounter {
-                metric: "walk-cycles".into(),
-                reason: "no event is known for this processor".into(),
-                next: "name the raw event as perf writes it: --metric walk-cycles:rHEX \
-                       (perf list shows names)"
-                    .into(),
+        const NAME: &str = "walk-cycles";
+        const SHARE: &str = "share of cycles";
+        if let Some(event) = event {
+            let kinds = [CounterKind::Raw(event), CounterKind::Cycles];
+            return Ok(Counted {
+                threads: Threads::open(NAME, pids, &kinds)?,
+                unit: format!("{SHARE} (r{event:x} / {})", CYCLES.name),
+                times: 1.0,
             });
-        };
-        let kinds = [CounterKind::Raw(PERF_TYPE_RAW, event), CounterKind::Cycles];
-        Ok(Counted {
-            threads: Threads::open("walk-cycles", pids, kinds)?,
-            unit: "share of cycles",
-        })
+        }
+        let processor = processor();
+        let (cycles, walks) = (processor.walk_cycles(), processor.walks());
+        if cycles.is_empty() && walks.is_empty() {
+            return Err(no_counter(
+                NAME,
+                "no event is known for this processor",
+                RAW_EVENT,
+            ));
+        }
+        let first = first_that_counts(NAME, &[cycles.clone(), walks])?;
+        match first == cycles {
+            true => Counted::of(NAME, pids, &first, CYCLES, 1.0, SHARE),
+            false => Counted::of(
+                NAME,
+                pids,
+                &first,
+                INSTRUCTIONS,
+                1000.0,
+                "walks in 1000 instructions: this processor does not count their cycles",
+            ),
+        }
     }
 }
 
@@ -192,7 +314,7 @@ impl Metric for Counted {
         self.threads.name.to_owned()
     }
     fn unit(&self) -> String {
-        self.unit.to_owned()
+        self.unit.clone()
     }
     fn better(&self) -> Better {
         Better::Lower
@@ -201,31 +323,82 @@ impl Metric for Counted {
         Kind::Ratio
     }
     fn read(&mut self) -> Result<Reading, MetricError> {
-        self.threads.ratio()
+        let totals = self.threads.totals()?;
+        let (below, above) = totals.values.split_last().unwrap_or((&0.0, &[]));
+        Ok(Reading::Ratio {
+            above: above.iter().sum::<f64>() * self.times,
+            below: *below,
+        })
     }
 }
 
-/// The raw event DTLB_LOAD_MISSES.WALK_ACTIVE of an Intel processor named by the text of
-/// `/proc/cpuinfo`; event number by family in Intel's event files (perfmon). `None` where unknown.
-pub fn walk_event(cpuinfo: &str) -> Option<u64> {
-    // Event, unit mask 0x10, counter mask 1, laid out as the processor takes them.
-    const SKYLAKE_TO_ICE_LAKE: u64 = 0x0100_1008;
-    const FROM_GOLDEN_COVE: u64 = 0x0100_1012;
-    let field = |name: &str| {
-        let line = cpuinfo
-            .lines()
-            .find(|l| l.split_once(':').is_some_and(|(n, _)| n.trim() == name))?;
-        Some(line.split_once(':')?.1.trim())
-    };
-    if field("vendor_id")? != "GenuineIntel" || field("cpu family")? != "6" {
-        return None;
+/// Cycles, instructions and misses of the TLB for data, counted together while some work runs. Nobody
+/// names it in a flag.
+#[derive(Debug)]
+pub struct Translations {
+    threads: Threads,
+    misses: Result<ProcessorEvent, String>,
+}
+
+/// See [`Translations::totals`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct TranslationTotals {
+    /// Cycles so far.
+    pub cycles: f64,
+    /// Instructions so far.
+    pub instructions: f64,
+    /// Misses of the TLB so far; `None` where the host does not count them.
+    pub misses: Option<f64>,
+    /// The part of the time in which they were counted.
+    pub counted_share: Option<f64>,
+}
+
+impl Translations {
+    /// Starts to count. A host that counts cycles and no misses is counted for its cycles.
+    ///
+    /// # Errors
+    /// [`MetricError::NoCounter`] where cycles or instructions are not counted.
+    pub fn open(pids: &[Pid]) -> Result<Translations, MetricError> {
+        const NAME: &str = "translation";
+        let processor = processor();
+        let ways = processor.data_misses().into_iter().map(|event| vec![event]);
+        let found = first_that_counts(NAME, &ways.collect::<Vec<_>>());
+        let misses = match found.as_deref() {
+            Ok([event]) => Ok(*event),
+            Ok(_) => Err("no event is known for this processor".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut kinds = vec![CYCLES.kind, INSTRUCTIONS.kind];
+        kinds.extend(misses.iter().map(|event| event.kind));
+        Ok(Translations {
+            threads: Threads::open(NAME, pids, &kinds)?,
+            misses,
+        })
     }
-    match field("model")?.parse::<u32>().ok()? {
-        78 | 94 | 85 | 142 | 158 | 165 | 166 | 125 | 126 | 106 | 108 | 140 | 141 => {
-            Some(SKYLAKE_TO_ICE_LAKE)
-        }
-        143 | 151 | 154 | 170 | 172 | 183 | 186 | 191 | 207 => Some(FROM_GOLDEN_COVE),
-        _ => None,
+
+    /// Which events count: cycles, instructions, and misses or why they are not counted.
+    pub fn events(&self) -> (&'static str, &'static str, Result<&'static str, &str>) {
+        let misses = self.misses.as_ref().map(|event| event.name);
+        (
+            CYCLES.name,
+            INSTRUCTIONS.name,
+            misses.map_err(String::as_str),
+        )
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// Those of [`Threads::totals`].
+    pub fn totals(&mut self) -> Result<TranslationTotals, MetricError> {
+        let totals = self.threads.totals()?;
+        let value = |at: usize| totals.values.get(at).copied();
+        Ok(TranslationTotals {
+            cycles: value(0).unwrap_or(0.0),
+            instructions: value(1).unwrap_or(0.0),
+            misses: value(2),
+            counted_share: totals.counted_share,
+        })
     }
 }
 
@@ -234,45 +407,99 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_by_processor() {
-        let of = |vendor: &str, model: u32| {
-            walk_event(&format!(
-                "processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: 6\nmodel\t\t: {model}\nmodel name\t: x\n"
-            ))
-        };
-        assert_eq!(of("GenuineIntel", 85), Some(0x0100_1008));
-        assert_eq!(of("GenuineIntel", 143), Some(0x0100_1012));
-        assert_eq!(of("GenuineIntel", 1), None);
-        assert_eq!(of("AuthenticAMD", 85), None);
-        assert_eq!(walk_event(""), None);
-    }
-
-    #[test]
-    fn counts_or_says_that_it_cannot() {
-        match Counted::cpi(&[hugeleaf_sys::own_pid()]) {
-            Ok(mut cpi) => {
-                let before = cpi.read().unwrap();
-                let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
-                assert!(work != 1);
-                let after = cpi.read().unwrap();
-                let (Reading::Ratio { below: b, .. }, Reading::Ratio { below: a, .. }) =
-                    (before, after)
-                else {
-                    panic!("not a ratio");
-                };
-                assert!(a > b);
-            }
-            Err(e) => {
-                assert!(matches!(e, MetricError::NoCounter { .. }), "{e}");
-                assert!(!e.next().is_empty());
-                println!("not run: needs hardware counters");
-            }
-        }
-    }
-
-    #[test]
     fn a_target_without_threads_is_refused() {
         let e = Counted::cpi(&[Pid(u32::MAX)]).unwrap_err();
         assert!(matches!(e, MetricError::NoCounter { .. }));
+    }
+
+    #[test]
+    fn what_stays_at_zero_is_passed_over_and_each_is_named_where_none_is_left() {
+        // An event of the kernel that never happens, in the place of a raw one that does not count.
+        let event = |name: &'static str, kind| ProcessorEvent {
+            counts: hugeleaf_host::processor::Counts::DataWalks,
+            name,
+            kind,
+        };
+        let dummy = event("NEVER", CounterKind::Other(1, 9));
+        let faults = event("FAULTS", CounterKind::Other(1, 2));
+        let none = event("NONE", CounterKind::Other(1, u64::MAX));
+        let ways = |all: &[ProcessorEvent]| -> Vec<Vec<ProcessorEvent>> {
+            all.iter().map(|event| vec![*event]).collect()
+        };
+        let chosen = first_that_counts("m", &ways(&[dummy, none, faults]));
+        if let Err(e) = &chosen
+            && e.to_string().contains("ermi")
+        {
+            println!("not run: needs perf_event_open: {e}");
+            return;
+        }
+        assert_eq!(chosen, Ok(vec![faults]));
+        let refused = first_that_counts("m", &ways(&[dummy, none])).unwrap_err();
+        let said = refused.to_string();
+        assert!(
+            said.contains("NEVER opens and stays at 0") && said.contains("NONE:"),
+            "{said}"
+        );
+        assert!(!refused.next().is_empty());
+    }
+
+    #[test]
+    fn threads_without_a_turn_count_like_the_others_and_none_at_all_is_an_error() {
+        let thread = |value, enabled_nanos, running_nanos| CountedSince {
+            values: vec![value, 2.0 * value],
+            enabled_nanos,
+            running_nanos,
+        };
+        let sum = together("cpi", &[thread(10.0, 100, 50), thread(20.0, 100, 100)]).unwrap();
+        assert_eq!(sum.values, [30.0, 60.0]);
+        assert_eq!((sum.enabled_nanos, sum.running_nanos), (200, 150));
+        // Half of the work was never counted.
+        let sum = together("cpi", &[thread(10.0, 100, 50), thread(0.0, 100, 0)]).unwrap();
+        assert_eq!(sum.values, [20.0, 40.0]);
+        let never = together("cpi", &[thread(0.0, 100, 0), thread(0.0, 7, 0)]).unwrap_err();
+        assert!(
+            never.to_string().contains("never had a register"),
+            "{never}"
+        );
+        assert!(never.next().contains("nmi_watchdog"));
+        // Threads that slept are no error.
+        assert_eq!(
+            together("cpi", &[thread(0.0, 0, 0)]).unwrap().values,
+            [0.0, 0.0]
+        );
+    }
+
+    #[test]
+    fn a_ratio_is_of_one_group_and_threads_that_end_keep_their_counts() {
+        // Software events: the clock over itself is 1 wherever and however long it was counted.
+        const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
+        let own = hugeleaf_sys::own_pid();
+        let opened = Threads::open("m", &[own], &[TASK_CLOCK, TASK_CLOCK]);
+        let mut threads = match opened {
+            Ok(threads) => threads,
+            Err(e) => {
+                println!("not run: needs perf_event_open: {e}");
+                return;
+            }
+        };
+        let before = threads.totals().unwrap().values[0];
+        let spin = || (0..30_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b));
+        let (ready, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ready.wait();
+                go.wait();
+                spin();
+            });
+            ready.wait();
+            threads.totals().unwrap();
+            go.wait();
+        });
+        // The thread is gone, and what it did since the last reading is not.
+        let after = threads.totals().unwrap();
+        assert!(after.values[0] > before);
+        let ratio = after.values[0] / after.values[1];
+        assert!((ratio - 1.0).abs() < 0.05, "{after:?}");
+        assert!(after.counted_share.unwrap() > 0.0);
     }
 }

@@ -2,7 +2,8 @@
 
 use hugeleaf_proof::bench::Spread;
 use hugeleaf_proof::bench::oltp::{
-    OltpArm, OltpCost, OltpKind, OltpResult, OltpSample, StepsBy, Translation, TranslationSource,
+    CountedBy, OltpArm, OltpCost, OltpKind, OltpResult, OltpSample, StepsBy, Translation,
+    TranslationSource,
 };
 use hugeleaf_units::Bytes;
 
@@ -226,20 +227,23 @@ fn translation(result: &OltpResult, look: Look) -> String {
         ("BASE = 100", Align::Right),
         ("OVER BASE", Align::Left),
     ];
-    if counted {
-        heads.push(("TLB MISSES", Align::Right));
-    }
     let seen = |label: &str| seen(result, label);
     let indices = translation_indices(&translation.arms, &seen);
-    let misses = miss_indices(&translation.arms, &seen);
+    // Where misses are not counted there is no column of them, and the text says why.
+    let misses = [("TLB MISSES", false), ("EACH TRANSACTION", true)]
+        .into_iter()
+        .filter_map(|(head, each)| Some((head, miss_indices(&translation.arms, each, &seen)?)));
+    let misses: Vec<(&str, Vec<Index>)> = misses.collect();
+    heads.extend(misses.iter().map(|(head, _)| (*head, Align::Right)));
     let dash = || "-".to_owned();
     let columns = |ends: bool| {
         let mut table = Table::new(&heads);
-        for ((arm, index), misses) in translation.arms.iter().zip(&indices).zip(&misses) {
+        for (at, (arm, index)) in translation.arms.iter().zip(&indices).enumerate() {
             let mut row = vec![arm.label.clone(), measured(index.spread, ends)];
             row.push(index.value.map_or_else(dash, |v| number(v.round())));
             row.push(arm.effect.map_or_else(dash, |e| over_base(&e)));
-            row.push(measured(misses.spread, ends));
+            let own = misses.iter().map(|(_, all)| all[at].spread);
+            row.extend(own.map(|spread| measured(spread, ends)));
             table.row(row);
         }
         table
@@ -254,16 +258,44 @@ fn translation(result: &OltpResult, look: Look) -> String {
 /// What the numbers of a translation are, and why they are these.
 pub(crate) fn translation_meaning(translation: &Translation) -> String {
     match translation.source {
-        TranslationSource::Counters => "translation: cycles an instruction, and misses of the TLB \
-             for data in a thousand instructions, counted by the processor while the load ran (less \
-             is better); published for 64K over 4K: cycles ×0.89, misses ×0.87"
-            .to_owned(),
+        TranslationSource::Counters => counted_meaning(translation.counted_by.as_ref()),
         TranslationSource::Chase => format!(
             "translation: nanoseconds of a read that depends on the one before, over memory as long \
              as the cache (less is better); not by counters: {}",
             translation.why.as_deref().unwrap_or("no reason was given")
         ),
     }
+}
+
+/// What was counted, by which events, and what was not.
+fn counted_meaning(by: Option<&CountedBy>) -> String {
+    let misses = by.map(|by| (by.tlb_misses.as_deref(), by.tlb_misses_error.as_deref()));
+    let what = match misses {
+        Some((None, error)) => format!(
+            "cycles an instruction, counted by the processor while the load ran (less is better); misses of \
+             the TLB and walks of page tables are not counted here: {}",
+            error.unwrap_or("no reason was given")
+        ),
+        _ => "cycles an instruction, and misses of the TLB for data in a thousand instructions and each \
+              transaction, counted by the processor while the load ran (less is better)"
+            .to_owned(),
+    };
+    let events = by.map(|by| {
+        let misses = by.tlb_misses.as_ref();
+        let misses = misses.map_or_else(String::new, |event| format!(", {event}"));
+        let share = by.share_of_time.filter(|share| *share < 0.995);
+        let share = share.map_or_else(String::new, |share| {
+            format!(", for {:.0} % of the time and scaled up", 100.0 * share)
+        });
+        format!(
+            "; by the events {}, {}{misses}{share}",
+            by.cycles, by.instructions
+        )
+    });
+    format!(
+        "translation: {what}{}; published for 64K over 4K: cycles ×0.89, misses ×0.87",
+        events.unwrap_or_default()
+    )
 }
 
 /// What was changed from step to step, and what that did.
@@ -687,6 +719,23 @@ NOTPM, base = 100
             counted.contains("TLB MISSES") && !counted.contains("not by"),
             "{counted}"
         );
+        // Every figure says which event counted it.
+        for part in [
+            "ls_l1_d_tlb_miss.all_l2_miss",
+            "75 % of the time",
+            "EACH TRANSACTION",
+        ] {
+            assert!(
+                counted.replace("\n", " ").contains(part),
+                "{part}: {counted}"
+            );
+        }
+        let some = oltp_text(&testing::counted_without_misses(), Look::plain(100));
+        assert!(
+            !some.contains("TLB MISSES") && !some.contains("TRANSACTION  "),
+            "{some}"
+        );
+        assert!(some.contains("DTLB_WALK opens and stays at 0"), "{some}");
     }
 
     #[test]

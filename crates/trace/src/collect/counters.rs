@@ -1,256 +1,164 @@
-//! Counters of the CPU: which there are by what name on Intel, AMD and Arm, and their sums over all
-//! CPUs. A host without them is an answer: "not on this host".
-//!
-//! Numbers of events are those of the makers' manuals: Intel's and AMD's event code and mask as
-//! `0xMMEE`, Arm's architectural events by their number.
+//! Counters of the CPU over all CPUs: what there is of the events of its maker
+//! ([`hugeleaf_host::processor`]), counted in groups. A host without them is an answer: "not on this host".
 
-use hugeleaf_sys::{Errno, PerfCount, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};
+use hugeleaf_host::processor::{Processor, ProcessorEvent};
+use hugeleaf_sys::{CountedSince, CountedWork, CounterGroups, CounterKind, Errno, SysError};
 
 use super::refusal::{Guards, is_not_here, refusal};
 use crate::model::{Counter, SourceState};
 
-/// Who made the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Maker {
-    /// Intel, and which generation of page-walk events it has.
-    Intel,
-    /// AMD, Zen and later.
-    Amd,
-    /// Arm's own events (Armv8.1 and later).
-    Arm,
-    /// Another, with the kernel's generic events only.
-    Other,
-}
-
-/// The maker, from `/proc/cpuinfo`.
-pub fn maker_of(cpuinfo: &str) -> Maker {
-    let value = |key: &str| {
-        cpuinfo.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            (name.trim() == key).then(|| value.trim().to_owned())
-        })
-    };
-    match value("vendor_id").as_deref() {
-        Some("GenuineIntel") => Maker::Intel,
-        Some("AuthenticAMD" | "HygonGenuine") => Maker::Amd,
-        _ if value("CPU implementer").is_some() => Maker::Arm,
-        _ => Maker::Other,
-    }
-}
-
-/// The CPU's model, from `/proc/cpuinfo`.
-pub fn model_of(cpuinfo: &str) -> Option<String> {
-    cpuinfo.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == "model name").then(|| value.trim().to_owned())
-    })
-}
-
-/// `PERF_TYPE_HARDWARE`, `_HW_CACHE` and `_RAW`.
-const HARDWARE: u32 = 0;
-const CACHE: u32 = 3;
-const RAW: u32 = 4;
-
-/// A generic cache event: what, read, access (0) or miss (1).
-const fn cache(what: u64, miss: u64) -> u64 {
-    what | miss << 16
-}
-
-const DTLB: u64 = 3;
-const ITLB: u64 = 4;
-
-/// No event of its own: the sum of those whose names begin with its name.
-const SUM_OF_PARTS: &str = "loads, stores and code together";
-
-/// A generic name, the CPU's name, type and config.
-type Wanted = (&'static str, &'static str, u32, u64);
-
-/// Cycles and instructions, which every maker's CPUs count.
-const EVERYWHERE: [Wanted; 2] = [
-    ("cycles", "cycles", HARDWARE, 0),
-    ("instructions", "instructions", HARDWARE, 1),
-];
-
-const INTEL: [Wanted; 6] = [
-    (
-        "dtlb_load_misses",
-        "DTLB_LOAD_MISSES.MISS_CAUSES_A_WALK",
-        CACHE,
-        cache(DTLB, 1),
-    ),
-    (
-        "itlb_misses",
-        "ITLB_MISSES.MISS_CAUSES_A_WALK",
-        CACHE,
-        cache(ITLB, 1),
-    ),
-    (
-        "page_walk_cycles_loads",
-        "DTLB_LOAD_MISSES.WALK_PENDING",
-        RAW,
-        0x1008,
-    ),
-    (
-        "page_walk_cycles_stores",
-        "DTLB_STORE_MISSES.WALK_PENDING",
-        RAW,
-        0x1049,
-    ),
-    (
-        "page_walk_cycles_code",
-        "ITLB_MISSES.WALK_PENDING",
-        RAW,
-        0x1085,
-    ),
-    // The sum of the three, made at the end.
-    ("page_walk_cycles", SUM_OF_PARTS, RAW, 0),
-];
-
-const AMD: [Wanted; 6] = [
-    ("dtlb_load_misses", "ls_l1_d_tlb_miss.all", RAW, 0xff45),
-    (
-        "dtlb_l2_misses",
-        "ls_l1_d_tlb_miss.all_l2_miss",
-        RAW,
-        0xf045,
-    ),
-    ("itlb_misses", "bp_l1_tlb_miss_l2_tlb_miss", RAW, 0x0785),
-    ("page_walks_data", "ls_tablewalker.dside", RAW, 0x0346),
-    ("page_walks_code", "ls_tablewalker.iside", RAW, 0x0c46),
-    // Zen counts walks and not their cycles.
-    ("page_walk_cycles", "", RAW, 0),
-];
-
-const ARM: [Wanted; 5] = [
-    ("dtlb_load_misses", "L1D_TLB_REFILL", RAW, 0x05),
-    ("itlb_misses", "L1I_TLB_REFILL", RAW, 0x02),
-    ("page_walks_data", "DTLB_WALK", RAW, 0x34),
-    ("page_walks_code", "ITLB_WALK", RAW, 0x35),
-    ("page_walk_cycles", "DTLB_WALK_PERCYC", RAW, 0x8137),
-];
-
-const OTHER: [Wanted; 3] = [
-    (
-        "dtlb_load_misses",
-        "dTLB-load-misses",
-        CACHE,
-        cache(DTLB, 1),
-    ),
-    ("itlb_misses", "iTLB-load-misses", CACHE, cache(ITLB, 1)),
-    ("page_walk_cycles", "", RAW, 0),
-];
-
-/// What is counted on a CPU of a maker.
-pub fn wanted(maker: Maker) -> Vec<Wanted> {
-    let own: &[Wanted] = match maker {
-        Maker::Intel => &INTEL,
-        Maker::Amd => &AMD,
-        Maker::Arm => &ARM,
-        Maker::Other => &OTHER,
-    };
-    [&EVERYWHERE[..], own].concat()
-}
+/// The sum of all that begin with this and an underscore.
+const WALK_CYCLES: &str = "page_walk_cycles";
 
 /// Counters that run.
 #[derive(Debug, Default)]
 pub struct Counters {
-    all: Vec<(Counter, Vec<PerfEvent>)>,
+    events: Vec<ProcessorEvent>,
+    by_cpu: Vec<CounterGroups>,
+    guards: Guards,
 }
 
 impl Counters {
     /// Opens what there is, on all CPUs, and starts it.
-    pub fn open(maker: Maker, cpus: &[u32], guards: &Guards) -> Counters {
-        let all = wanted(maker)
-            .into_iter()
-            .map(|(name, event, kind, config)| {
-                let mut counter = Counter {
-                    name: name.to_owned(),
-                    event: event.to_owned(),
-                    ..Counter::default()
-                };
-                let mut events = Vec::new();
-                if event.is_empty() {
-                    counter.state = SourceState::NotHere {
-                        reason: "this CPU has no such event".to_owned(),
-                    };
-                    return (counter, events);
-                }
-                if event == SUM_OF_PARTS {
-                    return (counter, events);
-                }
-                for cpu in cpus {
-                    match open(kind, config, *cpu) {
-                        Ok(event) => events.push(event),
-                        Err(error) => {
-                            counter.state = state_of(&error, guards);
-                            events.clear();
-                            break;
-                        }
-                    }
-                }
-                (counter, events)
-            })
-            .collect();
-        Counters { all }
+    pub fn open(processor: &Processor, cpus: &[u32], guards: &Guards) -> Counters {
+        let events = processor.events();
+        let kinds: Vec<CounterKind> = events.iter().map(|event| event.kind).collect();
+        let by_cpu = cpus.iter().map(|cpu| {
+            let groups = CounterGroups::open(CountedWork::Cpu(*cpu), &kinds);
+            // What does not start has counted nothing, which is seen at the end.
+            let _ = groups.enable();
+            groups
+        });
+        Counters {
+            by_cpu: by_cpu.collect(),
+            events,
+            guards: guards.clone(),
+        }
     }
 
     /// Stops and adds up.
     pub fn finish(self) -> Vec<Counter> {
+        let by_cpu: Vec<Vec<Result<CountedSince, SysError>>> =
+            self.by_cpu.iter().map(CounterGroups::read).collect();
         let mut counters: Vec<Counter> = self
-            .all
-            .into_iter()
-            .map(|(mut counter, events)| {
-                let counts: Vec<PerfCount> = events.iter().filter_map(|e| e.count().ok()).collect();
-                if !counts.is_empty() {
-                    let (value, share) = scaled(&counts);
-                    counter.value = value;
-                    counter.running_share = share;
-                }
-                counter
+            .events
+            .iter()
+            .enumerate()
+            .map(|(at, event)| {
+                let own = by_cpu.iter().map(|cpu| cpu[at].clone());
+                summed(event, own.collect(), &self.guards)
             })
             .collect();
-        add_up(&mut counters);
+        if !counters.is_empty() {
+            counters.push(walk_cycles(&counters));
+        }
         counters
     }
 }
 
-/// Fills in sums; without its parts a sum is where they are.
-fn add_up(counters: &mut [Counter]) {
-    let Some(at) = counters.iter().position(|c| c.event == SUM_OF_PARTS) else {
-        return;
+/// What all CPUs counted of an event: a number, or why there is none.
+fn summed(
+    event: &ProcessorEvent,
+    by_cpu: Result<Vec<CountedSince>, SysError>,
+    guards: &Guards,
+) -> Counter {
+    let counter = Counter {
+        name: event.counts.name().to_owned(),
+        event: event.name.to_owned(),
+        ..Counter::default()
     };
-    let name = format!("{}_", counters[at].name);
-    let parts: Vec<&Counter> = counters
-        .iter()
-        .filter(|c| c.name.starts_with(&name))
-        .collect();
-    let value: Option<u64> = parts.iter().map(|c| c.value).sum();
-    let share = parts
-        .iter()
-        .filter_map(|c| c.running_share)
-        .reduce(f64::min);
-    let state = parts
-        .iter()
-        .map(|c| c.state.clone())
-        .find(|state| *state != SourceState::Used)
-        .unwrap_or_default();
-    let sum = &mut counters[at];
-    (sum.value, sum.running_share, sum.state) = (value, share, state);
+    let counts = match by_cpu {
+        Ok(counts) => counts,
+        Err(error) => {
+            let state = state_of(&error, guards);
+            return Counter { state, ..counter };
+        }
+    };
+    let enabled: u64 = counts.iter().map(|c| c.enabled_nanos).sum();
+    let running: u64 = counts.iter().map(|c| c.running_nanos).sum();
+    let running_share = Some(share(running, enabled));
+    // Of a CPU on which it never had a register nothing is known, and so not of all of them.
+    if counts.iter().any(|c| c.running_nanos == 0) {
+        return Counter {
+            state: SourceState::Refused {
+                reason: "it never had a register: something else counts meanwhile".to_owned(),
+                remedy: "end other programs that count (perf), and the kernel's watchdog: sysctl \
+                         kernel.nmi_watchdog=0"
+                    .to_owned(),
+            },
+            running_share,
+            ..counter
+        };
+    }
+    let value: f64 = counts.iter().flat_map(|c| &c.values).sum();
+    if value <= 0.0 {
+        return Counter {
+            state: SourceState::NotHere {
+                reason:
+                    "it stood at 0 throughout: this CPU, or the hypervisor below it, opens the \
+                         event and does not count it"
+                        .to_owned(),
+            },
+            running_share,
+            ..counter
+        };
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // positive, and a count
+    let value = Some(value.round() as u64);
+    Counter {
+        value,
+        running_share,
+        ..counter
+    }
 }
 
-fn open(kind: u32, config: u64, cpu: u32) -> Result<PerfEvent, hugeleaf_sys::SysError> {
-    let setup = PerfSetup {
-        kind: PerfKind::Raw(kind, config),
-        rate: PerfRate::Counted,
-        stack: PerfStack::No,
-        raw: false,
-    };
-    let event = PerfEvent::open(&setup, cpu)?;
-    event.enable()?;
-    Ok(event)
+#[allow(clippy::cast_precision_loss)] // nanoseconds of a trace are far below 2^52
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        part as f64 / of as f64
+    }
 }
 
-fn state_of(error: &hugeleaf_sys::SysError, guards: &Guards) -> SourceState {
+/// Cycles in walks of all kinds; where one of its parts is missing the sum is too.
+fn walk_cycles(counters: &[Counter]) -> Counter {
+    let prefix = format!("{WALK_CYCLES}_");
+    let of = |prefix: &str| -> Vec<&Counter> {
+        let own = counters.iter().filter(|c| c.name.starts_with(prefix));
+        own.collect()
+    };
+    let parts = of(&prefix);
+    let names: Vec<&str> = parts.iter().map(|c| c.event.as_str()).collect();
+    let sum = Counter {
+        name: WALK_CYCLES.to_owned(),
+        event: names.join(" + "),
+        ..Counter::default()
+    };
+    if parts.is_empty() {
+        let reason = match of("page_walks_").is_empty() {
+            true => "no event of this CPU is known for it",
+            false => "this CPU counts walks, not their cycles",
+        };
+        let state = SourceState::NotHere {
+            reason: reason.to_owned(),
+        };
+        return Counter { state, ..sum };
+    }
+    let states = parts.iter().map(|c| c.state.clone());
+    let mut refused = states.filter(|state| *state != SourceState::Used);
+    Counter {
+        state: refused.next().unwrap_or_default(),
+        value: parts.iter().map(|c| c.value).sum(),
+        running_share: parts
+            .iter()
+            .filter_map(|c| c.running_share)
+            .reduce(f64::min),
+        ..sum
+    }
+}
+
+fn state_of(error: &SysError, guards: &Guards) -> SourceState {
     // A machine without counters has none of them; the kernel says so in several ways.
     if is_not_here(error.errno) {
         let reason = match error.errno {
@@ -267,54 +175,23 @@ fn state_of(error: &hugeleaf_sys::SysError, guards: &Guards) -> SourceState {
     SourceState::Refused { reason, remedy }
 }
 
-/// The sum, scaled up where events shared a register; nothing where one never had a turn.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
-fn scaled(counts: &[PerfCount]) -> (Option<u64>, Option<f64>) {
-    let enabled: u64 = counts.iter().map(|c| c.enabled_nanos).sum();
-    let running: u64 = counts.iter().map(|c| c.running_nanos).sum();
-    if running == 0 || enabled == 0 {
-        return (None, Some(0.0));
-    }
-    let value: f64 = counts
-        .iter()
-        .filter(|c| c.running_nanos > 0)
-        .map(|c| c.value as f64 * (c.enabled_nanos as f64 / c.running_nanos as f64))
-        .sum();
-    (Some(value as u64), Some(running as f64 / enabled as f64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_host::processor::{CYCLES, Counts};
 
-    #[test]
-    fn makers_are_told_apart() {
-        assert_eq!(maker_of("vendor_id\t: GenuineIntel\n"), Maker::Intel);
-        assert_eq!(maker_of("vendor_id\t: AuthenticAMD\n"), Maker::Amd);
-        assert_eq!(maker_of("CPU implementer\t: 0x41\n"), Maker::Arm);
-        assert_eq!(maker_of(""), Maker::Other);
-        assert_eq!(model_of("model name : A B\n").as_deref(), Some("A B"));
+    const ZEN: &str = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n";
+
+    fn counted(value: f64, running_nanos: u64) -> CountedSince {
+        CountedSince {
+            values: vec![value],
+            enabled_nanos: 100,
+            running_nanos,
+        }
     }
 
-    /// Each maker answers the same questions.
-    #[test]
-    fn generic_names_are_the_same_everywhere() {
-        for maker in [Maker::Intel, Maker::Amd, Maker::Arm] {
-            let names: Vec<_> = wanted(maker).iter().map(|w| w.0).collect();
-            for name in [
-                "cycles",
-                "instructions",
-                "dtlb_load_misses",
-                "itlb_misses",
-                "page_walk_cycles",
-            ] {
-                assert!(names.contains(&name), "{maker:?} {name}");
-            }
-        }
+    fn sum(counts: &[CountedSince]) -> Counter {
+        summed(&CYCLES, Ok(counts.to_vec()), &Guards::default())
     }
 
     #[test]
@@ -323,42 +200,70 @@ mod tests {
             name: name.to_owned(),
             event: event.to_owned(),
             value,
+            running_share: Some(1.0),
             ..Counter::default()
         };
-        let mut counters = [
+        let mut counters = vec![
             part("page_walk_cycles_loads", "a", Some(3)),
             part("page_walk_cycles_code", "b", Some(4)),
-            part("page_walk_cycles", SUM_OF_PARTS, None),
         ];
-        add_up(&mut counters);
-        assert_eq!(counters[2].value, Some(7));
+        let sum = walk_cycles(&counters);
+        assert_eq!((sum.value, sum.event.as_str()), (Some(7), "a + b"));
         counters[0].value = None;
-        add_up(&mut counters);
-        assert_eq!(counters[2].value, None);
+        assert_eq!(walk_cycles(&counters).value, None);
+        // Where only walks are counted, that is said, and no 0 stands for cycles.
+        let walks = walk_cycles(&[part("page_walks_data", "c", Some(9))]);
+        assert_eq!(walks.value, None);
+        assert!(format!("{:?}", walks.state).contains("not their cycles"));
+        assert!(format!("{:?}", walk_cycles(&[]).state).contains("is known"));
     }
 
     #[test]
-    fn a_count_that_shared_its_register_is_scaled() {
-        let count = |value, running_nanos| PerfCount {
-            value,
-            enabled_nanos: 100,
-            running_nanos,
+    fn what_never_had_a_register_on_some_cpu_is_no_number() {
+        let all = sum(&[counted(10.0, 100), counted(20.0, 50)]);
+        assert_eq!((all.value, all.running_share), (Some(30), Some(0.75)));
+        let some = sum(&[counted(10.0, 100), counted(0.0, 0)]);
+        assert_eq!(some.value, None);
+        let SourceState::Refused { reason, remedy } = some.state else {
+            panic!("{some:?}");
         };
-        assert_eq!(
-            scaled(&[count(10, 100), count(10, 50)]),
-            (Some(30), Some(0.75))
+        assert!(reason.contains("never had a register") && remedy.contains("nmi_watchdog"));
+    }
+
+    #[test]
+    fn what_stood_at_zero_is_not_shown_as_zero() {
+        let zero = sum(&[counted(0.0, 100), counted(0.0, 100)]);
+        assert_eq!(zero.value, None);
+        assert!(matches!(zero.state, SourceState::NotHere { .. }));
+    }
+
+    #[test]
+    fn a_refusal_is_of_the_event_that_was_refused() {
+        let error = SysError::new(
+            "perf_event_open",
+            "of all processes on CPU 0",
+            Errno::ACCESS,
         );
-        assert_eq!(scaled(&[count(0, 0)]), (None, Some(0.0)));
+        let refused = summed(&CYCLES, Err(error), &Guards::default());
+        assert!(matches!(refused.state, SourceState::Refused { .. }));
+        assert_eq!((refused.value, refused.running_share), (None, None));
     }
 
     /// Whatever the host has, each counter has a number or says why not.
     #[test]
     fn each_counter_has_a_number_or_a_reason() {
-        let counters = Counters::open(Maker::Amd, &[0], &Guards::default()).finish();
-        assert!(!counters.is_empty());
+        let zen = Processor::parse(ZEN);
+        let counters = Counters::open(&zen, &[0], &Guards::default());
+        let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
+        assert!(work != 1);
+        let counters = counters.finish();
+        let names: Vec<&str> = counters.iter().map(|c| c.name.as_str()).collect();
+        for name in [Counts::Cycles.name(), Counts::DataWalks.name(), WALK_CYCLES] {
+            assert!(names.contains(&name), "{name}");
+        }
         for counter in counters {
             match counter.state {
-                SourceState::Used => assert!(counter.running_share.is_some(), "{}", counter.name),
+                SourceState::Used => assert!(counter.value.is_some(), "{}", counter.name),
                 SourceState::NotHere { reason } | SourceState::Refused { reason, .. } => {
                     assert!(!reason.is_empty() && counter.value.is_none());
                 }

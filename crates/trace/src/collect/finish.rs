@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use hugeleaf_host::processor::Processor;
 use hugeleaf_host::{Host, system};
 
 use super::events::MEMORY;
@@ -11,7 +12,7 @@ use super::locks::{Locks, Waits};
 use super::queue::Queue;
 use super::statics::Statics;
 use super::symbols::{Named, name_all};
-use super::{Options, Session, counters};
+use super::{Options, Session};
 use crate::model::{
     Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin, SCHEMA,
     Sample, Source, SourceState, Stack, Trace, TracedHost,
@@ -126,7 +127,7 @@ fn traced_host(root: &hugeleaf_host::Root, host: &Host) -> TracedHost {
         name: known(&system::identity(root).name).unwrap_or_default(),
         kernel: known(&host.kernel).unwrap_or_default(),
         arch: known(&host.arch).unwrap_or_default(),
-        cpu_model: counters::model_of(cpuinfo),
+        cpu_model: Processor::parse(cpuinfo).name,
         cpus: u32::try_from(super::online(root).len()).unwrap_or(u32::MAX),
         memory_bytes: host.memory.total.get().map(|b| b.get()),
         base_page_bytes: host.base_page.bytes().get(),

@@ -51,3 +51,30 @@ fn trace_uses_what_the_kernel_has() {
     let again = json(&["trace", "show", &file]);
     assert_eq!(again["intervals"], traced["intervals"]);
 }
+
+/// A counter has a number above 0, or says why it has none: also on processors that open events which they do
+/// not count.
+#[test]
+fn counters_have_a_number_or_a_reason() {
+    let test = "counters_have_a_number_or_a_reason";
+    if text("/proc/self/status").contains("Seccomp:\t2") {
+        return not_run(test, "needs to be outside of a filter of system calls");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.trace").display().to_string();
+    let traced = json(&["trace", "--for", "2s", "--output", &file]);
+    let counters = traced["counters"].as_array().unwrap();
+    assert!(!counters.is_empty());
+    for counter in counters {
+        let is_used = counter["state"] == "used";
+        let value = counter["value"].as_u64();
+        assert_eq!(is_used, value.is_some_and(|v| v > 0), "{counter:#}");
+        assert!(
+            is_used || counter["reason"].as_str().is_some_and(|r| !r.is_empty()),
+            "{counter:#}"
+        );
+    }
+    if counters.iter().all(|counter| counter["state"] != "used") {
+        not_run(test, "needs a processor whose counters count");
+    }
+}

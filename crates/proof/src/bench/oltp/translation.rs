@@ -1,6 +1,6 @@
 //! What it costs on each arm to translate an address. Pure.
 
-use super::{OltpResult, Translation, TranslationArm, TranslationSource};
+use super::{OltpResult, OltpSample, Translation, TranslationArm, TranslationSource};
 use crate::bench::chase::ChaseResult;
 use crate::bench::{CONFIDENCE, Spread, effect_by_round};
 
@@ -17,20 +17,32 @@ pub fn by_counters(result: &OltpResult) -> Option<Translation> {
     let arms = labels.into_iter().map(|label| {
         let own = result.runs.iter();
         let own = own.filter(|run| run.arm.as_deref() == Some(label) && run.at == largest);
-        let counted: Vec<(usize, [f64; 2])> = own
-            .filter_map(|run| Some((run.round, run.counted?)))
+        let counted: Vec<(&OltpSample, f64)> = own
+            .filter_map(|run| {
+                // Results of earlier versions have both in one field.
+                let both = run.counted.map(|[cycles, _]| cycles);
+                Some((run, run.cycles_an_instruction.or(both)?))
+            })
             .collect();
-        let samples = counted.iter().map(|(round, [cycles, _])| (*round, *cycles));
+        let samples = counted.iter().map(|(run, cycles)| (run.round, *cycles));
         let mut arm = arm(label, samples.collect());
-        arm.tlb_misses = counted.iter().map(|(_, [_, misses])| *misses).collect();
+        // A sample that lacks them would shift the others into rounds that are not theirs.
+        let all = |of: &dyn Fn(&OltpSample) -> Option<f64>| -> Vec<f64> {
+            let values: Option<Vec<f64>> = counted.iter().map(|(run, _)| of(run)).collect();
+            values.unwrap_or_default()
+        };
+        arm.tlb_misses = all(&|run| Some(run.counted?[1]));
+        arm.tlb_misses_each = all(&|run| run.per_transaction.tlb_misses);
         arm
     });
     let mut arms = compared(arms.collect());
     // Pages that were not to be had were not counted on.
     arms.retain(|arm| !arm.samples.is_empty());
+    let mut by = result.runs.iter().filter(|run| run.at == largest);
     (!arms.is_empty()).then_some(Translation {
         source: TranslationSource::Counters,
         why: None,
+        counted_by: by.find_map(|run| run.counted_by.clone()),
         arms,
     })
 }
@@ -50,6 +62,7 @@ pub fn by_chase(labels: &[(String, String)], chase: &ChaseResult, why: String) -
     Translation {
         source: TranslationSource::Chase,
         why: Some(why),
+        counted_by: None,
         arms: compared(arms.collect()),
     }
 }
@@ -63,6 +76,7 @@ fn arm(label: &str, samples: Vec<(usize, f64)>) -> TranslationArm {
         rounds,
         effect: None,
         tlb_misses: Vec::new(),
+        tlb_misses_each: Vec::new(),
     }
 }
 
@@ -83,7 +97,7 @@ fn compared(mut arms: Vec<TranslationArm>) -> Vec<TranslationArm> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::OltpSample;
+    use super::super::CountedBy;
     use super::super::arms::tests::result;
     use super::*;
 
@@ -98,6 +112,11 @@ mod tests {
             let off = if run.at == Some(8) { 10.0 } else { 1.0 };
             let cycles = if thp { 0.9 } else { 1.0 };
             run.counted = Some([off * cycles * round, off * 5.0]);
+            run.per_transaction.tlb_misses = Some(off * 700.0);
+            run.counted_by = Some(CountedBy {
+                tlb_misses: Some("DTLB_WALK".to_owned()),
+                ..CountedBy::default()
+            });
         }
         let seen = by_counters(&of).unwrap();
         assert_eq!(seen.source, TranslationSource::Counters);
@@ -106,8 +125,30 @@ mod tests {
         };
         assert_eq!((base.effect, base.samples.len()), (None, 7));
         assert_eq!(thp.tlb_misses, [5.0; 7]);
+        assert_eq!(thp.tlb_misses_each, [700.0; 7]);
+        let by = seen.counted_by.clone().unwrap();
+        assert_eq!(by.tlb_misses.as_deref(), Some("DTLB_WALK"));
         let effect = thp.effect.unwrap();
         assert!((effect.ratio - 0.9).abs() < 1e-9, "{effect:?}");
+    }
+
+    #[test]
+    fn a_host_that_counts_cycles_and_no_misses_shows_no_zeros_for_them() {
+        let mut of = result(&["base", "thp:2M"], &[None], 4);
+        for run in &mut of.runs {
+            run.cycles_an_instruction = Some(1.5);
+            run.counted_by = Some(CountedBy {
+                tlb_misses_error: Some("DTLB_WALK stays at 0".to_owned()),
+                ..CountedBy::default()
+            });
+        }
+        let seen = by_counters(&of).unwrap();
+        assert_eq!(seen.arms.len(), 2);
+        for arm in &seen.arms {
+            assert_eq!(arm.samples, [1.5; 4]);
+            assert!(arm.tlb_misses.is_empty() && arm.tlb_misses_each.is_empty());
+        }
+        assert!(seen.counted_by.unwrap().tlb_misses_error.is_some());
     }
 
     #[test]

@@ -8,9 +8,9 @@ use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Onlooker;
 
-use super::OltpSample;
 use super::server::{page_tables, shared_pages, tree};
-use crate::metric::{Counted, Metric, MetricError, Reading};
+use super::{CountedBy, OltpSample};
+use crate::metric::{MetricError, TranslationTotals, Translations};
 use crate::subject::SizeHeld;
 
 /// Which processes are the database.
@@ -47,16 +47,15 @@ pub struct Watcher<'a> {
 struct Seen {
     page_tables: Option<Bytes>,
     pages: Option<Vec<Held>>,
-    counted: Option<[f64; 2]>,
+    counted: Option<(TranslationTotals, CountedBy)>,
     why_not_counted: Option<String>,
     copied_per_second: Option<f64>,
 }
 
 /// Counters that run, with what they said at first.
 struct Counting {
-    cpi: Counted,
-    misses: Counted,
-    before: [[f64; 2]; 2],
+    counters: Translations,
+    before: TranslationTotals,
 }
 
 impl<'a> Watcher<'a> {
@@ -92,10 +91,29 @@ impl<'a> Watcher<'a> {
         self.seen.pages.as_deref()
     }
 
-    /// Writes down what was seen. Returns why the processor did not count, where it was to.
-    pub(super) fn write(&self, sample: &mut OltpSample) -> Option<String> {
+    /// Writes down what was seen, with what the processor counted for each of so many transactions.
+    /// Returns why the processor did not count, where it was to.
+    pub(super) fn write(&self, sample: &mut OltpSample, transactions: u64) -> Option<String> {
         sample.page_tables_bytes = self.seen.page_tables.map(Bytes::get);
-        sample.counted = self.seen.counted;
+        if let Some((counted, by)) = &self.seen.counted {
+            sample.counted_by = Some(by.clone());
+            sample.cycles_an_instruction = over(counted.cycles, counted.instructions);
+            let misses = counted.misses.and_then(|m| over(m, counted.instructions));
+            let thousandths = misses.map(|each| 1000.0 * each);
+            let both = sample.cycles_an_instruction.zip(thousandths);
+            sample.counted = both.map(|(cycles, misses)| [cycles, misses]);
+            #[allow(clippy::cast_precision_loss)] // a run's transactions are far below 2^52
+            let each = |count: f64| over(count, transactions as f64);
+            let cost = &mut sample.per_transaction;
+            cost.cycles = each(counted.cycles);
+            cost.instructions = each(counted.instructions);
+            cost.tlb_misses = counted.misses.and_then(each);
+            let second = |count: f64| over(count, sample.seconds);
+            let cost = &mut sample.per_second;
+            cost.cycles = second(counted.cycles);
+            cost.instructions = second(counted.instructions);
+            cost.tlb_misses = counted.misses.and_then(second);
+        }
         sample.copied_bytes_per_second = self.seen.copied_per_second;
         if let Some(pages) = &self.seen.pages {
             sample.pages = SizeHeld::all(pages);
@@ -133,7 +151,7 @@ impl Onlooker for Watcher<'_> {
         });
         let counted = self.counting.take();
         match counted.map(|started| started.and_then(Counting::end)) {
-            Some(Ok(counted)) => self.seen.counted = counted,
+            Some(Ok(counted)) => self.seen.counted = Some(counted),
             Some(Err(error)) => self.seen.why_not_counted = Some(error.to_string()),
             None => {}
         }
@@ -145,34 +163,37 @@ impl Onlooker for Watcher<'_> {
     }
 }
 
-impl Counting {
-    fn start(pids: &[Pid]) -> Result<Counting, MetricError> {
-        let (mut cpi, mut misses) = (Counted::cpi(pids)?, Counted::tlb_misses(pids)?);
-        let before = [counts(&mut cpi)?, counts(&mut misses)?];
-        Ok(Counting {
-            cpi,
-            misses,
-            before,
-        })
-    }
-
-    /// Cycles an instruction, and misses in a thousand instructions.
-    fn end(mut self) -> Result<Option<[f64; 2]>, MetricError> {
-        let now = [counts(&mut self.cpi)?, counts(&mut self.misses)?];
-        let ratio = |at: usize| {
-            let since = |which: usize| now[at][which] - self.before[at][which];
-            (since(1) > 0.0).then(|| since(0) / since(1))
-        };
-        let both = ratio(0).zip(ratio(1));
-        Ok(both.map(|(cycles, misses)| [cycles, 1000.0 * misses]))
-    }
+/// A ratio of something that is not 0.
+fn over(above: f64, below: f64) -> Option<f64> {
+    (below > 0.0).then(|| above / below)
 }
 
-fn counts(metric: &mut dyn Metric) -> Result<[f64; 2], MetricError> {
-    Ok(match metric.read()? {
-        Reading::Ratio { above, below } => [above, below],
-        _ => [0.0, 0.0],
-    })
+impl Counting {
+    fn start(pids: &[Pid]) -> Result<Counting, MetricError> {
+        let mut counters = Translations::open(pids)?;
+        let before = counters.totals()?;
+        Ok(Counting { counters, before })
+    }
+
+    /// What was counted since, and by which events.
+    fn end(mut self) -> Result<(TranslationTotals, CountedBy), MetricError> {
+        let now = self.counters.totals()?;
+        let (cycles, instructions, misses) = self.counters.events();
+        let by = CountedBy {
+            cycles: cycles.to_owned(),
+            instructions: instructions.to_owned(),
+            tlb_misses: misses.ok().map(str::to_owned),
+            tlb_misses_error: misses.err().map(str::to_owned),
+            share_of_time: now.counted_share,
+        };
+        let since = TranslationTotals {
+            cycles: now.cycles - self.before.cycles,
+            instructions: now.instructions - self.before.instructions,
+            misses: now.misses.zip(self.before.misses).map(|(a, b)| a - b),
+            counted_share: now.counted_share,
+        };
+        Ok((since, by))
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +208,7 @@ mod tests {
         elsewhere.begins();
         elsewhere.ends();
         let mut sample = OltpSample::default();
-        assert_eq!(elsewhere.write(&mut sample), None);
+        assert_eq!(elsewhere.write(&mut sample, 1), None);
         assert_eq!(sample.page_tables_bytes, None);
         // It has copied nothing meanwhile, which is not the same as nobody knows.
         assert_eq!(sample.copied_bytes_per_second, Some(0.0));
@@ -203,12 +224,57 @@ mod tests {
         assert!(work != 1);
         own.ends();
         let mut sample = OltpSample::default();
-        let why = own.write(&mut sample);
+        let why = own.write(&mut sample, 10);
         assert!(sample.page_tables_bytes.unwrap() > 0);
-        assert_ne!(
-            sample.counted.is_some(),
-            why.is_some(),
-            "{sample:?} {why:?}"
+        let counted = sample.cycles_an_instruction;
+        assert_ne!(counted.is_some(), why.is_some(), "{sample:?} {why:?}");
+        // What is not counted is not 0.
+        let by = sample.counted_by.clone();
+        assert_eq!(by.is_some(), counted.is_some());
+        let misses = by.and_then(|by| by.tlb_misses);
+        assert_eq!(
+            sample.per_transaction.tlb_misses.is_some(),
+            misses.is_some()
         );
+    }
+
+    #[test]
+    fn what_was_counted_is_for_each_transaction_and_second() {
+        let root = Root::live();
+        let mut watcher = Watcher::of(Processes::Own, &root);
+        let counted = |misses: Option<f64>| {
+            let totals = TranslationTotals {
+                cycles: 3e9,
+                instructions: 2e9,
+                misses,
+                counted_share: Some(0.5),
+            };
+            let by = CountedBy {
+                cycles: "cycles".to_owned(),
+                instructions: "instructions".to_owned(),
+                tlb_misses: misses.map(|_| "DTLB_WALK".to_owned()),
+                tlb_misses_error: misses.is_none().then(|| "no".to_owned()),
+                share_of_time: Some(0.5),
+            };
+            Some((totals, by))
+        };
+        watcher.seen.counted = counted(Some(4e6));
+        let mut sample = OltpSample {
+            seconds: 10.0,
+            ..OltpSample::default()
+        };
+        watcher.write(&mut sample, 1000);
+        assert_eq!(sample.counted, Some([1.5, 2.0]));
+        assert_eq!(sample.per_transaction.cycles, Some(3e6));
+        assert_eq!(sample.per_transaction.tlb_misses, Some(4e3));
+        assert_eq!(sample.per_second.tlb_misses, Some(4e5));
+        watcher.seen.counted = counted(None);
+        let mut sample = OltpSample::default();
+        watcher.write(&mut sample, 1000);
+        assert_eq!(
+            (sample.counted, sample.cycles_an_instruction),
+            (None, Some(1.5))
+        );
+        assert_eq!(sample.per_transaction.tlb_misses, None);
     }
 }

@@ -190,22 +190,37 @@ pub(crate) fn translation_indices(
     over_first(&arms.collect::<Vec<_>>())
 }
 
-/// Misses of the TLB of the arms, over the first of them.
-pub(crate) fn miss_indices(arms: &[TranslationArm], seen: &dyn Fn(&str) -> Seen) -> Vec<Index> {
-    let by_round = |arm: &TranslationArm| -> Vec<(usize, f64)> {
-        let rounds = arm.rounds.iter().copied();
-        rounds.zip(arm.tlb_misses.iter().copied()).collect()
+/// Misses of the TLB of the arms, over the first of them: in a thousand instructions, or `each` transaction.
+/// None where the host does not count them.
+pub(crate) fn miss_indices(
+    arms: &[TranslationArm],
+    each: bool,
+    seen: &dyn Fn(&str) -> Seen,
+) -> Option<Vec<Index>> {
+    let of = |arm: &'_ TranslationArm| match each {
+        true => arm.tlb_misses_each.clone(),
+        false => arm.tlb_misses.clone(),
     };
-    let first = arms.first().map(by_round).unwrap_or_default();
-    let arms = arms.iter().map(|arm| Measured {
+    let misses: Vec<Vec<f64>> = arms.iter().map(of).collect();
+    if misses.iter().all(Vec::is_empty) {
+        return None;
+    }
+    let by_round = |arm: &TranslationArm, own: &[f64]| -> Vec<(usize, f64)> {
+        let rounds = arm.rounds.iter().copied();
+        rounds.zip(own.iter().copied()).collect()
+    };
+    let all = || arms.iter().zip(&misses);
+    let first = all().next().map(|(arm, own)| by_round(arm, own));
+    let first = first.unwrap_or_default();
+    let measured = all().map(|(arm, own)| Measured {
         label: &arm.label,
-        samples: &arm.tlb_misses,
+        samples: own,
         rounds: &arm.rounds,
-        spread: Spread::of(&arm.tlb_misses, CONFIDENCE),
-        effect: effect_by_round(first.iter().copied(), by_round(arm).into_iter()),
+        spread: Spread::of(own, CONFIDENCE),
+        effect: effect_by_round(first.iter().copied(), by_round(arm, own).into_iter()),
         seen: seen(&arm.label),
     });
-    over_first(&arms.collect::<Vec<_>>())
+    Some(over_first(&measured.collect::<Vec<_>>()))
 }
 
 /// What is known of the pages of the arm of this name, in all steps together.

@@ -1,8 +1,8 @@
 //! Results of `bench oltp` for tests of views.
 
 use hugeleaf_proof::bench::oltp::{
-    Io, OltpArm, OltpCost, OltpDatabase, OltpKind, OltpResult, OltpSample, OltpUsed, Steps,
-    StepsBy, Translation, TranslationArm, TranslationSource,
+    CountedBy, Io, OltpArm, OltpCost, OltpDatabase, OltpKind, OltpResult, OltpSample, OltpUsed,
+    Steps, StepsBy, Translation, TranslationArm, TranslationSource,
 };
 use hugeleaf_proof::bench::{About, BenchEnding, CONFIDENCE, NotHad, Spread};
 use hugeleaf_proof::result::{Effect, HostFingerprint, Knob};
@@ -57,13 +57,37 @@ pub(crate) fn counted() -> OltpResult {
     let mut result = example();
     let arm = |label: &str, cycles: f64, misses: f64| TranslationArm {
         tlb_misses: wobble(misses, 0, 10),
+        tlb_misses_each: wobble(misses * 1100.0, 0, 10),
         ..translation_arm(label, cycles, 2.4)
     };
     result.translation = Some(Translation {
         source: TranslationSource::Counters,
         why: None,
+        counted_by: Some(CountedBy {
+            cycles: "cycles".to_owned(),
+            instructions: "instructions".to_owned(),
+            tlb_misses: Some("ls_l1_d_tlb_miss.all_l2_miss".to_owned()),
+            tlb_misses_error: None,
+            share_of_time: Some(0.75),
+        }),
         arms: vec![arm("base", 2.4, 9.1), arm("thp:2M", 2.1, 1.2)],
     });
+    result
+}
+
+/// The same on a host that counts cycles and instructions, and whose event for the TLB stays at 0.
+pub(crate) fn counted_without_misses() -> OltpResult {
+    let mut result = counted();
+    if let Some(translation) = &mut result.translation {
+        for arm in &mut translation.arms {
+            arm.tlb_misses.clear();
+            arm.tlb_misses_each.clear();
+        }
+        if let Some(by) = &mut translation.counted_by {
+            by.tlb_misses = None;
+            by.tlb_misses_error = Some("DTLB_WALK opens and stays at 0".to_owned());
+        }
+    }
     result
 }
 
@@ -147,6 +171,7 @@ fn translation_arm(label: &str, value: f64, of_base: f64) -> TranslationArm {
         rounds: (0..10).collect(),
         effect: (label != "base").then(|| effect(value / of_base)),
         tlb_misses: Vec::new(),
+        tlb_misses_each: Vec::new(),
         samples,
     }
 }
@@ -155,6 +180,7 @@ fn chased() -> Translation {
     let arm = |label: &str, nanos: f64| translation_arm(label, nanos, 312.0);
     Translation {
         source: TranslationSource::Chase,
+        counted_by: None,
         why: Some("this host has no hardware counters".to_owned()),
         arms: vec![
             arm("base", 312.0),
@@ -174,6 +200,7 @@ fn run(label: &str, at: Option<u64>, round: usize, notpm: f64) -> OltpSample {
         block_changes: Some(24.5),
         physical_reads: Some(0.02),
         physical_writes: Some(3.1),
+        ..OltpCost::default()
     };
     let second = |part: Option<f64>| part.map(|part| part * tps);
     let tables: u64 = if label.ends_with("2M") {
@@ -188,6 +215,8 @@ fn run(label: &str, at: Option<u64>, round: usize, notpm: f64) -> OltpSample {
         page_tables_bytes: Some(tables.saturating_mul(at.filter(|n| *n < 1000).unwrap_or(1))),
         copied_bytes_per_second: None,
         counted: None,
+        cycles_an_instruction: None,
+        counted_by: None,
         pages: Vec::new(),
         verified: Some(label != "thp:2M"),
         notpm,
@@ -202,6 +231,7 @@ fn run(label: &str, at: Option<u64>, round: usize, notpm: f64) -> OltpSample {
             block_changes: second(each.block_changes),
             physical_reads: second(each.physical_reads),
             physical_writes: second(each.physical_writes),
+            ..OltpCost::default()
         },
         consistent: true,
     }

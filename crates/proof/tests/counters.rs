@@ -1,0 +1,147 @@
+//! The processor's counters, where this machine has them: also where more is asked for than it has registers,
+//! and where an event opens and counts nothing. It runs in the guest `arm64-counters` as well, whose processor
+//! counts cycles and instructions.
+
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use hugeleaf_proof::metric::{Counted, Metric, MetricError, Reading, Translations};
+use hugeleaf_sys::{
+    CountedWork, CounterGroup, CounterKind, GroupCount, Kernel, RealKernel, counts_misses, own_pid,
+    own_thread,
+};
+
+fn not_run(test: &str, why: &str) {
+    println!("not run: {test}: {why}");
+}
+
+/// Work that is the same at every moment.
+fn work(time: Duration) -> u64 {
+    let until = Instant::now() + time;
+    let mut sum = 1u64;
+    while Instant::now() < until {
+        for n in 0..200_000u64 {
+            sum = black_box(sum ^ n.wrapping_mul(sum | 1));
+        }
+    }
+    sum
+}
+
+const CPI: [CounterKind; 2] = [CounterKind::Cycles, CounterKind::Instructions];
+
+/// So many groups of this thread, all wanting registers at once.
+fn crowd(groups: usize) -> Vec<CounterGroup> {
+    let own = CountedWork::Thread(own_thread());
+    let crowd = (0..groups).map(|_| CounterGroup::open(own, &CPI).unwrap());
+    let crowd: Vec<CounterGroup> = crowd.collect();
+    crowd.iter().for_each(|group| group.enable().unwrap());
+    crowd
+}
+
+#[track_caller]
+fn near(a: f64, b: f64, within: f64) {
+    assert!((a / b - 1.0).abs() < within, "{a} and {b}");
+}
+
+fn above_and_below(counted: &mut Counted) -> (f64, f64) {
+    match counted.read().unwrap() {
+        Reading::Ratio { above, below } => (above, below),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What one group counts of some work is what another one counts that is there half of the time, and cycles
+/// an instruction are the same.
+#[test]
+fn cpi_holds_where_groups_take_turns() {
+    let test = "cpi_holds_where_groups_take_turns";
+    let mut cpi = match Counted::cpi(&[own_pid()]) {
+        Ok(cpi) => cpi,
+        Err(e) => {
+            assert!(
+                matches!(e, MetricError::NoCounter { .. }) && !e.next().is_empty(),
+                "{e}"
+            );
+            return not_run(test, &e.to_string());
+        }
+    };
+    assert_eq!(cpi.unit(), "cycles/instruction (cycles / instructions)");
+    let before = above_and_below(&mut cpi);
+    work(Duration::from_millis(500));
+    let now = above_and_below(&mut cpi);
+    let alone = (now.0 - before.0) / (now.1 - before.1);
+    let crowd = crowd(24);
+    let before = above_and_below(&mut cpi);
+    let starts: Vec<GroupCount> = crowd.iter().map(|group| group.read().unwrap()).collect();
+    work(Duration::from_secs(3));
+    let since: Vec<_> = crowd
+        .iter()
+        .zip(&starts)
+        .map(|(group, start)| group.read().unwrap().since(start))
+        .collect();
+    let now = above_and_below(&mut cpi);
+    near((now.0 - before.0) / (now.1 - before.1), alone, 0.2);
+    let took_turns = since.iter().any(|s| s.running_nanos < s.enabled_nanos / 2);
+    if !took_turns {
+        return not_run(test, "needs fewer registers than 24 groups want");
+    }
+    // Each saw a part of it, and tells of all of it.
+    for since in &since {
+        assert!(since.running_nanos > 0, "{since:?}");
+        near(since.values[0] / since.values[1], alone, 0.2);
+        near(since.values[1], now.1 - before.1, 0.4);
+    }
+}
+
+/// An event that opens and stays at 0 is not a count of misses: it is passed over, with its name.
+#[test]
+fn misses_are_counted_or_it_is_said_why_not() {
+    let test = "misses_are_counted_or_it_is_said_why_not";
+    let mut counted = match Translations::open(&[own_pid()]) {
+        Ok(counted) => counted,
+        Err(e) => return not_run(test, &e.to_string()),
+    };
+    let before = counted.totals().unwrap();
+    let mut memory = vec![0u8; 64 << 20];
+    for at in (0..memory.len()).step_by(1 << 10) {
+        memory[at] = black_box(1);
+    }
+    let now = counted.totals().unwrap();
+    assert!(now.cycles > before.cycles && now.instructions > before.instructions);
+    match counted.events().2.map(str::to_owned).map_err(str::to_owned) {
+        Ok(event) => assert!(now.misses > before.misses, "{event}: {now:?}"),
+        Err(why) => {
+            assert_eq!((before.misses, now.misses), (None, None));
+            assert!(
+                why.contains("stays at 0") || why.contains("dTLB-load-misses"),
+                "{why}"
+            );
+        }
+    }
+}
+
+/// What is said of `walk-cycles` is true: an event of it moves when page tables are walked.
+#[test]
+fn walks_are_counted_or_it_is_said_why_not() {
+    let test = "walks_are_counted_or_it_is_said_why_not";
+    match Counted::walk_cycles(&[own_pid()], None) {
+        Ok(mut walks) => {
+            let before = above_and_below(&mut walks);
+            let memory: Vec<u8> = (0..32usize << 20).map(|n| n.to_le_bytes()[0]).collect();
+            black_box(&memory);
+            assert!(above_and_below(&mut walks).0 > before.0, "{}", walks.unit());
+        }
+        Err(e) => {
+            assert!(!e.next().is_empty());
+            not_run(test, &e.to_string());
+        }
+    }
+    // Software events never walk: the probe tells them from those that do.
+    let base = RealKernel::new().base_page();
+    match counts_misses(CounterKind::Other(1, 9), base) {
+        Ok(counts) => assert!(!counts),
+        Err(e) => not_run(test, &e.to_string()),
+    }
+}
