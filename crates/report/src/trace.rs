@@ -14,6 +14,8 @@ mod lock;
 pub mod parts;
 mod plot;
 mod screen;
+#[cfg(test)]
+mod unmeasured;
 mod words;
 
 #[cfg(test)]

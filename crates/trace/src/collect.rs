@@ -29,7 +29,7 @@ use hugeleaf_host::{Host, Root, read_host};
 use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos, setcap_advice};
 use hugeleaf_units::Bytes;
 
-use crate::model::{Ending, Interval, Source, SourceState, Trace, TracedTarget};
+use crate::model::{Ending, Interval, SourceState, Trace, TracedTarget};
 use counters::Counters;
 use events::{Opened, Wanted};
 use interval::Intervals;
@@ -139,6 +139,9 @@ pub fn collect(
     let after = memory::read(root, kernel, target.as_deref());
     watch(Progress::Names);
     let mut trace = session.finish(nanos, &host, options);
+    trace
+        .sources
+        .push(memory::source(before.as_ref().or(after.as_ref())));
     trace.ending = ending;
     trace.clock_note = clock_note(wall, nanos);
     trace.memory_before = before;
@@ -276,16 +279,8 @@ impl Session {
         let people = People::new(root, options.target.is_none(), start);
         let cpuinfo = root.read("proc/cpuinfo");
         let processor = Processor::parse(cpuinfo.known().map_or("", String::as_str));
-        let sources = opened.map_or_else(
-            || {
-                vec![Source {
-                    name: "cpu samples".to_owned(),
-                    state: SourceState::Off,
-                    ..Source::default()
-                }]
-            },
-            |o| o.sources.clone(),
-        );
+        let off = || events::sources(&SourceState::Off);
+        let sources = opened.map_or_else(off, |o| o.sources.clone());
         Session {
             root: root.clone(),
             guards: Guards::default(),
@@ -397,7 +392,7 @@ impl Session {
         let mut interval = self.intervals.next(from, to - from, kernel);
         if follow {
             let people = &mut self.queue.people;
-            interval.target = Some(self.work.look(people));
+            interval.target = self.work.look(people);
             // Files stay open: every fifth look is enough to see those that count.
             if self.found.len().is_multiple_of(5) {
                 self.work.look_at_files(people);

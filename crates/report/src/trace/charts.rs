@@ -38,7 +38,11 @@ fn stack(trace: &Trace, times: impl Fn(&hugeleaf_trace::model::Interval) -> Time
         let Some((u, s, all)) = times(interval) else {
             continue;
         };
-        let share = |part: f64| if all > 0.0 { part / all } else { 0.0 };
+        // An interval without any time, idle or not, was not read: a bar of nothing would be a claim.
+        if all <= 0.0 {
+            continue;
+        }
+        let share = |part: f64| part / all;
         spans.push((interval.at_seconds, interval.at_seconds + interval.seconds));
         user.push(share(u));
         system.push(share(s));

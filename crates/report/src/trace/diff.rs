@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_trace::model::LockTotals;
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::work::{self, Work};
 use hugeleaf_trace::tables::{Of, locks, share, target_names};
@@ -157,6 +158,38 @@ impl Compared<'_> {
         ]
     }
 
+    /// Which of the two have measured something.
+    pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
+        self.two(|trace| not_measured(trace, what).is_none())
+    }
+
+    /// Which of the two have not measured something, and why, as a sentence; `None` where both have.
+    pub(super) fn not_measured(&self, what: Collection) -> Option<String> {
+        let sides = [("before", self.before.trace), ("after", self.after.trace)];
+        let missing: Vec<String> = sides
+            .into_iter()
+            .filter_map(|(side, trace)| Some(format!("{side}: {}", not_measured(trace, what)?)))
+            .collect();
+        (!missing.is_empty())
+            .then(|| format!("{} not measured, {}", what.name(), missing.join("; ")))
+    }
+
+    /// Says below a table what a `-` in it stands for, and in the place of its rows why there are none.
+    pub(super) fn said(&self, mut table: Part, parts: &[Collection], none: &str) -> Part {
+        let missing = parts.iter().filter_map(|what| self.not_measured(*what));
+        let missing: Vec<String> = missing.collect();
+        table.empty = match missing.is_empty() {
+            true => none.to_owned(),
+            false => missing.join("; "),
+        };
+        if !table.rows.is_empty() {
+            table
+                .notes
+                .extend(missing.iter().map(|why| format!("-: {why}.")));
+        }
+        table
+    }
+
     fn two<T>(&self, of: impl Fn(&Trace) -> T) -> [T; 2] {
         [of(self.before.trace), of(self.after.trace)]
     }
@@ -261,8 +294,11 @@ impl Compared<'_> {
                 .rows
                 .push(vec![x.unit.clone(), number(v), number(w), times(v, w)]);
         }
-        table.empty = "no I/O was seen of a target in both traces".to_owned();
-        table
+        self.said(
+            table,
+            &[Collection::Io],
+            "the target moved no data in either",
+        )
     }
 
     fn intervals(&self, most: usize) -> Part {
@@ -343,6 +379,7 @@ impl Compared<'_> {
     }
 
     fn functions(&self, most: usize) -> Part {
+        let sampled = self.measured(Collection::CpuSamples);
         let heads = [
             ("BEFORE", Right),
             ("AFTER", Right),
@@ -356,17 +393,21 @@ impl Compared<'_> {
         table.more = rows.len().saturating_sub(most);
         table.rows.extend(rows.into_iter().take(most).map(|hot| {
             let [x, y] = hot.shares;
+            let change = match sampled {
+                [true, true] => format!("{:+.1}", (y - x) * 100.0),
+                _ => "-".to_owned(),
+            };
             vec![
-                part(Some(x)),
-                part(Some(y)),
-                format!("{:+.1}", (y - x) * 100.0),
+                part(Some(x).filter(|_| sampled[0])),
+                part(Some(y).filter(|_| sampled[1])),
+                change,
                 if hot.kernel { "kernel" } else { "user" }.to_owned(),
                 hot.name,
                 module(&hot.module).to_owned(),
             ]
         }));
-        table.empty = "no samples of the target in either".to_owned();
-        table
+        let none = "no samples of the target in either";
+        self.said(table, &[Collection::CpuSamples], none)
     }
 
     /// Waits by the function that takes the lock: addresses differ from run to run.
@@ -396,12 +437,18 @@ impl Compared<'_> {
             ("TAKEN BY", Left),
         ];
         let [x, y] = self.two(|t| t.seconds);
-        let rate = |n: u64, seconds: f64| super::words::rate(n, seconds);
-        let waited = |n: u64, seconds: f64| match seconds > 0.0 && n > 0 {
-            true => crate::bench::duration(float(n) / 1e9 / seconds),
-            false => "-".to_owned(),
+        let measured = self.measured(Collection::Locks);
+        let dash = || "-".to_owned();
+        let rate = |at: usize, n: u64, seconds: f64| match measured[at] {
+            true => super::words::rate(n, seconds),
+            false => dash(),
         };
-        let mean = |t: &LockTotals| t.mean_nanos().map_or("-".to_owned(), nanos);
+        let waited = |at: usize, n: u64, seconds: f64| match measured[at] && seconds > 0.0 {
+            true if n == 0 => "0".to_owned(),
+            true => crate::bench::duration(float(n) / 1e9 / seconds),
+            false => dash(),
+        };
+        let mean = |t: &LockTotals| t.mean_nanos().map_or_else(dash, nanos);
         let rows = self.waits();
         let mut table = Part::plain("Lock contention by function", &heads);
         table.more = rows.len().saturating_sub(most);
@@ -409,17 +456,17 @@ impl Compared<'_> {
             .rows
             .extend(rows.into_iter().take(most).map(|(function, [a, b])| {
                 vec![
-                    rate(a.contentions, x),
-                    rate(b.contentions, y),
-                    waited(a.waited_nanos, x),
-                    waited(b.waited_nanos, y),
+                    rate(0, a.contentions, x),
+                    rate(1, b.contentions, y),
+                    waited(0, a.waited_nanos, x),
+                    waited(1, b.waited_nanos, y),
                     mean(&a),
                     mean(&b),
                     function,
                 ]
             }));
-        table.empty = "no thread waited for a lock in either".to_owned();
-        table
+        let none = "no thread waited for a lock in either";
+        self.said(table, &[Collection::Locks], none)
     }
 
     fn pins(&self, most: usize) -> Part {
@@ -443,13 +490,22 @@ impl Compared<'_> {
         }
         let mut table = Part::plain("Calls that pin or lock memory", &heads);
         table.more = rows.len().saturating_sub(most);
-        table.rows.extend(
-            rows.into_iter()
-                .take(most)
-                .map(|(call, [a, b])| vec![call, number(a), number(b), times(a, b)]),
-        );
-        table.empty = "none in either".to_owned();
+        let measured = Collection::PINS.map(|what| (what, self.measured(what)));
+        // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
+        let known = |call: &str, at: usize, rate: Option<f64>| {
+            let of_call = Collection::PINS[..]
+                .iter()
+                .position(|what| what.is_of(call));
+            let (_, measured) = measured[of_call.unwrap_or(0)];
+            rate.or(measured[at].then_some(0.0))
+        };
         table
+            .rows
+            .extend(rows.into_iter().take(most).map(|(call, [a, b])| {
+                let (a, b) = (known(&call, 0, a), known(&call, 1, b));
+                vec![call, number(a), number(b), times(a, b)]
+            }));
+        self.said(table, &Collection::PINS, "none in either")
     }
 
     fn sizes(&self) -> Part {
@@ -457,7 +513,9 @@ impl Compared<'_> {
         let [a, b] = self.two(last_sizes);
         let bytes = |of: &[(String, u64)], name: &str| {
             let found = of.iter().find(|(n, _)| n == name);
-            super::words::bytes(Some(found.map_or(0, |(_, bytes)| *bytes)))
+            // Memory that was read and has none of this size, and memory that was not read.
+            let read = (!of.is_empty()).then_some(0);
+            super::words::bytes(found.map(|(_, bytes)| *bytes).or(read))
         };
         let mut table = Part::plain("Memory by page size, at the end of each", &heads);
         let mut names: Vec<&String> = Vec::new();
@@ -471,15 +529,14 @@ impl Compared<'_> {
                 .iter()
                 .map(|name| vec![(*name).clone(), bytes(&a, name), bytes(&b, name)]),
         );
-        table.empty = "not read in either".to_owned();
-        table
+        self.said(table, &[Collection::Memory], "not read in either")
     }
 
     fn findings(&self) -> Part {
         let heads = [("FINDING", Left), ("BEFORE", Left), ("AFTER", Left)];
         let word = |side: &Shown<'_>, id: &str| {
             let found = side.findings.iter().find(|f| f.id == id);
-            found.map_or("-".to_owned(), |f| f.severity.name().to_owned())
+            found.map_or("no".to_owned(), |f| f.severity.name().to_owned())
         };
         let mut table = Part::plain("Findings", &heads);
         let mut ids: Vec<&str> = Vec::new();
@@ -496,6 +553,11 @@ impl Compared<'_> {
             ]
         }));
         table.empty = "none in either".to_owned();
+        if self.two(|trace| all_not_measured(trace).is_empty()) != [true; 2] {
+            let some = "What was not measured cannot be found: the sources of each trace say what that is.";
+            table.notes.push(some.to_owned());
+            table.empty = format!("none in either. {some}");
+        }
         table
     }
 }
@@ -573,7 +635,7 @@ mod tests {
             "copy_to_iter",
             "×0.30",
             "512M",
-            "pin-locking    warning  -",
+            "pin-locking    warning  no",
             "CPU seconds a GB",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
@@ -610,5 +672,6 @@ mod tests {
             text.contains("none in either") && !text.contains("NaN"),
             "{text}"
         );
+        assert!(!text.contains("no thread waited"), "{text}");
     }
 }

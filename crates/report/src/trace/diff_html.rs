@@ -1,6 +1,7 @@
 //! Two traces as one page: the case study, with charts on one scale each.
 
 use hugeleaf_trace::tables::locks;
+use hugeleaf_trace::tables::measured::Collection;
 use maud::{Markup, html};
 
 use super::charts::{self, highest, last_sizes, side, size_bars};
@@ -93,14 +94,20 @@ fn pairs(rows: impl Iterator<Item = (String, [(f64, String); 2], Fill)>) -> Vec<
 }
 
 fn functions(compared: &Compared<'_>) -> Markup {
+    let sampled = compared.measured(Collection::CpuSamples);
     let rows = compared.hot().into_iter().take(BARS).map(|hot| {
-        let cells = hot.shares.map(|v| (v, part(Some(v))));
+        let cell = |at: usize| match sampled[at] {
+            true => (hot.shares[at], part(Some(hot.shares[at]))),
+            false => (0.0, "not measured".to_owned()),
+        };
+        let cells = [cell(0), cell(1)];
         (hot.name, cells, side(hot.kernel))
     });
     let all = pairs(rows);
     html! {
         h2 { "Hot functions" }
-        @if all.is_empty() { p { "No samples." } } @else {
+        @if let Some(why) = compared.not_measured(Collection::CpuSamples) { p { (why) "." } }
+        @if all.is_empty() && sampled == [true; 2] { p { "No samples." } } @else if !all.is_empty() {
             (charts::legend(&[(Fill::System, "kernel".to_owned()), (Fill::User, "user".to_owned())]))
             (drawn(bars(&all, highest(&all))))
         }
@@ -110,6 +117,7 @@ fn functions(compared: &Compared<'_>) -> Markup {
 fn lock_waits(compared: &Compared<'_>) -> Markup {
     let seconds = [compared.before.trace.seconds, compared.after.trace.seconds];
     let waits = compared.waits();
+    let measured = compared.measured(Collection::Locks);
     let rows = waits.iter().take(BARS).map(|(function, totals)| {
         let cell = |at: usize| {
             let value = match seconds[at] > 0.0 {
@@ -117,6 +125,7 @@ fn lock_waits(compared: &Compared<'_>) -> Markup {
                 false => 0.0,
             };
             let note = match totals[at].waited_nanos {
+                _ if !measured[at] => "not measured".to_owned(),
                 0 => "nothing".to_owned(),
                 _ => format!("{} a second", duration(value)),
             };
@@ -128,8 +137,9 @@ fn lock_waits(compared: &Compared<'_>) -> Markup {
     let any = |shown: &Shown<'_>| locks::table(shown.trace).all.contentions > 0;
     html! {
         h2 { "Time waited for locks, by the function that takes them" }
+        @if let Some(why) = compared.not_measured(Collection::Locks) { p { (why) "." } }
         @if all.is_empty() || !(any(&compared.before) || any(&compared.after)) {
-            p { "No thread waited for a lock in either." }
+            @if measured == [true; 2] { p { "No thread waited for a lock in either." } }
         } @else {
             (drawn(bars(&all, highest(&all))))
         }
@@ -142,9 +152,11 @@ fn sizes(compared: &Compared<'_>) -> Markup {
         state("before", &compared.before),
         state("after", &compared.after),
     ];
-    let drawn_sizes = size_bars(&states);
+    let read = states.into_iter().filter(|(_, rows)| !rows.is_empty());
+    let drawn_sizes = size_bars(&read.collect::<Vec<_>>());
     html! {
         h2 { "Memory by page size, at the end of each" }
+        @if let Some(why) = compared.not_measured(Collection::Memory) { p { (why) "." } }
         @if drawn_sizes.legend.is_empty() { p { "Not read." } } @else {
             (charts::legend(&drawn_sizes.legend))
             (drawn(bars(&drawn_sizes.bars, drawn_sizes.top)))
@@ -183,6 +195,8 @@ mod tests {
     #[test]
     fn nothing_beside_nothing_is_a_page() {
         let empty = Trace::default();
-        assert!(page_of(&empty, &empty).contains("No thread waited"));
+        let page = page_of(&empty, &empty);
+        assert!(!page.contains("No thread waited") && !page.contains("No samples"));
+        assert!(page.contains("lock contention not measured, before: this trace has no record"));
     }
 }

@@ -1,9 +1,10 @@
 //! `hugeleaf trace diff --json`.
 
+use hugeleaf_trace::tables::measured::Collection;
 use serde_json::{Value, json};
 
 use super::diff::Compared;
-use super::json::{about, cpu, findings, intervals, io, pages};
+use super::json::{about, cpu, findings, intervals, io, not_measured_list, pages, put_measured};
 use super::words::float;
 use crate::json::Object;
 
@@ -13,23 +14,30 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
         let mut object = Object::new();
         object
             .put("trace", about(shown))
-            .put("cpu", cpu(shown.trace))
-            .put("io", io(shown.trace))
             .put("intervals", intervals(shown.trace))
-            .put("pages", pages(shown.trace))
-            .put("findings", findings(shown));
+            .put("findings", findings(shown))
+            .put("not_measured", not_measured_list(shown.trace));
+        put_measured(&mut object, shown.trace, "cpu", Collection::CpuTime, cpu);
+        put_measured(&mut object, shown.trace, "io", Collection::Io, io);
+        put_measured(&mut object, shown.trace, "pages", Collection::Memory, pages);
         object.build()
     };
     let hot = compared.hot();
+    let sampled = compared.measured(Collection::CpuSamples);
     let functions = hot.iter().map(|hot| {
+        let share = |at: usize| sampled[at].then_some(hot.shares[at]);
         json!({"function": hot.name, "module": hot.module, "kernel": hot.kernel,
-            "before_share": hot.shares[0], "after_share": hot.shares[1]})
+            "before_share": share(0), "after_share": share(1)})
     });
+    let counted = compared.measured(Collection::Locks);
     let locks = compared.waits().into_iter().map(|(function, [a, b])| {
         let seconds = |nanos: u64| float(nanos) / 1e9;
-        json!({"function": function,
-            "before": {"contentions": a.contentions, "waited_seconds": seconds(a.waited_nanos)},
-            "after": {"contentions": b.contentions, "waited_seconds": seconds(b.waited_nanos)}})
+        let side = |at: usize, t: &hugeleaf_trace::model::LockTotals| {
+            let of =
+                json!({"contentions": t.contentions, "waited_seconds": seconds(t.waited_nanos)});
+            counted[at].then_some(of)
+        };
+        json!({"function": function, "before": side(0, &a), "after": side(1, &b)})
     });
     let mut answer = Object::answer();
     answer
@@ -38,6 +46,17 @@ pub fn diff_json(compared: &Compared<'_>) -> String {
         .put("after", side(&compared.after))
         .put("functions", functions.collect::<Vec<Value>>())
         .put("locks", locks.collect::<Vec<Value>>());
+    // A list of nothing says that there was nothing: not where neither could tell.
+    for (name, what, measured) in [
+        ("functions", Collection::CpuSamples, sampled),
+        ("locks", Collection::Locks, counted),
+    ] {
+        if let (false, Some(why)) = (measured.contains(&true), compared.not_measured(what)) {
+            answer
+                .put(name, Value::Null)
+                .put(&format!("{name}_error"), why);
+        }
+    }
     answer.render()
 }
 

@@ -4,6 +4,7 @@
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, SizeCount};
 use hugeleaf_trace::tables::intervals::{faults_by_size, sum};
+use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_units::Bytes;
 
 use super::diff::{Compared, number, times};
@@ -25,14 +26,20 @@ impl Compared<'_> {
             ("CHANGE", Right),
         ];
         let mut table = Part::plain("Faults, switches and paging", &heads);
-        let counts: [(&str, Of, bool); 4] = [
-            ("page faults", |i| i.faults, true),
-            ("page faults that read a disk", |i| i.faults_major, false),
-            ("context switches", |i| i.context_switches, true),
-            ("new processes and threads", |i| i.forks, false),
+        let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
+        let counts: [(&str, Of, bool, Collection); 4] = [
+            ("page faults", |i| i.faults, true, vmstat),
+            (
+                "page faults that read a disk",
+                |i| i.faults_major,
+                false,
+                vmstat,
+            ),
+            ("context switches", |i| i.context_switches, true, stat),
+            ("new processes and threads", |i| i.forks, false, stat),
         ];
-        for (name, of, always) in counts {
-            let pair = self.sums_a_second(of);
+        for (name, of, always, what) in counts {
+            let pair = self.sums_a_second(of, what);
             if always || is_any(pair) {
                 table.rows.push(row(name.to_owned(), pair, &number));
             }
@@ -47,13 +54,13 @@ impl Compared<'_> {
             ("swapped out", |i| i.swap_out_bytes),
         ];
         for (name, of) in moved {
-            let pair = self.sums_a_second(of);
+            let pair = self.sums_a_second(of, vmstat);
             if is_any(pair) {
                 let rate = |v: Option<f64>| v.map_or("-".to_owned(), megabytes);
                 table.rows.push(row(name.to_owned(), pair, &rate));
             }
         }
-        table
+        self.said(table, &[stat, vmstat], "nothing")
     }
 
     fn faults_of_sizes(&self) -> Vec<Vec<String>> {
@@ -66,7 +73,7 @@ impl Compared<'_> {
                 let found = all.iter().find(|s| s.page_bytes == size);
                 found.map_or(0, |s| s.count)
             };
-            self.a_second([count(&a), count(&b)])
+            self.a_second([count(&a), count(&b)], Collection::Vmstat)
         };
         // The kernel counts many sizes, and a program meets one or two.
         let met = sizes.into_iter().map(|size| (size, of(size)));
@@ -75,19 +82,23 @@ impl Compared<'_> {
             .collect()
     }
 
-    fn sums_a_second(&self, of: Of) -> [Option<f64>; 2] {
-        self.a_second([self.before.trace, self.after.trace].map(|t| sum(t, of)))
+    fn sums_a_second(&self, of: Of, what: Collection) -> [Option<f64>; 2] {
+        self.a_second(
+            [self.before.trace, self.after.trace].map(|t| sum(t, of)),
+            what,
+        )
     }
 
-    /// Counts of both over their lengths; missing where a trace has none.
-    fn a_second(&self, [before, after]: [u64; 2]) -> [Option<f64>; 2] {
-        let rate = |trace: &Trace, count: u64| {
+    /// Counts of both over their lengths; missing where a trace has not counted them.
+    fn a_second(&self, [before, after]: [u64; 2], what: Collection) -> [Option<f64>; 2] {
+        let measured = self.measured(what);
+        let rate = |at: usize, trace: &Trace, count: u64| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
-            (seconds > 0.0).then(|| float(count) / seconds)
+            (measured[at] && seconds > 0.0).then(|| float(count) / seconds)
         };
         [
-            rate(self.before.trace, before),
-            rate(self.after.trace, after),
+            rate(0, self.before.trace, before),
+            rate(1, self.after.trace, after),
         ]
     }
 }
@@ -139,6 +150,7 @@ mod tests {
                 },
             ],
             context_switches: switches,
+            idle_seconds: 1.0,
             ..Interval::default()
         };
         let trace = |interval| Trace {

@@ -2,6 +2,7 @@
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::tables::Of;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::work;
 use hugeleaf_verdict::findings::Severity;
 use hugeleaf_verdict::trace::TraceFinding;
@@ -40,6 +41,7 @@ pub fn html(shown: &Shown<'_>) -> String {
     let title = format!("{}, {:.1} s, {}", who(trace), trace.seconds, when(trace));
     let body = markup! {
         (findings(shown))
+        (unavailable(trace))
         h2 { "CPU time" }
         (table(&cpu(trace)))
         (time(trace))
@@ -54,6 +56,18 @@ pub fn html(shown: &Shown<'_>) -> String {
         (all_parts(trace))
     };
     page(&title, &subtitle(trace), &body, &trace.command)
+}
+
+/// What this trace does not have, and what else is to be known.
+fn unavailable(trace: &Trace) -> Markup {
+    let missing = hugeleaf_trace::tables::measured::all_not_measured(trace);
+    markup! {
+        @if !missing.is_empty() {
+            h2 { "Not measured" }
+            ul { @for (what, why) in &missing { li { (what.name()) ": " (why) } } }
+        }
+        @for note in &trace.notes { p { (note) } }
+    }
 }
 
 fn subtitle(trace: &Trace) -> String {
@@ -89,7 +103,7 @@ pub(super) fn page(title: &str, subtitle: &str, body: &Markup, words: &[String])
 /// What was found; the page of a comparison shows those of both sides.
 pub(super) fn findings(shown: &Shown<'_>) -> Markup {
     markup! {
-        @if shown.findings.is_empty() { p { "No findings." } }
+        @if shown.findings.is_empty() { p { (super::screen::no_findings(shown.trace)) } }
         @for finding in shown.findings { (finding_box(shown, finding)) }
     }
 }
@@ -170,16 +184,21 @@ fn profile(trace: &Trace) -> Markup {
         Some(_) => format!("By function, of {}'s samples", who(trace)),
         None => "By function".to_owned(),
     };
+    let not_sampled = not_measured(trace, Collection::CpuSamples);
     let skewed = trace.sampled_by == "cpu-clock";
     markup! {
         (charts::legend(&[
             (super::plot::Fill::System, "kernel".to_owned()),
             (super::plot::Fill::User, "user".to_owned()),
         ]))
-        p { "By process, of all samples that found a CPU busy" }
-        (drawn(bars(&processes, top)))
-        p { (of) }
-        (drawn(bars(&functions, function_top)))
+        @if let Some(why) = &not_sampled {
+            p { "Not measured: " (why) "." }
+        } @else {
+            p { "By process, of all samples that found a CPU busy" }
+            (drawn(bars(&processes, top)))
+            p { (of) }
+            (drawn(bars(&functions, function_top)))
+        }
         @if skewed && !functions.is_empty() {
             p { "Samples by the clock (cpu-clock) cannot land while interrupts are off: time that was spent so is \
                  counted where they come on again, as in " code { "_raw_spin_unlock_irqrestore" } " and "

@@ -3,6 +3,7 @@
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Held, Interval, Lock, LockAction, LockTotals, SourceState};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, segments, sizes};
 use hugeleaf_trace::tables::profile::{self, Modes, SymbolRow};
 use hugeleaf_trace::tables::{Of, locks, share, work};
@@ -26,21 +27,59 @@ pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
         answer.put("locks", list);
         return answer.render();
     }
+    answer.put("intervals", intervals(trace));
+    type Of = fn(&Trace) -> Value;
+    let parts: [(&str, Collection, Of); 8] = [
+        ("cpu", Collection::CpuTime, cpu),
+        ("profile", Collection::CpuSamples, profile),
+        ("locks", Collection::Locks, lock_table),
+        ("faults", Collection::Vmstat, faults),
+        ("pages", Collection::Memory, pages),
+        ("segments", Collection::Memory, segment_list),
+        ("io", Collection::Io, io),
+        ("memory", Collection::Vmstat, memory),
+    ];
+    for (name, what, of) in parts {
+        put_measured(&mut answer, trace, name, what, of);
+    }
+    let missing = Collection::PINS.map(|what| not_measured(trace, what));
+    match missing.iter().all(Option::is_some) {
+        true => {
+            let why = missing.into_iter().flatten().collect::<Vec<_>>().join("; ");
+            answer.put("pins", Value::Null).put("pins_error", why)
+        }
+        false => answer.put("pins", pins(trace)),
+    };
     answer
-        .put("cpu", cpu(trace))
-        .put("intervals", intervals(trace))
-        .put("profile", profile(trace))
-        .put("locks", lock_table(trace))
-        .put("faults", faults(trace))
-        .put("pages", pages(trace))
-        .put("segments", segment_list(trace))
-        .put("memory", memory(trace))
-        .put("pins", pins(trace))
-        .put("io", io(trace))
         .put("counters", counters(trace))
         .put("sources", sources(trace))
+        .put("not_measured", not_measured_list(trace))
         .put("findings", findings(shown));
     answer.render()
+}
+
+/// A part of what was measured, or `null` with why it was not: an empty list and a 0 say that there was
+/// nothing.
+pub(super) fn put_measured(
+    object: &mut Object,
+    trace: &Trace,
+    name: &str,
+    what: Collection,
+    of: fn(&Trace) -> Value,
+) {
+    match not_measured(trace, what) {
+        None => object.put(name, of(trace)),
+        Some(why) => object
+            .put(name, Value::Null)
+            .put(&format!("{name}_error"), why),
+    };
+}
+
+/// All that was not measured.
+pub(super) fn not_measured_list(trace: &Trace) -> Value {
+    let all = all_not_measured(trace).into_iter();
+    all.map(|(what, why)| json!({"name": what.name(), "reason": why}))
+        .collect()
 }
 
 /// Who called a function.
@@ -130,32 +169,41 @@ fn held(table: &[Held]) -> Value {
 }
 
 pub(super) fn intervals(trace: &Trace) -> Value {
-    trace.intervals.iter().map(interval).collect()
+    let seen = [Collection::CpuTime, Collection::Vmstat, Collection::Io]
+        .map(|what| not_measured(trace, what).is_none());
+    trace.intervals.iter().map(|i| interval(i, seen)).collect()
 }
 
-fn interval(interval: &Interval) -> Value {
+fn interval(interval: &Interval, [stat, vmstat, io]: [bool; 3]) -> Value {
     let mut object = Object::new();
     object
         .put("at_seconds", interval.at_seconds)
-        .put("seconds", interval.seconds)
-        .put("user_seconds", interval.user_seconds)
-        .put("system_seconds", interval.system_seconds)
-        .put("idle_seconds", interval.idle_seconds)
-        .put("wait_seconds", interval.wait_seconds)
-        .put("steal_seconds", interval.steal_seconds)
-        .put("runnable", interval.runnable)
-        .put("blocked", interval.blocked)
-        .put("faults", interval.faults)
-        .put("faults_major", interval.faults_major)
-        .put("context_switches", interval.context_switches)
-        .put("forks", interval.forks)
-        .put("page_in_bytes", interval.page_in_bytes)
-        .put("page_out_bytes", interval.page_out_bytes)
-        .put("swap_in_bytes", interval.swap_in_bytes)
-        .put("swap_out_bytes", interval.swap_out_bytes)
+        .put("seconds", interval.seconds);
+    if stat {
+        object
+            .put("user_seconds", interval.user_seconds)
+            .put("system_seconds", interval.system_seconds)
+            .put("idle_seconds", interval.idle_seconds)
+            .put("wait_seconds", interval.wait_seconds)
+            .put("steal_seconds", interval.steal_seconds)
+            .put("runnable", interval.runnable)
+            .put("blocked", interval.blocked)
+            .put("context_switches", interval.context_switches)
+            .put("forks", interval.forks);
+    }
+    if vmstat {
+        object
+            .put("faults", interval.faults)
+            .put("faults_major", interval.faults_major)
+            .put("page_in_bytes", interval.page_in_bytes)
+            .put("page_out_bytes", interval.page_out_bytes)
+            .put("swap_in_bytes", interval.swap_in_bytes)
+            .put("swap_out_bytes", interval.swap_out_bytes);
+    }
+    object
         .put_some("page_tables_bytes", interval.page_tables_bytes)
         .put("by_page_size", held(&interval.host_by_size));
-    let faults = interval.faults_by_size.iter();
+    let faults = interval.faults_by_size.iter().filter(|_| vmstat);
     let faults: Vec<Value> = faults
         .map(|f| json!({"page_bytes": f.page_bytes, "count": f.count}))
         .collect();
@@ -168,15 +216,16 @@ fn interval(interval: &Interval) -> Value {
         );
     }
     if let Some(t) = &interval.target {
-        object.put(
-            "target",
-            json!({"processes": t.processes, "user_seconds": t.user_seconds,
-                "system_seconds": t.system_seconds, "faults_minor": t.faults_minor,
-                "faults_major": t.faults_major, "page_tables_bytes": t.page_tables_bytes,
-                "locked_bytes": t.locked_bytes, "pinned_bytes": t.pinned_bytes,
-                "read_bytes": t.read_bytes, "write_bytes": t.write_bytes,
-                "by_page_size": held(&t.by_size)}),
-        );
+        let mut target = json!({"processes": t.processes, "user_seconds": t.user_seconds,
+            "system_seconds": t.system_seconds, "faults_minor": t.faults_minor,
+            "faults_major": t.faults_major, "page_tables_bytes": t.page_tables_bytes,
+            "locked_bytes": t.locked_bytes, "pinned_bytes": t.pinned_bytes,
+            "by_page_size": held(&t.by_size)});
+        if let Some(target) = target.as_object_mut().filter(|_| io) {
+            target.insert("read_bytes".to_owned(), t.read_bytes.into());
+            target.insert("write_bytes".to_owned(), t.write_bytes.into());
+        }
+        object.put("target", target);
     }
     object.build()
 }

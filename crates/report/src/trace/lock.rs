@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Lock, LockAction, LockEvent};
+use hugeleaf_trace::tables::measured::Collection;
 use hugeleaf_trace::tables::profile::Callers;
 use hugeleaf_trace::tables::{locks, profile, share};
 
-use super::parts::{Part, lock_callers, lock_threads, missing};
+use super::parts::{Part, lock_callers, lock_threads, missing_or};
 use super::words::{count, nanos, part};
 use crate::table::Align::{Left, Right};
 use crate::table::{Look, clean, cut};
@@ -78,7 +79,7 @@ fn event_list(trace: &Trace, lock: &Lock, most: usize, look: Look) -> String {
     let heading = look.paint("EVENTS", crate::table::Paint::Bold);
     if lock.events.is_empty() {
         let why = match lock.events_left_out {
-            0 => missing(trace, "lock contention").unwrap_or("none were kept".to_owned()),
+            0 => missing_or(trace, Collection::Locks, "none were kept"),
             n => format!(
                 "{} events, of which the trace keeps none for this lock",
                 count(n)
@@ -272,7 +273,7 @@ mod tests {
         }
         let bare = Lock::default();
         let text = lock_text(&Trace::default(), &bare, true, Look::plain(80));
-        assert!(text.contains("none were kept"), "{text}");
+        assert!(text.contains("this trace has no record of it"), "{text}");
     }
 
     #[test]

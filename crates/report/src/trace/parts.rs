@@ -5,6 +5,7 @@ mod host;
 mod memory;
 
 use hugeleaf_trace::Trace;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 
 use crate::table::{Align, Look, Paint, Table, cut};
 
@@ -232,14 +233,10 @@ pub fn parts(trace: &Trace, section: Section, most: usize) -> Vec<Part> {
 pub(super) use cost::{lock_callers, lock_threads, module};
 pub(super) use host::{cpu, work_line};
 
-/// Why a source has no numbers; `None` where it was used or is not known.
-pub(super) fn missing(trace: &Trace, source: &str) -> Option<String> {
-    use hugeleaf_trace::model::SourceState;
-    let found = trace.sources.iter().find(|s| s.name.contains(source))?;
-    match &found.state {
-        SourceState::Used => None,
-        SourceState::NotHere { reason } => Some(format!("not on this host: {reason}")),
-        SourceState::Refused { reason, remedy } => Some(format!("refused: {reason}; {remedy}")),
-        SourceState::Off => Some("switched off by a flag".to_owned()),
+/// Said in the place of rows: why something was not measured, or `none` where it was and there was nothing.
+pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String {
+    match not_measured(trace, what) {
+        Some(why) => format!("not measured: {why}"),
+        None => none.to_owned(),
     }
 }

@@ -65,7 +65,21 @@ fn head(shown: &Shown<'_>, look: Look) -> String {
     text + &cpu(trace).text(look, "")
 }
 
-/// Sources that this trace does not have, in a line each.
+/// Said where nothing was found: what was not measured cannot have been found.
+pub(super) fn no_findings(trace: &hugeleaf_trace::Trace) -> String {
+    use hugeleaf_trace::tables::measured::all_not_measured;
+    let missing = all_not_measured(trace);
+    let names: Vec<&str> = missing.iter().map(|(what, _)| what.name()).collect();
+    match names.is_empty() {
+        true => "No findings.".to_owned(),
+        false => format!(
+            "No findings from what was measured; not measured: {}.",
+            names.join(", ")
+        ),
+    }
+}
+
+/// Sources that this trace does not have, in a line each, and what else is to be known.
 fn unavailable(shown: &Shown<'_>, look: Look) -> String {
     use hugeleaf_trace::model::SourceState;
     let mut text = String::new();
@@ -79,7 +93,10 @@ fn unavailable(shown: &Shown<'_>, look: Look) -> String {
                 format!("{}: refused: {reason}; {remedy}", source.name)
             }
         };
-        text += &look.wrap("not had  ", &why);
+        text += &look.wrap("unavailable  ", &why);
+    }
+    for note in &shown.trace.notes {
+        text += &look.wrap("note  ", note);
     }
     match text.is_empty() {
         true => text,
@@ -89,7 +106,7 @@ fn unavailable(shown: &Shown<'_>, look: Look) -> String {
 
 fn findings(shown: &Shown<'_>, look: Look) -> String {
     if shown.findings.is_empty() {
-        return look.wrap("", "No findings.");
+        return look.wrap("", &no_findings(shown.trace));
     }
     let mut text = look.paint("FINDINGS", Paint::Bold) + "\n";
     for finding in shown.findings {

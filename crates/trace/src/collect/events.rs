@@ -10,6 +10,7 @@ use super::record::Shape;
 use super::refusal::{Guards, is_not_here, refusal};
 use super::tracepoint::{Tracefs, Tracepoint};
 use crate::model::{Source, SourceState};
+use crate::tables::measured::Collection;
 
 /// Frames of a sample. Deeper ones cost more than they tell.
 const FRAMES: u16 = 64;
@@ -155,27 +156,33 @@ const MEMORY_EVENTS: usize = 3;
 const DIRECT: usize = 4;
 const REGISTER: usize = 5;
 
+/// The sources of events, in the order of their places above.
+pub fn sources(state: &SourceState) -> Vec<Source> {
+    let source = |what: Collection| Source {
+        name: what.name().to_owned(),
+        state: state.clone(),
+        ..Source::default()
+    };
+    [
+        Collection::CpuSamples,
+        Collection::FaultSamples,
+        Collection::Locks,
+        Collection::MemoryEvents,
+        Collection::DirectIo,
+        Collection::Registrations,
+    ]
+    .map(source)
+    .to_vec()
+}
+
 impl Opened {
     /// Nothing yet.
     fn new(samples_a_second: u64) -> Opened {
-        let source = |name: &str| Source {
-            name: name.to_owned(),
-            ..Source::default()
-        };
         Opened {
             rings: Vec::new(),
             roles: HashMap::new(),
             shapes: HashMap::new(),
-            sources: [
-                "cpu samples",
-                "page faults",
-                "lock contention",
-                "memory events",
-                "direct i/o",
-                "io_uring registration",
-            ]
-            .map(source)
-            .to_vec(),
+            sources: sources(&SourceState::Used),
             sampled_by: "cpu-clock",
             samples_a_second,
             events: Vec::new(),

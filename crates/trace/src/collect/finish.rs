@@ -14,9 +14,10 @@ use super::statics::Statics;
 use super::symbols::{Named, name_all};
 use super::{Options, Session};
 use crate::model::{
-    Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin, SCHEMA,
-    Sample, Source, SourceState, Stack, Trace, TracedHost,
+    Counter, Lock, LockCaller, LockEvent, LockThread, LockTotals, MemoryEvent, PageSizeKind, Pin,
+    SCHEMA, Sample, Source, SourceState, Stack, Trace, TracedHost,
 };
+use crate::tables::measured::Collection;
 
 /// Locks that are listed; those beyond are summed up.
 const LOCKS: usize = 1_000;
@@ -35,6 +36,7 @@ impl Session {
         let named = name_all(&queue.stacks, &self.root);
         let mut seen: HashSet<(u32, u32)> =
             self.work.finish(&mut queue.people).into_iter().collect();
+        let interval_sources = self.intervals.sources();
         let mut trace = Trace {
             schema: SCHEMA,
             tool_version: options.tool_version.clone(),
@@ -70,14 +72,24 @@ impl Session {
         trace.symbols = named.symbols;
         trace.sources = std::mem::take(&mut queue.sources);
         note_share(&mut trace.sources, self.fault_turns.on_nanos, nanos);
-        if !options.intervals_only {
-            trace.sources.extend(self.windows.sources.clone());
-        }
+        trace
+            .sources
+            .extend(self.windows.sources.iter().cloned().map(|source| {
+                let off = options.intervals_only.then_some(SourceState::Off);
+                let state = off.unwrap_or(source.state.clone());
+                Source { state, ..source }
+            }));
         trace.sources.push(Source {
             name: "intervals".to_owned(),
             events: trace.intervals.len() as u64,
             ..Source::default()
         });
+        trace.sources.extend(interval_sources);
+        trace
+            .sources
+            .extend(self.work.source(options.target.is_some()));
+        let counters = source_of_counters(&trace.counters, options.intervals_only);
+        trace.sources.push(counters);
         seen.extend(threads_of(&trace));
         trace.processes = self.queue.people.finish(seen);
         for (place, process) in trace.processes.iter_mut().enumerate() {
@@ -87,6 +99,21 @@ impl Session {
             }
         }
         trace
+    }
+}
+
+/// Used where any of them counted; else why the first did not.
+fn source_of_counters(counters: &[Counter], off: bool) -> Source {
+    let mut states = counters.iter().map(|counter| counter.state.clone());
+    let state = match off {
+        true => SourceState::Off,
+        false if states.clone().any(|state| state == SourceState::Used) => SourceState::Used,
+        false => states.next().unwrap_or(SourceState::Off),
+    };
+    Source {
+        name: Collection::Counters.name().to_owned(),
+        state,
+        ..Source::default()
     }
 }
 

@@ -7,7 +7,8 @@ use hugeleaf_host::{Fact, Host, Root, read_memory_facts};
 use hugeleaf_sys::{Kernel, ticks_per_second};
 use hugeleaf_units::PageSize;
 
-use crate::model::{Held, Interval, MemoryCounter, Pressure, SizeCount};
+use crate::model::{Held, Interval, MemoryCounter, Pressure, SizeCount, Source, SourceState};
+use crate::tables::measured::Collection;
 
 /// Counters of the host at one time.
 #[derive(Debug, Clone, Default)]
@@ -86,6 +87,36 @@ impl Intervals {
         };
         intervals.last = intervals.read();
         intervals
+    }
+
+    /// Whether what intervals are made of could be read, in sources of their own: an interval has zeros where
+    /// nothing was.
+    pub fn sources(&self) -> Vec<Source> {
+        let state = |file: &str, was_read: bool| {
+            let reason = match self.root.read(file) {
+                Fact::Known(_) => format!("{file} says nothing of it"),
+                Fact::Absent => format!("there is no {file}"),
+                Fact::Unreadable(error) => error.to_string(),
+            };
+            match was_read {
+                true => SourceState::Used,
+                false => SourceState::NotHere { reason },
+            }
+        };
+        [
+            (Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
+            (
+                Collection::Vmstat,
+                "proc/vmstat",
+                !self.last.vmstat.is_empty(),
+            ),
+        ]
+        .map(|(what, file, was_read)| Source {
+            name: what.name().to_owned(),
+            state: state(file, was_read),
+            ..Source::default()
+        })
+        .to_vec()
     }
 
     fn read(&self) -> Counts {

@@ -8,7 +8,8 @@ use hugeleaf_host::{
 use hugeleaf_sys::Kernel;
 
 use super::interval::held;
-use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory};
+use crate::model::{MemoryState, PoolState, ProcessMemory, SegmentMemory, Source, SourceState};
+use crate::tables::measured::Collection;
 
 /// Processes of the target whose segments are read: walking each one's page tables takes time.
 const LOOKED_AT: usize = 64;
@@ -38,6 +39,22 @@ pub fn read(root: &Root, kernel: &dyn Kernel, target: Option<&[u32]>) -> Option<
         state.processes.push(of_process(&process, in_target));
     }
     Some(state)
+}
+
+/// Whether it was read at all.
+pub fn source(read: Option<&MemoryState>) -> Source {
+    let state = match read {
+        Some(_) => SourceState::Used,
+        None => SourceState::Refused {
+            reason: "the host's memory could not be read".to_owned(),
+            remedy: "hugeleaf status says which file".to_owned(),
+        },
+    };
+    Source {
+        name: Collection::Memory.name().to_owned(),
+        state,
+        ..Source::default()
+    }
 }
 
 fn pools(host: &Host) -> Vec<PoolState> {

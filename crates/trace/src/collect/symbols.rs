@@ -32,6 +32,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
     let symbolizer = Symbolizer::builder()
         .enable_code_info(false)
         .enable_inlined_fns(false)
+        .enable_demangling(false)
         .build();
     let mut names: Vec<Option<Symbol>> = vec![None; stacks.frames().len()];
     let mut notes = Vec::new();
@@ -89,6 +90,28 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
         ));
     }
     collect(names, notes)
+}
+
+/// A name as its language writes it. Only what is mangled is taken apart: to a demangler of C++ the
+/// functions `f`, `v` and `d` of C are the types float, void and double.
+fn demangled(name: &str) -> String {
+    // What linkers and clones add behind is no part of it: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
+    if name.starts_with("_R") || name.starts_with("__R") {
+        return rustc_demangle::try_demangle(name)
+            .map_or_else(|_| name.to_owned(), |name| format!("{name:#}"));
+    }
+    // Systems with an underscore before all names have one more.
+    let is_mangled = ["_Z", "__Z", "___Z"].iter().any(|p| name.starts_with(p));
+    if !is_mangled {
+        return name.to_owned();
+    }
+    // Rust's older names are C++ names that end in a hash.
+    if let Ok(name) = rustc_demangle::try_demangle(name) {
+        return format!("{name:#}");
+    }
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    let text = symbol.and_then(|symbol| symbol.demangle().ok());
+    text.unwrap_or_else(|| name.to_owned())
 }
 
 /// Each function once.
@@ -208,7 +231,7 @@ fn name_kernel(
     for (n, (at, address)) in places.iter().zip(&addresses).enumerate() {
         names[*at] = Some(match found.get(n) {
             Some(Symbolized::Sym(sym)) => Symbol {
-                name: sym.name.to_string(),
+                name: demangled(&sym.name),
                 module: "[kernel]".to_owned(),
                 kernel: true,
                 unnamed: false,
@@ -273,7 +296,7 @@ fn symbolize(
     match symbolizer.symbolize(&Source::Elf(elf), Input::FileOffset(offsets)) {
         Ok(found) => found
             .into_iter()
-            .map(|s| s.into_sym().map(|sym| sym.name.into_owned()))
+            .map(|s| s.into_sym().map(|sym| demangled(&sym.name)))
             .collect(),
         Err(_) => vec![None; offsets.len()],
     }
@@ -299,6 +322,27 @@ fn the_file_that_ran(module: &Module, root: &Root) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_mangled_is_demangled() {
+        for name in [
+            "f", "v", "d", "i", "St", "main", "_start", "Zone", "__zlib", "r", "_", "",
+        ] {
+            assert_eq!(demangled(name), name);
+        }
+        for (name, means) in [
+            ("_ZN3foo3barEv", "foo::bar()"),
+            ("__ZN3foo3barEv", "foo::bar()"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            ("_RNvC6_123foo3bar", "123foo::bar"),
+        ] {
+            assert_eq!(demangled(name), means);
+        }
+        // What only looks so stays as it is.
+        for name in ["_Z", "_Zzz?", "_R", "_Rust", "__Z"] {
+            assert_eq!(demangled(name), name);
+        }
+    }
 
     #[test]
     fn this_very_program_has_names() {

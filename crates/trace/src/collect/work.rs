@@ -6,7 +6,8 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::ticks_per_second;
 
 use super::people::People;
-use crate::model::{TargetInterval, ThreadIo};
+use crate::model::{Source, SourceState, TargetInterval, ThreadIo};
+use crate::tables::measured::Collection;
 
 /// What `/proc/PID/stat` counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,21 +111,39 @@ impl Work {
         }
     }
 
-    /// Looks at the target; gives what it did since the last look.
-    pub fn look(&mut self, people: &mut People) -> TargetInterval {
+    /// Whether the I/O of a target's threads was read; nothing without a target.
+    pub fn source(&self, has_target: bool) -> Option<Source> {
+        let state = match self.io.is_empty() {
+            false => SourceState::Used,
+            true => SourceState::Refused {
+                reason: "/proc/PID/task/TID/io of the target could not be read".to_owned(),
+                remedy: "run as root: it takes the rights of a debugger".to_owned(),
+            },
+        };
+        has_target.then(|| Source {
+            name: Collection::Io.name().to_owned(),
+            state,
+            ..Source::default()
+        })
+    }
+
+    /// Looks at the target; gives what it did since the last look, or nothing where nothing of it could be
+    /// read.
+    pub fn look(&mut self, people: &mut People) -> Option<TargetInterval> {
         let pids = people.target();
         let mut interval = TargetInterval {
             processes: pids.len() as u64,
             ..TargetInterval::default()
         };
         let mut grown = Done::default();
-        let mut threads = 0;
+        let (mut threads, mut were_read) = (0, pids.is_empty());
         self.left_out |= pids.len() > PROCESSES_A_LOOK;
         for pid in pids.into_iter().take(PROCESSES_A_LOOK) {
             let place = people.find(pid);
             let begun_here = people.process(place).started_seconds.is_some();
             let stat = self.root.read(format!("proc/{pid}/stat"));
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
+                were_read = true;
                 let first = if begun_here { Done::default() } else { now };
                 let (_, last) = self.done.entry(place).or_insert((first, first));
                 let more = now.since(last);
@@ -147,7 +166,7 @@ impl Work {
         interval.system_seconds = seconds(grown.system_ticks);
         interval.faults_minor = grown.faults_minor;
         interval.faults_major = grown.faults_major;
-        interval
+        were_read.then_some(interval)
     }
 
     /// The I/O of a process's threads; gives how many there are.

@@ -74,7 +74,7 @@ fn reasons(seen: &Seen<'_>) -> Vec<String> {
         reasons.push(format!("of {who}'s samples, {}", parts.join(", ")));
     }
     if let (None, false) = (seen.walks(), reasons.is_empty()) {
-        reasons.push("not known: walks of page tables, which this host does not count".to_owned());
+        reasons.push(format!("not known: {}", seen.walks_in_words()));
     }
     reasons
 }

@@ -238,13 +238,7 @@ pub fn on_base_pages(seen: &Seen<'_>) -> Option<TraceFinding> {
         seen.memory()?,
         percent(coverage)
     )];
-    evidence.push(match seen.walks() {
-        Some(walks) => format!("walks of page tables take {} of all cycles", percent(walks)),
-        None => {
-            "walks of page tables cannot be counted on this host, so what they cost is not known"
-                .to_owned()
-        }
-    });
+    evidence.push(seen.walks_in_words());
     Some(TraceFinding {
         id: "on-base-pages",
         severity: Severity::Note,

@@ -1,6 +1,7 @@
 //! What a trace cannot say: too few samples, events that were lost, samples that stand in the wrong place.
 
 use hugeleaf_trace::model::Source;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::share;
 
 use super::{Seen, TraceFinding, percent};
@@ -71,6 +72,10 @@ pub fn lost(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 /// Too few samples of the target for shares.
 pub fn few_samples(seen: &Seen<'_>) -> Option<TraceFinding> {
+    // Of none that were taken nothing can be said but that.
+    if not_measured(seen.trace, Collection::CpuSamples).is_some() {
+        return None;
+    }
     if seen.samples >= FEW_SAMPLES || is_enough(seen) {
         return None;
     }

@@ -11,7 +11,7 @@ use hugeleaf_trace::tables::{Of, share, target_name};
 use hugeleaf_units::Bytes;
 
 use super::areas::{Area, area_of, area_of_stack, is_release};
-use super::float;
+use super::{float, percent};
 use crate::findings::shell_word;
 
 /// A trace and sums of it.
@@ -144,6 +144,21 @@ impl<'a> Seen<'a> {
             counter.and_then(|c| c.value)
         };
         share(value("page_walk_cycles")?, value("cycles")?)
+    }
+
+    /// What is known of the cost of walks, in words.
+    pub fn walks_in_words(&self) -> String {
+        let of = |name: &str| self.trace.counters.iter().find(|c| c.name == name)?.value;
+        let walks = of("page_walks_data").map(|walks| self.a_second(walks) / 1e6);
+        match (self.walks(), walks) {
+            (Some(part), _) => format!("walks of page tables take {} of all cycles", percent(part)),
+            (None, Some(millions)) => format!(
+                "{millions:.1} million walks of page tables for data a second; this CPU does not count their \
+                 cycles, so what they cost is not known"
+            ),
+            (None, None) => "walks of page tables cannot be counted on this host, so what they cost is not known"
+                .to_owned(),
+        }
     }
 
     /// How much a counter of the memory management grew; `None` where the host has none of that name.

@@ -7,27 +7,33 @@ use hugeleaf_trace::tables::{Of, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
 use super::super::words::{bytes, count, nanos, part, who};
-use super::{Part, missing};
+use super::{Collection, Part, missing_or, not_measured};
 use crate::table::Align::{Left, Right};
 
 /// How far ways to a lock are shown.
 const WAY: usize = 5;
 
 fn no_samples(trace: &Trace) -> String {
-    missing(trace, "cpu samples").unwrap_or("no samples".to_owned())
+    missing_or(trace, Collection::CpuSamples, "no samples")
 }
 
 fn total(trace: &Trace, of: Of) -> u64 {
     profile::modes(trace, of).total()
 }
 
-fn of_busy(trace: &Trace) -> String {
-    let counted = profile::counted(trace);
-    format!(
-        "Shares are of the {} samples that found a CPU busy; {} found one idle.",
-        count(counted.busy),
-        count(counted.idle)
-    )
+impl Part {
+    /// How many samples there were, where any were taken.
+    fn of_busy(self, trace: &Trace) -> Part {
+        let counted = profile::counted(trace);
+        if not_measured(trace, Collection::CpuSamples).is_some() {
+            return self;
+        }
+        self.note(format!(
+            "Shares are of the {} samples that found a CPU busy; {} found one idle.",
+            count(counted.busy),
+            count(counted.idle)
+        ))
+    }
 }
 
 /// As tprof shows it: kernel, user and other by process.
@@ -53,7 +59,7 @@ pub(super) fn processes(trace: &Trace, most: usize) -> Part {
             cells.push(if row.in_target { "target" } else { "" }.to_owned());
             cells
         })
-        .note(of_busy(trace))
+        .of_busy(trace)
 }
 
 pub(super) fn threads(trace: &Trace, most: usize) -> Part {
@@ -113,7 +119,7 @@ pub(super) fn functions(trace: &Trace, most: usize) -> Part {
     Part::new("CPU profile by function", &FUNCTION_HEADS)
         .or_empty(no_samples(trace))
         .fill(leaves, most, |row| function(&row, all))
-        .note(of_busy(trace))
+        .of_busy(trace)
 }
 
 pub(super) fn target_functions(trace: &Trace, most: usize) -> Part {
@@ -125,8 +131,16 @@ pub(super) fn target_functions(trace: &Trace, most: usize) -> Part {
         None => "CPU profile by function".to_owned(),
     };
     Part::new(title, &FUNCTION_HEADS)
-        .or_empty(missing(trace, "cpu samples").unwrap_or("no samples of it".to_owned()))
+        .or_empty(missing_or(
+            trace,
+            Collection::CpuSamples,
+            "no samples of it",
+        ))
         .fill(leaves, most, |row| function(&row, all))
+}
+
+fn no_locks(trace: &Trace) -> String {
+    missing_or(trace, Collection::Locks, "no thread waited for a lock")
 }
 
 /// As splat shows it, with what Linux tells: waits, not acquisitions.
@@ -143,9 +157,7 @@ pub(super) fn locks(trace: &Trace, most: usize) -> Part {
         ("TAKEN BY", Left),
     ];
     let mut part_ = Part::new("Lock contention", &heads)
-        .or_empty(
-            missing(trace, "lock contention").unwrap_or("no thread waited for a lock".to_owned()),
-        )
+        .or_empty(no_locks(trace))
         .fill(&table.rows, most, |row| {
             let totals = row.lock.totals;
             vec![
@@ -190,7 +202,7 @@ pub(in super::super) fn lock_threads(trace: &Trace, only: Option<&Lock>, most: u
         ("NAME", Left),
     ];
     Part::new("Lock contention by thread", &heads)
-        .or_empty("no thread waited for a lock")
+        .or_empty(no_locks(trace))
         .fill(locks::by_thread(trace, only), most, |row| {
             vec![
                 row.tid.to_string(),
@@ -218,7 +230,7 @@ pub(in super::super) fn lock_callers(trace: &Trace, only: Option<&Lock>, most: u
     let mut chosen = locks::chosen(trace, only).into_iter();
     let estimated = chosen.any(|lock| lock.callers_estimated);
     let part = Part::new("Lock contention by caller", &heads)
-        .or_empty("no thread waited for a lock")
+        .or_empty(no_locks(trace))
         .fill(locks::by_caller(trace, only, WAY), most, |row| {
             let way = match row.path.is_empty() {
                 true => row.function,
@@ -239,6 +251,26 @@ pub(in super::super) fn lock_callers(trace: &Trace, only: Option<&Lock>, most: u
              counted and timed.",
         ),
         false => part,
+    }
+}
+
+impl Part {
+    /// Names what was not measured of all that a table is made of. Where that is everything, the table says
+    /// nothing else; else it is a note below what was.
+    pub(super) fn without(mut self, trace: &Trace, parts: &[Collection]) -> Part {
+        let missing: Vec<String> = parts
+            .iter()
+            .filter_map(|what| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?)))
+            .collect();
+        if missing.is_empty() {
+            return self;
+        }
+        let said = format!("not measured: {}", missing.join("; "));
+        match missing.len() == parts.len() {
+            true => self.empty = said,
+            false => self.notes.push(format!("N{}.", &said[1..])),
+        }
+        self
     }
 }
 
@@ -264,7 +296,7 @@ pub(super) fn pins(trace: &Trace, most: usize) -> Part {
         _ => "-".to_owned(),
     };
     let part = Part::new("Calls that pin or lock memory", &heads)
-        .or_empty(missing(trace, "memory locking calls").unwrap_or("no such calls".to_owned()))
+        .or_empty("no such calls")
         .fill(rows, most, |row| {
             let each = row.bytes.and_then(|b| b.checked_div(row.calls));
             vec![
@@ -279,6 +311,7 @@ pub(super) fn pins(trace: &Trace, most: usize) -> Part {
                 row.threads.to_string(),
             ]
         });
+    let part = part.without(trace, &Collection::PINS);
     let part = match intervals::held_in_place(trace) {
         (0, 0) => part,
         (locked, pinned) => part.note(format!(

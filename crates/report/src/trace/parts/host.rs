@@ -7,7 +7,7 @@ use hugeleaf_trace::tables::{memory, work};
 use hugeleaf_units::Bytes;
 
 use super::super::words::{count, megabytes, part, rate, who, whole_part};
-use super::{Part, missing};
+use super::{Collection, Part, missing_or, not_measured};
 use crate::bench::short;
 use crate::table::Align::{Left, Right};
 
@@ -30,7 +30,11 @@ pub(in super::super) fn cpu(trace: &Trace) -> Part {
     };
     let all = host.total();
     let share = |time: f64| (all > 0.0).then(|| time / all);
-    let mut table = Part::new("CPU time", &heads).or_empty("no intervals");
+    let mut table = Part::new("CPU time", &heads).or_empty(missing_or(
+        trace,
+        Collection::CpuTime,
+        "no intervals",
+    ));
     if all > 0.0 {
         let [user, system, idle, wait, steal] =
             [host.user, host.system, host.idle, host.wait, host.steal].map(|t| part(share(t)));
@@ -83,18 +87,32 @@ pub(super) fn intervals(trace: &Trace, most: usize) -> Part {
         ("TABLES", Right),
         ("LARGE", Right),
     ];
+    let seen =
+        [Collection::CpuTime, Collection::Vmstat].map(|what| not_measured(trace, what).is_none());
     Part::new("Intervals", &heads)
         .or_empty("no intervals")
-        .fill(&trace.intervals, most, row)
+        .fill(&trace.intervals, most, |interval| row(interval, seen))
         .without_zeros(&["MAJOR", "SWAPPED", "ST", "P-CPU", "P-MEM", "P-IO"])
         .without_target(trace)
         .note(
             "FAULTS, MAJOR and SWITCHES a second; IN, OUT from and to devices a second; US to ST, and LARGE (memory \
              on large pages), in percent; P-: share of the time in which somebody waited for it (PSI).",
         )
+        .note_missing(trace)
 }
 
 impl Part {
+    /// What `-` means in intervals.
+    fn note_missing(self, trace: &Trace) -> Part {
+        let mut part = self;
+        for what in [Collection::CpuTime, Collection::Vmstat] {
+            if let Some(why) = not_measured(trace, what) {
+                part = part.note(format!("{}: not measured: {why}.", what.name()));
+            }
+        }
+        part
+    }
+
     fn without_target(mut self, trace: &Trace) -> Part {
         if trace.target.is_none()
             && let Some(at) = self.heads.iter().position(|(head, _)| *head == "TARGET US")
@@ -108,28 +126,29 @@ impl Part {
     }
 }
 
-fn row(interval: &Interval) -> Vec<String> {
+fn row(interval: &Interval, [stat, vmstat]: [bool; 2]) -> Vec<String> {
     let cpu = CpuTime::of(interval);
     let share = |time| whole_part(cpu.share(time));
     let seconds = interval.seconds;
+    let or_dash = |seen: bool, text: String| if seen { text } else { "-".to_owned() };
     let flow = |bytes: u64| {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let a_second = match seconds > 0.0 {
-            true => (Bytes(bytes).as_f64() / seconds) as u64,
-            false => 0,
-        };
-        Bytes(a_second).to_string()
+        let a_second = || Bytes((Bytes(bytes).as_f64() / seconds) as u64).to_string();
+        match vmstat && seconds > 0.0 {
+            true => a_second(),
+            false => "-".to_owned(),
+        }
     };
     let target = interval.target.as_ref();
     let psi = interval.pressure.as_ref();
     let large = memory::coverage(&interval.host_by_size);
     let mut cells = vec![
         format!("{:.0}", interval.at_seconds + seconds),
-        interval.runnable.to_string(),
-        interval.blocked.to_string(),
-        whole_rate(interval.faults, seconds),
-        whole_rate(interval.faults_major, seconds),
-        whole_rate(interval.context_switches, seconds),
+        or_dash(stat, interval.runnable.to_string()),
+        or_dash(stat, interval.blocked.to_string()),
+        or_dash(vmstat, whole_rate(interval.faults, seconds)),
+        or_dash(vmstat, whole_rate(interval.faults_major, seconds)),
+        or_dash(stat, whole_rate(interval.context_switches, seconds)),
         flow(interval.page_in_bytes),
         flow(interval.page_out_bytes),
         flow(
@@ -178,9 +197,11 @@ pub(super) fn io(trace: &Trace, most: usize) -> Part {
         None => "-".to_owned(),
     };
     let mut table = Part::new("I/O by thread", &heads)
-        .or_empty(
-            missing(trace, "io").unwrap_or("no I/O was seen of the target's threads".to_owned()),
-        )
+        .or_empty(missing_or(
+            trace,
+            Collection::Io,
+            "the target's threads read and wrote nothing",
+        ))
         .fill(work::io_by_thread(trace), most, |row| {
             let (read, written) = work::moved(&row.io);
             let a_second = match trace.seconds > 0.0 {
@@ -233,7 +254,7 @@ pub(super) fn counters(trace: &Trace) -> Part {
         ("HERE", Left),
     ];
     let mut table = Part::new("Counters of the CPU", &heads)
-        .or_empty(missing(trace, "counters").unwrap_or("none on this host".to_owned()))
+        .or_empty(missing_or(trace, Collection::Counters, "none on this host"))
         .fill(&trace.counters, usize::MAX, |counter| {
             let here = match &counter.state {
                 SourceState::Used => counter.event.clone(),
@@ -268,6 +289,13 @@ pub(super) fn counters(trace: &Trace) -> Part {
             "Walks of page tables: {} of all cycles.",
             part(Some(share))
         ));
+    } else if let (Some(instructions), Some(walks)) =
+        (value("instructions"), value("page_walks_data"))
+    {
+        table = table.note(format!(
+            "Walks of page tables for data: {} in 1000 instructions. This CPU counts walks and not their cycles.",
+            short(1000.0 * float(walks) / float(instructions))
+        ));
     }
     table
 }
@@ -289,10 +317,14 @@ pub(super) fn sources(trace: &Trace) -> Part {
                 SourceState::Refused { reason, remedy } => format!("refused: {reason}; {remedy}"),
                 SourceState::Off => "switched off by a flag".to_owned(),
             };
+            let events = |n: u64| match source.state {
+                SourceState::Used => count(n),
+                _ => "-".to_owned(),
+            };
             vec![
                 source.name.clone(),
-                count(source.events),
-                count(source.lost),
+                events(source.events),
+                events(source.lost),
                 match source.state {
                     SourceState::Used => part(source.share_of_time.or(Some(1.0))),
                     _ => "-".to_owned(),

@@ -8,12 +8,13 @@ use hugeleaf_units::Bytes;
 use std::collections::BTreeMap;
 
 use super::super::words::{bytes, count, nanos, page, part, rate, who};
-use super::{Part, missing};
+use super::{Collection, Part, missing_or, not_measured};
 use crate::table::Align::{Left, Right};
 
 pub(super) fn faults(trace: &Trace, most: usize) -> Vec<Part> {
     let sizes = intervals::faults_by_size(trace);
     let all: u64 = sizes.iter().map(|s| s.count).sum();
+    let counted = not_measured(trace, Collection::Vmstat).is_none();
     let heads = [
         ("PAGES OF", Left),
         ("FAULTS", Right),
@@ -21,8 +22,8 @@ pub(super) fn faults(trace: &Trace, most: usize) -> Vec<Part> {
         ("SHARE", Right),
     ];
     let by_size = Part::new("Page faults by size", &heads)
-        .or_empty("no page faults")
-        .fill(&sizes, usize::MAX, |size| {
+        .or_empty(missing_or(trace, Collection::Vmstat, "no page faults"))
+        .fill(sizes.iter().filter(|_| counted), usize::MAX, |size| {
             vec![
                 Bytes(size.page_bytes).to_string(),
                 count(size.count),
@@ -43,7 +44,11 @@ pub(super) fn faults(trace: &Trace, most: usize) -> Vec<Part> {
     };
     let table = |title: &str, head: &'static str, rows: Vec<(String, u64)>| {
         Part::new(title, &[("FAULTS", Right), ("SHARE", Right), (head, Left)])
-            .or_empty(missing(trace, "page faults").unwrap_or("none were sampled".to_owned()))
+            .or_empty(missing_or(
+                trace,
+                Collection::FaultSamples,
+                "none were sampled",
+            ))
             .fill(rows, most, |(name, n)| {
                 vec![count(n), part(share(n, sampled)), name]
             })
@@ -134,7 +139,11 @@ pub(super) fn segments(trace: &Trace, most: usize) -> Part {
         .into_iter()
         .filter(|row| row.segment.resident_bytes > 0);
     Part::new("Segments by page size", &heads)
-        .or_empty("no segments: they are read of a target's processes")
+        .or_empty(match (newest(trace), &trace.target) {
+            (None, _) => missing_or(trace, Collection::Memory, "not read"),
+            (Some(_), None) => "not read: segments are read of a target's processes".to_owned(),
+            (Some(_), Some(_)) => "no segment of the target could be read".to_owned(),
+        })
         .fill(resident, most, |row| {
             let segment = row.segment;
             let name = match segment.name.is_empty() {
@@ -161,9 +170,11 @@ pub(super) fn events(trace: &Trace, most: usize) -> Vec<Part> {
     let heads = [("COUNTER", Left), ("IN ALL", Right), ("A SECOND", Right)];
     let counters = trace.memory_counters.iter().filter(|c| c.total > 0);
     let counters = Part::new("What the memory management did", &heads)
-        .or_empty(
-            missing(trace, "memory events").unwrap_or("none of its counters moved".to_owned()),
-        )
+        .or_empty(missing_or(
+            trace,
+            Collection::Vmstat,
+            "none of its counters moved",
+        ))
         .fill(counters, most, |counter| {
             vec![
                 counter.name.clone(),
@@ -203,7 +214,7 @@ pub(super) fn events(trace: &Trace, most: usize) -> Vec<Part> {
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(_, (times, ..))| std::cmp::Reverse(*times));
     let events = Part::new("Events of the memory management", &heads)
-        .or_empty(missing(trace, "memory events").unwrap_or("none were seen".to_owned()))
+        .or_empty("none were seen")
         .fill(rows, most, |((name, detail, by), (times, pages, took))| {
             vec![
                 name.to_owned(),
@@ -214,5 +225,6 @@ pub(super) fn events(trace: &Trace, most: usize) -> Vec<Part> {
                 by,
             ]
         });
-    vec![counters, events]
+    let sources = [Collection::MemoryEvents, Collection::TlbFlushes];
+    vec![counters, events.without(trace, &sources)]
 }

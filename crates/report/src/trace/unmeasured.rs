@@ -1,0 +1,234 @@
+//! No data is never shown as zero: a trace in which one collection after the other was not measured, on every
+//! screen and page and in every answer.
+
+use hugeleaf_trace::Trace;
+use hugeleaf_trace::model::{Interval, Source, SourceState};
+use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_verdict::trace::findings as judge;
+use serde_json::Value;
+
+use super::diff::Compared;
+use super::parts::Section;
+use super::{Shown, diff_html, diff_json, html, json, screen, sections, testing};
+use crate::table::Look;
+
+const WHY: &str = "the reason of this test";
+
+/// A trace that has measured all but one thing; that one has left nothing.
+fn without(what: Collection) -> Trace {
+    let mut trace = testing::pinning();
+    trace.sources = Collection::ALL
+        .into_iter()
+        .map(|each| Source {
+            name: each.name().to_owned(),
+            state: match each == what {
+                true => SourceState::NotHere {
+                    reason: WHY.to_owned(),
+                },
+                false => SourceState::Used,
+            },
+            ..Source::default()
+        })
+        .collect();
+    match what {
+        Collection::CpuSamples => trace.samples.clear(),
+        Collection::FaultSamples => trace.faults.clear(),
+        Collection::Locks => trace.locks.clear(),
+        Collection::LockingCalls | Collection::DirectIo | Collection::Registrations => {
+            trace.pins.clear();
+        }
+        Collection::MemoryEvents | Collection::TlbFlushes => trace.memory_events.clear(),
+        Collection::CpuTime => trace.intervals.iter_mut().for_each(|i| {
+            *i = Interval {
+                user_seconds: 0.0,
+                system_seconds: 0.0,
+                idle_seconds: 0.0,
+                wait_seconds: 0.0,
+                ..i.clone()
+            };
+        }),
+        Collection::Vmstat => {
+            trace.memory_counters.clear();
+            for interval in &mut trace.intervals {
+                interval.faults = 0;
+                interval
+                    .faults_by_size
+                    .iter_mut()
+                    .for_each(|size| size.count = 0);
+            }
+        }
+        Collection::Io => {
+            let threads = trace.processes.iter_mut().flat_map(|p| &mut p.threads);
+            threads.for_each(|thread| thread.io = None);
+        }
+        Collection::Memory => (trace.memory_before, trace.memory_after) = (None, None),
+        Collection::Counters => trace.counters.clear(),
+    }
+    trace
+}
+
+/// What only a trace that has measured it may say, on its own and beside another.
+const fn claims(what: Collection) -> &'static [&'static str] {
+    match what {
+        Collection::CpuSamples => &["no samples", "0 samples", "No samples"],
+        Collection::FaultSamples => &["none were sampled"],
+        Collection::Locks => &["no thread waited", "No thread waited"],
+        // The other two have a table of their own, with a note.
+        Collection::DirectIo | Collection::Registrations | Collection::LockingCalls => &[],
+        Collection::MemoryEvents | Collection::TlbFlushes => &[],
+        Collection::CpuTime => &["no intervals"],
+        Collection::Vmstat => &["no page faults", "none of its counters moved"],
+        Collection::Io => &["wrote nothing", "moved no data"],
+        Collection::Memory => &[],
+        Collection::Counters => &["none on this host"],
+    }
+}
+
+/// Where it stands in an answer.
+const fn place(what: Collection) -> Option<&'static str> {
+    match what {
+        Collection::CpuSamples => Some("profile"),
+        Collection::Locks => Some("locks"),
+        Collection::CpuTime => Some("cpu"),
+        Collection::Vmstat => Some("faults"),
+        Collection::Io => Some("io"),
+        Collection::Memory => Some("pages"),
+        _ => None,
+    }
+}
+
+fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
+    let found = judge(trace);
+    let shown = |trace, findings| Shown {
+        trace,
+        findings,
+        file: "x.trace",
+    };
+    let own = shown(trace, &found);
+    let look = Look::plain(200);
+    let all: Vec<Section> = Section::ALL.to_vec();
+    let command = ["hugeleaf".to_owned()];
+    let mut texts = vec![
+        ("screen", screen(&own, look)),
+        ("sections", sections(&own, &all, true, look)),
+        ("page", html(&own)),
+    ];
+    for (before, after) in [(trace, trace), (trace, other), (other, trace)] {
+        let compared = Compared {
+            before: shown(before, &[]),
+            after: shown(after, &[]),
+        };
+        texts.push(("diff", compared.text(look, true)));
+        texts.push(("diff page", diff_html(&compared, &command)));
+        texts.push(("diff answer", diff_json(&compared)));
+    }
+    texts
+}
+
+#[test]
+fn what_was_not_measured_is_nowhere_said_to_be_nothing() {
+    let whole = {
+        let mut trace = without(Collection::Counters);
+        trace
+            .sources
+            .iter_mut()
+            .for_each(|s| s.state = SourceState::Used);
+        trace
+    };
+    for what in Collection::ALL {
+        let trace = without(what);
+        for (view, text) in all_texts(&trace, &whole) {
+            for claim in claims(what) {
+                assert!(
+                    !text.contains(claim),
+                    "{view} without {what:?} says {claim:?}:\n{text}"
+                );
+            }
+            if matches!(view, "screen" | "sections" | "page") {
+                assert!(
+                    text.contains(WHY),
+                    "{view} does not say why there is no {what:?}:\n{text}"
+                );
+            }
+            assert!(
+                !text.contains("NaN") && !text.contains("inf "),
+                "{view} {what:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_has_null_and_a_reason_and_no_zero() {
+    for what in Collection::ALL {
+        let trace = without(what);
+        let shown = Shown {
+            trace: &trace,
+            findings: &[],
+            file: "x.trace",
+        };
+        let answer: Value = serde_json::from_str(&json(&shown, None)).unwrap();
+        let listed = answer["not_measured"].as_array().unwrap();
+        assert_eq!(listed.len(), 1, "{what:?}");
+        assert_eq!(listed[0]["name"], what.name());
+        if let Some(place) = place(what) {
+            assert!(answer[place].is_null(), "{what:?}: {}", answer[place]);
+            let why = answer[format!("{place}_error")].as_str().unwrap();
+            assert!(why.contains(WHY), "{why}");
+        }
+        let interval = &answer["intervals"][0];
+        let has = |name: &str| interval.get(name).is_some();
+        assert_eq!(has("user_seconds"), what != Collection::CpuTime);
+        assert_eq!(has("faults"), what != Collection::Vmstat);
+        let target = &interval["target"];
+        assert_eq!(target.get("read_bytes").is_some(), what != Collection::Io);
+    }
+}
+
+/// One side has measured and seen nothing, the other has not measured: 0 and `-`.
+#[test]
+fn a_comparison_tells_zero_from_unknown() {
+    let (blind, mut seeing) = (without(Collection::Locks), testing::pinning());
+    seeing.sources = blind.sources.clone();
+    seeing
+        .sources
+        .iter_mut()
+        .for_each(|s| s.state = SourceState::Used);
+    let text = testing::beside(&seeing, &blind).text(Look::plain(200), true);
+    let row = text
+        .lines()
+        .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
+    let words: Vec<&str> = row.unwrap().split_whitespace().collect();
+    assert_eq!(&words[..2], ["500", "-"], "{text}");
+    assert!(
+        text.contains("-: lock contention not measured, after: not on this host"),
+        "{text}"
+    );
+    let mut none = seeing.clone();
+    none.locks.clear();
+    let text = testing::beside(&seeing, &none).text(Look::plain(200), true);
+    let row = text
+        .lines()
+        .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
+    let words: Vec<&str> = row.unwrap().split_whitespace().collect();
+    assert_eq!(&words[..2], ["500", "0"], "{text}");
+    let answer: Value =
+        serde_json::from_str(&diff_json(&testing::beside(&seeing, &blind))).unwrap();
+    assert_eq!(answer["locks"][0]["before"]["contentions"], 5000);
+    assert!(answer["locks"][0]["after"].is_null());
+    // Neither could tell.
+    let answer: Value = serde_json::from_str(&diff_json(&testing::beside(&blind, &blind))).unwrap();
+    assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
+    // A call that pins was looked for and not seen, or not looked for.
+    let text =
+        testing::beside(&seeing, &without(Collection::LockingCalls)).text(Look::plain(200), true);
+    let row = text
+        .lines()
+        .find(|l| l.trim_start().starts_with("mlock "))
+        .unwrap();
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["mlock", "100", "-", "-"],
+        "{text}"
+    );
+}

@@ -1,0 +1,188 @@
+//! What a trace measured and what it did not: "none were seen" may be said of the first only.
+
+use crate::model::{SourceState, Trace};
+
+/// Something that is collected by itself, and may not have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Collection {
+    /// The CPU profile.
+    CpuSamples,
+    /// Page faults with who made them.
+    FaultSamples,
+    /// Lock contention.
+    Locks,
+    /// What the memory management did, event by event.
+    MemoryEvents,
+    /// Direct reads and writes.
+    DirectIo,
+    /// Buffers that are registered with io_uring.
+    Registrations,
+    /// mlock and its like.
+    LockingCalls,
+    /// TLB flushes.
+    TlbFlushes,
+    /// CPU time, switches, runnable threads: `/proc/stat`.
+    CpuTime,
+    /// Faults, paging and the memory management's counters: `/proc/vmstat`.
+    Vmstat,
+    /// What the target's threads read and wrote.
+    Io,
+    /// Memory by page size, before and after.
+    Memory,
+    /// The processor's counters.
+    Counters,
+}
+
+impl Collection {
+    /// All of them.
+    pub const ALL: [Collection; 13] = [
+        Collection::CpuSamples,
+        Collection::FaultSamples,
+        Collection::Locks,
+        Collection::MemoryEvents,
+        Collection::DirectIo,
+        Collection::Registrations,
+        Collection::LockingCalls,
+        Collection::TlbFlushes,
+        Collection::CpuTime,
+        Collection::Vmstat,
+        Collection::Io,
+        Collection::Memory,
+        Collection::Counters,
+    ];
+
+    /// Calls that pin or lock memory come from these.
+    pub const PINS: [Collection; 3] = [
+        Collection::LockingCalls,
+        Collection::DirectIo,
+        Collection::Registrations,
+    ];
+
+    /// The name of its [`Source`](crate::model::Source).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Collection::CpuSamples => "cpu samples",
+            Collection::FaultSamples => "page faults",
+            Collection::Locks => "lock contention",
+            Collection::MemoryEvents => "memory events",
+            Collection::DirectIo => "direct i/o",
+            Collection::Registrations => "io_uring registration",
+            Collection::LockingCalls => "memory locking calls",
+            Collection::TlbFlushes => "tlb flushes",
+            Collection::CpuTime => "cpu time",
+            Collection::Vmstat => "faults and paging",
+            Collection::Io => "i/o of threads",
+            Collection::Memory => "memory by page size",
+            Collection::Counters => "cpu counters",
+        }
+    }
+
+    /// Whether a call that pins (see [`Collection::PINS`]) is counted here.
+    pub fn is_of(self, call: &str) -> bool {
+        match self {
+            Collection::DirectIo => call.starts_with("direct"),
+            Collection::Registrations => call.starts_with("io_uring"),
+            Collection::LockingCalls => call.contains("lock"),
+            _ => false,
+        }
+    }
+
+    /// Whether the trace holds any of it, whatever its sources say: traces of earlier versions have not all
+    /// of these sources.
+    fn has_data(self, trace: &Trace) -> bool {
+        let intervals = || trace.intervals.iter();
+        match self {
+            Collection::CpuSamples => !trace.samples.is_empty(),
+            Collection::FaultSamples => !trace.faults.is_empty(),
+            Collection::Locks => !trace.locks.is_empty() || trace.other_locks_count > 0,
+            Collection::MemoryEvents => trace.memory_events.iter().any(|e| e.name != "tlb flush"),
+            Collection::DirectIo | Collection::Registrations | Collection::LockingCalls => {
+                trace.pins.iter().any(|pin| self.is_of(&pin.call))
+            }
+            Collection::TlbFlushes => trace.memory_events.iter().any(|e| e.name == "tlb flush"),
+            Collection::CpuTime => {
+                intervals().any(|i| i.user_seconds + i.system_seconds + i.idle_seconds > 0.0)
+            }
+            Collection::Vmstat => {
+                !trace.memory_counters.is_empty() || intervals().any(|i| i.faults > 0)
+            }
+            Collection::Io => {
+                let mut threads = trace.processes.iter().flat_map(|p| &p.threads);
+                threads.any(|t| t.io.is_some())
+            }
+            Collection::Memory => {
+                let states = [&trace.memory_before, &trace.memory_after];
+                states.iter().any(|state| state.is_some())
+            }
+            Collection::Counters => trace.counters.iter().any(|c| c.value.is_some()),
+        }
+    }
+}
+
+/// Why something was not measured; `None` where it was, so that nothing in it means that there was nothing.
+pub fn not_measured(trace: &Trace, what: Collection) -> Option<String> {
+    let source = trace.sources.iter().find(|s| s.name == what.name());
+    match source.map(|s| &s.state) {
+        Some(SourceState::Used) => None,
+        Some(SourceState::NotHere { reason }) => Some(format!("not on this host: {reason}")),
+        Some(SourceState::Refused { reason, remedy }) => {
+            Some(format!("refused: {reason}; {remedy}"))
+        }
+        Some(SourceState::Off) => Some("switched off by a flag".to_owned()),
+        None if what.has_data(trace) => None,
+        None if what == Collection::Io && trace.target.is_none() => {
+            Some("it is read of a target's threads: name one".to_owned())
+        }
+        None => Some("this trace has no record of it".to_owned()),
+    }
+}
+
+/// All that was not measured, with why.
+pub fn all_not_measured(trace: &Trace) -> Vec<(Collection, String)> {
+    let all = Collection::ALL.into_iter();
+    all.filter_map(|what| Some((what, not_measured(trace, what)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Interval, Lock, Source};
+
+    #[test]
+    fn a_source_says_whether_nothing_means_none() {
+        let mut trace = Trace::default();
+        for what in Collection::ALL {
+            assert!(not_measured(&trace, what).is_some(), "{what:?}");
+            trace.sources.push(Source {
+                name: what.name().to_owned(),
+                ..Source::default()
+            });
+            // It was on, and saw nothing.
+            assert_eq!(not_measured(&trace, what), None, "{what:?}");
+        }
+        assert!(all_not_measured(&trace).is_empty());
+        trace.sources[2].state = SourceState::Off;
+        assert_eq!(
+            all_not_measured(&trace),
+            [(Collection::Locks, "switched off by a flag".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_trace_of_an_earlier_version_is_known_by_what_it_holds() {
+        let trace = Trace {
+            locks: vec![Lock::default()],
+            intervals: vec![Interval {
+                idle_seconds: 2.0,
+                faults: 1,
+                ..Interval::default()
+            }],
+            ..Trace::default()
+        };
+        for what in [Collection::Locks, Collection::CpuTime, Collection::Vmstat] {
+            assert_eq!(not_measured(&trace, what), None, "{what:?}");
+        }
+        assert!(not_measured(&trace, Collection::CpuSamples).is_some());
+    }
+}
