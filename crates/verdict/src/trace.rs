@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn an_empty_trace_is_judged_as_one() {
         let ids: Vec<&str> = findings(&Trace::default()).iter().map(|f| f.id).collect();
-        assert_eq!(ids, ["few-samples"]);
+        assert!(ids.is_empty(), "{ids:?}");
     }
 
     #[test]

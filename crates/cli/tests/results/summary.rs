@@ -386,7 +386,7 @@ pub fn text(runs: &Runs) -> String {
         (
             "TLB misses with 64K (DB2 9)",
             "-13 %",
-            "this host has no counters for them",
+            "not measured: no machine here counts them; `bench oltp --pages` does where there are counters",
         ),
         (
             "1G and 2M over 2M THP, 8 programs (Trident, MICRO'21)",

@@ -76,7 +76,7 @@ pub fn pin_headlines(result: &PinResult) -> Vec<String> {
 }
 
 fn headline_part(arm: &PinArm, point: &PinPoint) -> String {
-    let median = point.spread.as_ref().map_or(0.0, |s| s.median);
+    let median = point.spread.as_ref().map(|s| s.median);
     let effect = point
         .effect
         .map_or_else(String::new, |e| format!(", {}", times(&e)));
@@ -85,7 +85,8 @@ fn headline_part(arm: &PinArm, point: &PinPoint) -> String {
     } else {
         ""
     };
-    format!("{} {} µs{effect}{nothing}", arm.label, short(median))
+    let median = median.map_or("not measured".to_owned(), |m| format!("{} µs", short(m)));
+    format!("{} {median}{effect}{nothing}", arm.label)
 }
 
 /// What the numbers are.

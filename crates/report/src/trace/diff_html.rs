@@ -1,7 +1,7 @@
 //! Two traces as one page: the case study, with charts on one scale each.
 
 use hugeleaf_trace::tables::locks;
-use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use maud::{Markup, html};
 
 use super::charts::{self, highest, last_sizes, side, size_bars};
@@ -55,7 +55,10 @@ fn time(compared: &Compared<'_>) -> Markup {
     let chart = |name: &str, shown: &Shown<'_>, stack: &Stack| {
         html! { div {
             p { b { (name) } ": " (words::who(shown.trace)) }
-            (drawn(stacked(stack, until, top, (480, 260))))
+            @match not_measured(shown.trace, Collection::CpuTime) {
+                Some(why) => p { "Not measured: " (why) "." },
+                None => (drawn(stacked(stack, until, top, (480, 260)))),
+            }
         } }
     };
     html! {

@@ -159,6 +159,12 @@ fn time(trace: &Trace) -> Markup {
         .highest()
         .max(own.as_ref().map_or(0.0, super::plot::Stack::highest));
     let (until, top) = (charts::until(trace), scale(highest));
+    if let Some(why) = not_measured(trace, Collection::CpuTime) {
+        return markup! {
+            h2 { "User and system time over time" }
+            p { "Not measured: " (why) "." }
+        };
+    }
     markup! {
         h2 { "User and system time over time" }
         (charts::time_legend())
@@ -297,6 +303,7 @@ mod tests {
             file: "f",
         };
         let page = html(&shown);
-        assert!(page.contains("could not be drawn: no intervals") && page.contains("No findings"));
+        assert!(page.contains("Not measured: this trace has no record of it"));
+        assert!(page.contains("No findings from what was measured"));
     }
 }

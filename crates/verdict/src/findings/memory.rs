@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Host, Owner};
+use hugeleaf_host::{Fact, Host, Owner};
 use hugeleaf_units::Bytes;
 
 use super::{Finding, Severity, is_on, shell_word, thp_file, thp_size_file};
@@ -115,7 +115,13 @@ pub fn shmem_on_base(host: &Host) -> Vec<Finding> {
     let (Some(shmem), Some(setting)) = (host.memory.shmem.get(), order.shmem_in_force(thp)) else {
         return Vec::new();
     };
-    let on_base = shmem - host.memory.shmem_huge.get().unwrap_or_default();
+    // A kernel without the line has no huge pages of shared memory; a line that cannot be read is no 0.
+    let huge = match &host.memory.shmem_huge {
+        Fact::Known(huge) => *huge,
+        Fact::Absent => Bytes::ZERO,
+        Fact::Unreadable(_) => return Vec::new(),
+    };
+    let on_base = shmem - huge;
     if is_on(Some(setting)) || !is_worthwhile(on_base, host) {
         return Vec::new();
     }
@@ -184,7 +190,7 @@ pub fn fragmented(host: &Host) -> Vec<Finding> {
 mod tests {
     use super::super::testing::{gib, healthy, ids, thp, word};
     use super::*;
-    use hugeleaf_host::{Fact, Pid};
+    use hugeleaf_host::Pid;
 
     fn owner(pid: u32, name: &str, gib: u64) -> Owner {
         Owner {

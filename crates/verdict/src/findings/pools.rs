@@ -26,6 +26,12 @@ fn persistent(pool: &Pool) -> u64 {
 /// Pages in a pool that nobody holds and nobody has reserved.
 pub fn idle(host: &Host) -> Vec<Finding> {
     let finding = |pool: &Pool| {
+        // A number that could not be read is not 0: pages of which nobody knows whether they are reserved are
+        // not called idle.
+        let all = [&pool.total, &pool.free, &pool.reserved, &pool.surplus];
+        if all.iter().any(|fact| fact.get().is_none()) {
+            return None;
+        }
         let idle = count(&pool.free)
             .saturating_sub(count(&pool.reserved))
             .min(persistent(pool));
@@ -232,6 +238,22 @@ mod tests {
         assert_eq!(found[0].severity, Severity::Warning);
         host.pools[0].reserved = Fact::Known(Pages(999));
         assert_eq!(idle(&host)[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn pages_that_may_be_reserved_are_not_idle() {
+        let mut host = healthy();
+        host.pools[0].free = Fact::Known(Pages(1000));
+        for unknown in [
+            |p: &mut Pool| p.reserved = Fact::Absent,
+            |p: &mut Pool| {
+                p.surplus = Fact::Absent;
+            },
+        ] {
+            let mut host = host.clone();
+            unknown(&mut host.pools[0]);
+            assert_eq!(idle(&host), []);
+        }
     }
 
     #[test]
