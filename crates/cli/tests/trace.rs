@@ -110,6 +110,29 @@ fn a_user_without_privilege() {
     assert!(output.status.success(), "{}", stderr(&output));
     let trace = read_trace(&dir.path().join("b.trace")).unwrap();
     assert!(!trace.intervals.is_empty() && trace.samples.is_empty());
+    for args in [["trace", "show", "b.trace"], ["trace", "diff", "b.trace"]] {
+        let more = if args[1] == "diff" {
+            "b.trace"
+        } else {
+            "--all"
+        };
+        let output = Command::new(HUGELEAF)
+            .args(args)
+            .arg(more)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("switched off by a flag"), "{text}");
+        for claim in [
+            "no thread waited",
+            "no samples",
+            "0 samples",
+            "none on this host",
+        ] {
+            assert!(!text.contains(claim), "{claim}: {text}");
+        }
+    }
 }
 
 /// No tracefs, and no right to open one: samples are there, locks are left out with the remedy.

@@ -258,12 +258,23 @@ fn a_page_stands_by_itself() {
 fn a_trace_with_nothing_in_it_is_shown() {
     let (dir, file) = folder(&Trace::default());
     let text = good(&show(&[&file]));
+    // That it holds nothing is not that there was nothing.
     assert!(
-        text.contains("no samples") && text.contains("no thread waited"),
+        text.contains("not measured: this trace has no record of it"),
         "{text}"
     );
-    good(&show(&[&file, "--all"]));
-    assert!(json(&[&file])["cpu"].get("target").is_none());
+    for claim in ["no samples", "no thread waited", "none on this host"] {
+        assert!(!good(&show(&[&file, "--all"])).contains(claim), "{claim}");
+    }
+    let answer = json(&[&file]);
+    for part in [
+        "cpu", "profile", "locks", "faults", "pages", "io", "memory", "pins",
+    ] {
+        assert!(
+            answer[part].is_null() && answer[format!("{part}_error")].is_string(),
+            "{part}"
+        );
+    }
     let page = dir.path().join("t.html");
     let output = show(&[&file, "--html", page.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0));

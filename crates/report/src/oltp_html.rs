@@ -482,7 +482,7 @@ mod tests {
         }
         // The load's own pages count here: thp:2M is hollow in both groups.
         assert_eq!(svg.matches("<rect").count(), 2 * (1 + 2 + 1 + 1 + 2) + 3);
-        for part in ["TLB misses a transaction", "10,015, 100", "1,321, 13"] {
+        for part in ["TLB misses a transaction", "10,015, 100", "1321, 13"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
         assert!(page.contains("by the events cycles, instructions, ls_l1_d_tlb_miss.all_l2_miss"));

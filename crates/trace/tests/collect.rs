@@ -485,7 +485,15 @@ fn stopped_early() {
     thread.join().unwrap();
     assert_eq!(trace.ending, Ending::Interrupted);
     assert!(trace.seconds < 60.0 && !trace.intervals.is_empty());
-    assert_eq!(*state(&trace, "cpu samples"), SourceState::Off);
+    // All that is switched off is said to be; what was read without events was read.
+    use hugeleaf_trace::tables::measured::{Collection, not_measured};
+    for what in Collection::ALL {
+        let read = [Collection::CpuTime, Collection::Vmstat, Collection::Memory].contains(&what);
+        assert_eq!(not_measured(&trace, what).is_none(), read, "{what:?}");
+        if !read && what != Collection::Io {
+            assert_eq!(*state(&trace, what.name()), SourceState::Off);
+        }
+    }
     assert!(trace.samples.is_empty() && trace.locks.is_empty());
     // What was collected is what is read back.
     let dir = tempfile::tempdir().unwrap();
