@@ -223,7 +223,7 @@ const UNSAFE: [(&str, &str); 44] = [
         "numbers that are said to be descriptors",
     ),
     ("crates/sys/src/pagemap.rs", "the PAGEMAP_SCAN ioctl"),
-    ("crates/sys/src/perf.rs", "perf_event_open"),
+    ("crates/sys/src/counters.rs", "perf_event_open"),
     (
         "crates/sys/src/perf_event.rs",
         "perf_event_open and its ioctls",

@@ -116,7 +116,8 @@ impl Work {
         let state = match self.io.is_empty() {
             false => SourceState::Used,
             true => SourceState::Refused {
-                reason: "/proc/PID/task/TID/io of the target could not be read".to_owned(),
+                reason: "what the target's threads read and wrote (task/TID/io) could not be read"
+                    .to_owned(),
                 remedy: "run as root: it takes the rights of a debugger".to_owned(),
             },
         };
