@@ -229,3 +229,18 @@ fn documents_have_shell_that_a_shell_reads() {
         }
     }
 }
+
+#[test]
+fn no_kind_is_left_that_nothing_prints() {
+    let all = printed(&is_program);
+    let used: Vec<&str> = all
+        .iter()
+        .filter_map(|p| Some(kind(&p.command)?.0))
+        .collect();
+    let unused: Vec<&str> = kinds::KINDS
+        .iter()
+        .map(|(kind, _)| *kind)
+        .filter(|kind| !used.contains(kind))
+        .collect();
+    assert!(unused.is_empty(), "{unused:#?}");
+}
