@@ -175,7 +175,14 @@ pub(super) fn contradicted(plan: &Plan, host: &Host) -> Vec<String> {
     };
     let line = |s: &hugeleaf_host::Sysctl| {
         let (key, ours) = wanted.iter().find(|(key, _)| *key == s.key)?;
-        (later(&s.path) && s.value != *ours).then(|| {
+        // More pages than the plan needs take nothing from it.
+        let pages = |text: &str| {
+            text.parse::<u64>()
+                .ok()
+                .filter(|_| *key == "vm.nr_hugepages")
+        };
+        let suffices = matches!((pages(&s.value), pages(ours)), (Some(a), Some(b)) if a >= b);
+        (later(&s.path) && s.value != *ours && !suffices).then(|| {
             format!(
                 "{} sets {key} = {} and is read after hugeleaf's own file, which says {ours}: take \
                  that line out",
