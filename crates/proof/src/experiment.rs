@@ -352,6 +352,11 @@ impl Judged {
             buckets: None,
         }
     }
+
+    /// Whether both arms lie in one bucket, so that nothing may be claimed.
+    fn is_refused(&self) -> bool {
+        self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
+    }
 }
 
 struct Engine<'a> {
@@ -991,13 +996,14 @@ impl Engine<'_> {
     }
 
     /// All pairs as they were assigned, where that was asked for.
-    fn as_assigned(&self, design: Design) -> Option<AsAssigned> {
+    fn as_assigned(&self, design: Design, judged: &Judged) -> Option<AsAssigned> {
         if !self.settings.intention_to_treat || design != Design::RandomPairs {
             return None;
         }
         let logs: Vec<PairLogs> = self.made.iter().map(|m| m.logs).collect();
         let (_, interval) = self.judge_pairs(&logs);
         let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
+        let says = interval.filter(|_| !judged.is_refused());
         Some(AsAssigned {
             pairs: (self.made.iter())
                 .map(|m| AssignedPair {
@@ -1007,7 +1013,7 @@ impl Engine<'_> {
                 .collect(),
             astray: self.made.iter().filter(|m| !m.as_asked).count(),
             effect: interval.map(|i| Effect::of(&i, self.settings.rule.confidence)),
-            verdict: interval.map_or(Verdict::Unclear, |i| self.verdict(&i)),
+            verdict: says.map_or(Verdict::Unclear, |i| self.verdict(&i)),
         })
     }
 
@@ -1079,7 +1085,7 @@ impl Engine<'_> {
                 stretched: w.stretched,
                 carried_over: w.carried.map(f64::exp),
             }),
-            intention_to_treat: self.as_assigned(design),
+            intention_to_treat: self.as_assigned(design, &judged),
             left: left_on.and_then(|_| Left::of(&self.page_sizes.before, &self.page_sizes.after)),
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
@@ -1185,6 +1191,13 @@ impl Engine<'_> {
                     "Measured before and after{why}: the weaker design. Whatever else changed \
                      between the two counts as the effect."
                 ));
+                if self.settings.intention_to_treat {
+                    caveats.push(
+                        "Before and after there are no pairs as assigned: no figure of \
+                         --intention-to-treat."
+                            .to_owned(),
+                    );
+                }
                 if self.touched {
                     caveats.push(
                         "The memory stays on large pages until the server is restarted.".to_owned(),
