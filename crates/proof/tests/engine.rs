@@ -192,7 +192,7 @@ struct Rate<'a> {
     /// From which reading on it gives what instead.
     instead: Option<(usize, Result<Reading, MetricError>)>,
     readings: usize,
-    /// At which reading it gives what instead, once; a counter goes on from there.
+    /// At which reading it fails, or its count changes by this instead, once.
     bad_once: Option<(usize, Result<Reading, MetricError>)>,
     /// Of a histogram with edges at 0.01, 0.02, 0.05 and none: the cumulative shares in both arms.
     buckets: Option<([f64; 4], [f64; 4])>,
@@ -254,10 +254,11 @@ impl Metric for Rate<'_> {
         if let Some((at, bad)) = &self.bad_once
             && self.readings == *at
         {
-            if let Ok(Reading::Counter(value)) = bad {
-                self.total = *value;
-            }
             self.last = self.clock.now();
+            if let Ok(Reading::Counter(by)) = bad {
+                self.total += by;
+                return Ok(Reading::Counter(self.total));
+            }
             return bad.clone();
         }
         let arm = *self.arm.lock().unwrap();
@@ -599,7 +600,8 @@ fn one_bad_reading_costs_a_pair_not_the_experiment() {
             reason: "refused".into(),
             next: "start it".into(),
         }),
-        Ok(Reading::Counter(0.0)),
+        // By one: at the end of the interval it is above its start again.
+        Ok(Reading::Counter(-1.0)),
     ];
     // In the middle of an interval, and at its end.
     for (at, bad) in [21, 76]
