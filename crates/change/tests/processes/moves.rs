@@ -1,7 +1,9 @@
 //! What is moved, what is left out, and that nobody grows.
 
+use std::io::Write;
+
 use hugeleaf_change::{DemoteOptions, NoZeros, Percent, PromoteOptions, Reason};
-use hugeleaf_sys::{Call, Errno, Fault, Faulty, RealKernel};
+use hugeleaf_sys::{Call, Errno, Fault, Faulty, Kernel, RealKernel};
 use hugeleaf_units::Bytes;
 
 use crate::victim::Victim;
@@ -217,9 +219,13 @@ fn a_file_that_the_kernel_refuses_is_not_asked_for() {
     let Some(bench) = Bench::new("a_file_that_the_kernel_refuses_is_not_asked_for") else {
         return;
     };
-    let file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
-    let size = usize::try_from(bench.pages(2).get()).unwrap();
-    std::fs::write(file.path(), vec![1; size]).unwrap();
+    let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+    // In small pieces: what is written in one is on large folios at once on some file systems.
+    let base = bench.kernel.base_page();
+    let piece = vec![1; usize::try_from(base.bytes().get()).unwrap()];
+    for _ in 0..bench.huge.holds(base) * 2 {
+        file.write_all(&piece).unwrap();
+    }
     let (mut victim, _) = bench.private_victim(2);
     let (path, huge) = (file.path().display(), bench.huge.bytes());
     victim.tell(&format!("text {path} 2 {huge:#}"));
