@@ -363,9 +363,10 @@ impl Translations {
         let processor = processor();
         let ways = processor.data_misses().into_iter().map(|event| vec![event]);
         let found = first_that_counts(NAME, &ways.collect::<Vec<_>>());
-        let misses = match found.as_deref() {
-            Ok([event]) => Ok(*event),
+        let misses = match found {
+            Ok(events) if events.len() == 1 => Ok(events[0]),
             Ok(_) => Err("no event is known for this processor".to_owned()),
+            Err(MetricError::NoCounter { reason, .. }) => Err(reason),
             Err(error) => Err(error.to_string()),
         };
         let mut kinds = vec![CYCLES.kind, INSTRUCTIONS.kind];
