@@ -667,7 +667,7 @@ pub struct GlobalSize {
     /// What there is of it; `None` for THP, which is made of base pages as needed.
     pub pool: Option<Bytes>,
     /// In use.
-    pub in_use: Bytes,
+    pub in_use: Fact<Bytes>,
     /// Neither reclaimed nor moved to swap: locked memory, and all hugetlb pages.
     pub pinned: Option<Bytes>,
     /// Free.
@@ -677,16 +677,21 @@ pub struct GlobalSize {
 /// The host by page size, as `svmon -G` showed it.
 pub fn global(host: &Host) -> Vec<GlobalSize> {
     let m = &host.memory;
-    let known = |f: &Fact<Bytes>| f.get().unwrap_or_default();
-    let thp = known(&m.anon_huge) + known(&m.shmem_huge) + known(&m.file_huge);
+    // What this kernel does not have is nothing; what could not be read is not known.
+    let sum = |facts: &[&Fact<Bytes>]| match facts.iter().find_map(|fact| fact.error()) {
+        Some(error) => Fact::Unreadable(error.clone()),
+        None => Fact::Known(facts.iter().filter_map(|fact| fact.get()).sum::<Bytes>()),
+    };
+    let thp = sum(&[&m.anon_huge, &m.shmem_huge, &m.file_huge]);
     let mut rows = Vec::new();
-    if let (Some(total), Some(free)) = (m.total.get(), m.free.get()) {
-        let pools = known(&m.hugetlb);
+    if let (Some(total), Some(free), Some(pools)) =
+        (m.total.get(), m.free.get(), sum(&[&m.hugetlb]).get())
+    {
         rows.push(GlobalSize {
             size: host.base_page,
             kind: PageKind::Base,
             pool: Some(total - pools),
-            in_use: total - pools - free - thp,
+            in_use: thp.clone().map(|thp| total - pools - free - thp),
             pinned: m.unevictable.get(),
             free: Some(free),
         });
@@ -708,7 +713,7 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
                 size: pool.size,
                 kind: PageKind::Hugetlb,
                 pool: Some(total),
-                in_use: total - free,
+                in_use: Fact::Known(total - free),
                 pinned: Some(total),
                 free: Some(free),
             });
@@ -733,7 +738,9 @@ pub fn global_text(host: &Host, width: usize) -> String {
             row.size.to_string(),
             row.kind.to_string(),
             optional(row.pool),
-            row.in_use.to_string(),
+            row.in_use
+                .get()
+                .map_or_else(|| "?".to_owned(), |b| b.to_string()),
             optional(row.pinned),
             optional(row.free),
         ]);
@@ -762,7 +769,7 @@ pub fn global_json(host: &Host) -> String {
                 .put_bytes("page_bytes", row.size.bytes())
                 .put("kind", row.kind.name())
                 .put_some("pool_bytes", row.pool.map(Bytes::get))
-                .put_bytes("in_use_bytes", row.in_use)
+                .put_fact("in_use_bytes", &row.in_use, |b| b.get())
                 .put_some("pinned_bytes", row.pinned.map(Bytes::get))
                 .put_some("free_bytes", row.free.map(Bytes::get));
             object.build()
