@@ -7,10 +7,9 @@
 //! of the plan together: what one of them has not touched, another may have, and the block is
 //! moved once and then only mapped into the others.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use hugeleaf_host::{Advised, Fact, Held, Process, Role, Segment};
+use hugeleaf_host::{Advised, Held, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -305,8 +304,7 @@ pub fn plan(processes: &[&Process], rules: &Rules) -> Vec<Plan> {
 fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedBlocks) -> Plan {
     let mut plan = Plan::default();
     let disabled = process.thp_disabled.get() == Some(true);
-    for segment in apart(&process.segments) {
-        let segment = segment.as_ref();
+    for segment in &process.segments {
         let base_bytes = Held::on_base(&segment.by_page_size);
         let share = Share::of(segment);
         let kind = match kind_of(segment, rules.huge) {
@@ -346,56 +344,6 @@ fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedB
         plan_segment(&mut plan, &place, &pages.runs, rules, shared);
     }
     plan
-}
-
-/// The segments, none of them lying in another: `smaps` is no snapshot, and a mapping that grows or is
-/// joined with its neighbour while it is read stands in it twice. What comes second counts from where
-/// the first ends.
-fn apart(segments: &[Segment]) -> impl Iterator<Item = Cow<'_, Segment>> {
-    let mut end = 0;
-    segments.iter().filter_map(move |segment| {
-        let (start, from) = (segment.range.start(), segment.range.start().max(end));
-        let rest = Range::new(from, segment.range.end()).ok()?;
-        end = rest.end();
-        Some(match from == start {
-            true => Cow::Borrowed(segment),
-            false => Cow::Owned(rest_of(segment, rest)),
-        })
-    })
-}
-
-/// The end of a segment, with the part of its counters that belongs to so much of its addresses.
-fn rest_of(segment: &Segment, rest: Range) -> Segment {
-    let part = |bytes: Bytes| part_of(bytes, rest.len(), segment.range.len());
-    let mut held = segment.by_page_size.clone();
-    for held in &mut held {
-        held.bytes = part(held.bytes);
-    }
-    let mut pages = segment.pages.clone();
-    if let Fact::Known(map) = &mut pages {
-        for run in &mut map.runs {
-            run.range = run.range.intersect(rest).unwrap_or(run.range);
-        }
-        map.runs.retain(|run| run.range.intersect(rest).is_some());
-    }
-    Segment {
-        range: rest,
-        offset: segment
-            .offset
-            .wrapping_add(rest.start() - segment.range.start()),
-        resident: part(segment.resident),
-        pss: part(segment.pss),
-        by_page_size: held,
-        pages,
-        ..segment.clone()
-    }
-}
-
-/// `bytes` times `part` by `all`, rounded down; nothing of nothing.
-pub(crate) fn part_of(bytes: Bytes, part: Bytes, all: Bytes) -> Bytes {
-    let product = u128::from(bytes.get()) * u128::from(part.get());
-    let part = product.checked_div(u128::from(all.get())).unwrap_or(0);
-    Bytes(u64::try_from(part).unwrap_or(u64::MAX))
 }
 
 /// A segment of a process, on its way into the plan.
@@ -642,8 +590,7 @@ pub fn judge_again(
 /// The huge pages of a process that may be split. `already` is what is on base pages.
 pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
     let mut plan = Plan::default();
-    for segment in apart(&process.segments) {
-        let segment = segment.as_ref();
+    for segment in &process.segments {
         let share = Share::of(segment);
         let base = Held::on_base(&segment.by_page_size);
         plan.already += base;
@@ -925,9 +872,9 @@ impl SharedBlocks {
             if process.thp_disabled.get() == Some(true) {
                 continue;
             }
-            for segment in apart(&process.segments) {
-                if kind_of(&segment, rules.huge) == Ok(Kind::Shared) {
-                    all.add(index, &segment, rules);
+            for segment in &process.segments {
+                if kind_of(segment, rules.huge) == Ok(Kind::Shared) {
+                    all.add(index, segment, rules);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use hugeleaf_host::Role;
 use hugeleaf_units::{Bytes, Range};
 
-use crate::eligible::{Block, BlockKey, Holes, ObjectId, part_of};
+use crate::eligible::{Block, BlockKey, Holes, ObjectId};
 use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::Work;
 
@@ -169,8 +169,8 @@ impl Totals {
                     new += block.share;
                 }
             }
-            let asked = part_of(role.asked, new, mapped);
-            let done = part_of(role.done, new, mapped);
+            let asked = role.asked.scaled(new, mapped);
+            let done = role.done.scaled(new, mapped);
             self.asked += asked;
             self.done += done;
             let sum = self.role(role.role);
@@ -186,7 +186,7 @@ impl Totals {
             let is_last = n + 1 == outcome.failed.len();
             let bytes = match is_last {
                 true => rest,
-                false => part_of(part.bytes, left, all).min(rest),
+                false => part.bytes.scaled(left, all).min(rest),
             };
             rest = rest - bytes;
             Part::add(&mut self.failed, part.reason, bytes);

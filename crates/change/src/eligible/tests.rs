@@ -3,7 +3,6 @@
 use super::*;
 use hugeleaf_host::{Asked, Fact, ProcessKind, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
-use proptest::prelude::*;
 
 const M: u64 = 1 << 20;
 const START: u64 = 1 << 30;
@@ -186,41 +185,6 @@ fn a_lower_limit_is_advised_where_it_takes_something() {
         more.advice(),
         Some((90, Bytes(18 * M - 9 * 4096), Bytes(9 * 4096)))
     );
-}
-
-proptest! {
-    /// `smaps` is no snapshot: mappings that grow while it is read overlap. No block comes twice, and
-    /// no more is counted than there are addresses.
-    #[test]
-    fn overlapping_mappings_have_no_block_twice(
-        sizes in prop::collection::vec((0u64..40, 1u64..40, any::<bool>()), 1..12)
-    ) {
-        let mut segments: Vec<Segment> = sizes
-            .iter()
-            .map(|(start, len, shared)| {
-                let range = span(START + start * M / 2, len * M / 2);
-                match shared {
-                    // Address and offset agree wherever it begins.
-                    true => Segment {
-                        offset: start * M / 2,
-                        ..shm(range, &[(range, of_file())])
-                    },
-                    false => anon(range, &[(range, own())]),
-                }
-            })
-            .collect();
-        segments.sort_by_key(|s| s.range.start());
-        let end = segments.iter().map(|s| s.range.end()).max().unwrap();
-        let process = process(segments);
-        let plan = plan(&[&process], &rules()).remove(0);
-        for pair in plan.blocks.windows(2) {
-            prop_assert!(pair[0].range.end() <= pair[1].range.start(), "{plan:#?}");
-        }
-        let counted = plan.asked() + plan.already + Part::total(&plan.left_out);
-        prop_assert!(counted <= Bytes(end - START), "{counted}: {plan:#?}");
-        let split = plan_split(0, &process, &rules());
-        prop_assert!(split.blocks.is_empty());
-    }
 }
 
 #[test]
