@@ -36,8 +36,16 @@ impl Cluster {
     }
 
     fn set(&self, huge_pages: &str) {
-        let text =
-            format!("shared_buffers = 48MB\nmax_connections = 10\nhuge_pages = {huge_pages}\n");
+        self.write(&format!("huge_pages = {huge_pages}\n"));
+    }
+
+    /// Nobody said anything of large pages: it tries, and asks for none that others were planned.
+    fn leave_to_itself(&self) {
+        self.write("");
+    }
+
+    fn write(&self, huge_pages: &str) {
+        let text = format!("shared_buffers = 48MB\nmax_connections = 10\n{huge_pages}");
         std::fs::write(&self.settings, text).unwrap();
     }
 
@@ -167,7 +175,7 @@ fn then_postgresql_is_on_its_pages_after_a_reboot() {
     assert!(cluster.of_the_pool(size) >= 48 << 20);
     let verified = json(&["verify"]);
     assert_eq!(verified["good"], true, "{verified:#}");
-    cluster.set("try");
+    cluster.leave_to_itself();
     cluster.systemctl("stop");
     answer(&["undo"]);
     reload();

@@ -58,13 +58,15 @@ fn a_forked_tree_counts_each_page_once() {
     let Some(host) = Host::new("a_forked_tree_counts_each_page_once") else {
         return;
     };
+    // Enough that a hundredth of it is more than this program itself, whatever a huge page is.
+    let private = host.huge * (64_u64 << 20).div_ceil(host.huge).max(2);
     for children in [0, 9, 99] {
         let mut victim = Victim::start();
-        victim.map("a", "private", 32 * host.huge, host.huge);
+        victim.map("a", "private", private, host.huge);
         victim.tell("small a");
-        victim.map("b", "shared", 4 * host.huge, host.huge);
+        victim.map("b", "shared", 2 * host.huge, host.huge);
         victim.tell("touch b");
-        victim.tell(&format!("forks {children} a {}", host.huge / 4));
+        victim.tell(&format!("forks {children} a {}", private / 128));
         assert_eq!(tree(victim.pid()).len(), children + 1);
         let target = format!("tree:{}", victim.pid());
         let (shares, outside) = by_the_kernel(victim.pid());
