@@ -68,6 +68,10 @@ pub struct Figures {
     pub least_percent: u64,
     /// Whether the command changes something for the whole host.
     pub is_host_wide: bool,
+    /// The promotion of the command, without what comes before it.
+    pub promote: String,
+    /// Who shares the pages, of those that are shared copy-on-write.
+    pub sharer: String,
     /// What the process's cgroups leave it, where one limits memory.
     pub room: Option<Room>,
     /// THP sizes that are off on this host: how many of the bytes would fit on whole pages of each.

@@ -60,12 +60,19 @@ impl Summary {
 /// that several of them share, or that one maps several times, counts once ([`totals::counted`]).
 /// What does not count here is shown by another; an account may be left with nothing.
 pub fn counted(judged: &[(&Process, &[Account])]) -> Vec<Vec<Account>> {
+    parts_of(judged, &counts_of(judged))
+}
+
+fn counts_of(judged: &[(&Process, &[Account])]) -> Vec<Vec<Counted>> {
     let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
-    let counts = totals::counted(&processes);
-    let of_one = |((process, accounts), counts): (&(&Process, &[Account]), Vec<Counted>)| {
+    totals::counted(&processes)
+}
+
+fn parts_of(judged: &[(&Process, &[Account])], counts: &[Vec<Counted>]) -> Vec<Vec<Account>> {
+    let of_one = |((process, accounts), counts): (&(&Process, &[Account]), &Vec<Counted>)| {
         let segments = process.segments.iter().zip(counts);
         let all = accounts.iter().zip(segments);
-        all.map(|(account, (segment, counts))| part_of(account, segment, counts))
+        all.map(|(account, (segment, counts))| part_of(account, segment, *counts))
             .collect()
     };
     judged.iter().zip(counts).map(of_one).collect()
@@ -122,12 +129,11 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
 /// Sums up judged processes. Memory that several of them share counts once (see [`counted`]).
 pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
     let mut summary = Summary::default();
-    let processes: Vec<&Process> = judged.iter().map(|(process, _)| *process).collect();
-    let swapped = totals::counted(&processes);
-    summary.swapped = swapped.iter().flatten().map(|c| c.swapped).sum();
-    let counted = counted(judged);
+    let counts = counts_of(judged);
+    summary.swapped = counts.iter().flatten().map(|c| c.swapped).sum();
+    let counted = parts_of(judged, &counts);
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for (process, accounts) in processes.iter().zip(&counted) {
+    for ((process, _), accounts) in judged.iter().zip(&counted) {
         for account in accounts {
             summary.resident += account.resident;
             summary.large += account.large;
@@ -228,9 +234,9 @@ impl Group<'_> {
             missing: self.sum(|v| v.figures.missing),
             swapped: self.sum(|v| v.figures.swapped),
             least_percent: least.unwrap_or(0),
-            is_host_wide: self.verdicts[0].figures.is_host_wide,
             room: self.tightest(),
             off_sizes,
+            ..self.verdicts[0].figures.clone()
         }
     }
 

@@ -53,11 +53,7 @@ impl Sum<'_> {
             Obstacle::PartlyResident | Obstacle::PartlyMapped | Obstacle::Swapped => {
                 self.command_for_all()
             }
-            Obstacle::CopyOnWrite if self.processes.len() > 1 => {
-                let then = first.command.find(", then: ");
-                let then = then.map_or("", |at| &first.command[at..]);
-                format!("# wait until the children have ended{then}")
-            }
+            Obstacle::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
             Obstacle::OrdersOff => turn_size_on(bytes, f, &self.who()),
             _ => first.command.clone(),
         };
@@ -72,26 +68,16 @@ impl Sum<'_> {
         let Some(least) = least else {
             return self.verdicts[0].command.clone();
         };
-        let promote = least.command.rsplit(" && ").next().unwrap_or_default();
         let adds = self.figures.missing + self.figures.swapped;
-        promote_within(self.figures, adds, promote)
+        promote_within(self.figures, adds, &least.figures.promote)
     }
 
     fn copy_on_write(&self) -> String {
-        match self.processes {
-            [_] => {
-                let text = &self.verdicts[0].text;
-                let who = text.split_once("; ").map_or(text.as_str(), |(who, _)| who);
-                copy_on_write(who, self.bytes)
-            }
-            many => copy_on_write(
-                &format!(
-                    "shared copy-on-write since fork by {} of the processes",
-                    many.len()
-                ),
-                self.bytes,
-            ),
-        }
+        let who = match self.processes {
+            [_] => format!("with {}", self.figures.sharer),
+            many => format!("since fork by {} of the processes", many.len()),
+        };
+        copy_on_write(&who, self.bytes)
     }
 
     fn private_files(&self) -> String {
@@ -193,7 +179,12 @@ pub fn swapped(bytes: Bytes, f: &Figures) -> String {
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
-    format!("{who}; a large page would be a copy, {bytes} more memory")
+    format!("shared copy-on-write {who}; a large page would be a copy, {bytes} more memory")
+}
+
+/// The promotion of copy-on-write pages, for when those who share them have ended: `who` with its verb.
+pub fn once_ended(who: &str, f: &Figures) -> String {
+    format!("# wait until {who} ended, then: {}", f.promote)
 }
 
 pub const MERGEABLE: &str =

@@ -8,7 +8,7 @@ use crate::findings::shell_word;
 
 use super::segment::{Finding, Found};
 use super::setting;
-use super::{Account, Case, Figures, Obstacle, Verdict, hugetlb, sums};
+use super::{Account, Case, Figures, Obstacle, Verdict, Way, hugetlb, sums};
 
 /// Puts what was found of a segment in words.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
@@ -56,6 +56,11 @@ impl Words<'_> {
                 Obstacle::Misaligned => !setting::shmem_places_well(self.case, self.segment),
                 Obstacle::Memlock => self.group_for_pools().is_some(),
                 _ => false,
+            },
+            promote: self.promote(),
+            sharer: match f.obstacle {
+                Obstacle::CopyOnWrite => self.sharer(),
+                _ => String::new(),
             },
             room: super::segment::room(self.case),
             off_sizes: match f.obstacle {
@@ -118,16 +123,9 @@ impl Words<'_> {
             ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
                 self.command_of_pool()
             }
-            CopyOnWrite => format!(
-                "# wait until {} has ended, then: hugeleaf promote {target}",
-                self.sharer()
-            ),
+            CopyOnWrite => sums::once_ended(&format!("{} has", self.sharer()), &self.figures()),
             NoContiguous => self.make_room(),
-            CgroupMemory => sums::promote_within(
-                &self.figures(),
-                Bytes::ZERO,
-                &format!("hugeleaf promote {target}"),
-            ),
+            CgroupMemory => sums::promote_within(&self.figures(), Bytes::ZERO, &self.promote()),
             _ => self.comment(),
         }
     }
@@ -470,8 +468,7 @@ impl Words<'_> {
             Obstacle::Sparse => sums::sparse(f.bytes, &self.figures()),
             Obstacle::Swapped => sums::swapped(f.bytes, &self.figures()),
             Obstacle::CopyOnWrite => {
-                let who = format!("shared copy-on-write with {}", self.sharer());
-                sums::copy_on_write(&who, f.bytes)
+                sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes)
             }
             Obstacle::Merged => match self.segment.merged {
                 Bytes::ZERO => sums::MERGEABLE.to_owned(),
@@ -528,15 +525,21 @@ impl Words<'_> {
     }
 
     fn promote_and_grow(&self) -> String {
+        let figures = self.figures();
+        let adds = figures.missing + figures.swapped;
+        sums::promote_within(&figures, adds, &figures.promote)
+    }
+
+    /// The bare promotion of this memory.
+    fn promote(&self) -> String {
+        let target = self.case.target;
+        if self.finding.obstacle.way() != Way::PromoteAndGrow {
+            return format!("hugeleaf promote {target}");
+        }
         // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
         // pages, so the emptiest one decides.
         let percent = (self.finding.least_percent / 10 * 10).max(10);
-        let promote = format!(
-            "hugeleaf promote --min-resident {percent}% {}",
-            self.case.target
-        );
-        let adds = self.finding.missing + self.finding.swapped;
-        sums::promote_within(&self.figures(), adds, &promote)
+        format!("hugeleaf promote --min-resident {percent}% {target}")
     }
 
     /// Who shares pages copy-on-write, as far as the family tells.
