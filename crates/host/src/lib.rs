@@ -18,6 +18,8 @@ pub mod program;
 mod root;
 mod snapshot;
 pub mod system;
+#[cfg(test)]
+mod testing;
 pub mod totals;
 
 pub use fact::{Fact, ReadError};

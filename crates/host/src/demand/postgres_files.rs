@@ -123,13 +123,7 @@ mod tests {
 
     /// The value of `huge_pages` in a tree of files.
     fn value(files: &[(&str, &str)]) -> Option<String> {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::at(dir.path());
+        let (_dir, root) = crate::testing::host(files);
         setting_in_files(&root, Path::new("/etc/pg/postgresql.conf"), "huge_pages")
     }
 

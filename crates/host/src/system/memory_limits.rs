@@ -108,17 +108,7 @@ fn limit_of(text: &str) -> Result<Option<Bytes>, ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::at(dir.path());
-        (dir, root)
-    }
+    use crate::testing::host;
 
     #[test]
     fn the_tightest_above_counts() {

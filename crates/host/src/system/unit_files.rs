@@ -208,18 +208,8 @@ pub fn parse_limit(value: &str) -> Option<(Bytes, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::host;
     use proptest::prelude::*;
-
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::at(dir.path());
-        (dir, root)
-    }
 
     #[test]
     fn a_template_with_drop_ins_from_three_folders() {
