@@ -12,7 +12,7 @@ CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak fuzz install-library vm vm-shell vm-list vm-test vm-table captures
+.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library vm vm-shell vm-list vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -41,6 +41,9 @@ bench: compiler ## hugeleaf's own benchmarks; raw samples go to bench/runs/
 
 soak: compiler  ## the tests with large numbers, then every fuzz target
 	scripts/soak.sh $(SECONDS_EACH) $(JOBS)
+
+suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlbfs), bare and under run: an hour or two
+	scripts/suites.sh
 
 install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
 	scripts/install-library.sh $(PREFIX)
