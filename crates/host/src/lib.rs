@@ -30,10 +30,10 @@ pub use model::{
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
-pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid};
+pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use process::{Looking, ProcessError, read_all_processes, read_process};
 pub use program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf};
-pub use root::Root;
+pub use root::{Root, Theirs};
 pub use snapshot::{Target, TargetError, find_targets};
 pub use system::{
     Identity, at_most, identity, read_host, read_memory_facts, read_owners, read_start_facts,

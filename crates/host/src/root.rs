@@ -1,10 +1,27 @@
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hugeleaf_sys::{Inside, Pid, Rights, list_at_most, open_regular, read_at_most, unless_stuck};
+use hugeleaf_units::Bytes;
+
 use crate::fact::{Fact, ReadError};
 use crate::parse::ParseError;
+
+/// No file of a host that is read whole is larger. The kernel's own are as large as what they list;
+/// those that a program can make long are read line by line, or from their beginning.
+const LARGEST: Bytes = Bytes(64 << 20);
+
+/// So much of a server's files and of lists of names is read at most.
+const LARGEST_OF_OTHERS: Bytes = Bytes(8 << 20);
+
+/// So many names a folder may hold. Those of the kernel have a limit of their own: as many processes
+/// as there can be (`PID_MAX_LIMIT`).
+const MOST_NAMES: usize = 1 << 16;
+const MOST_PROCESSES: usize = 1 << 22;
 
 /// The folder below which `/proc`, `/sys` and `/etc` are read: `/` for this host, another for a
 /// captured one. It goes from the command line to the last reader.
@@ -50,34 +67,127 @@ impl Root {
         self.dir.join(relative)
     }
 
-    /// The bytes of a file.
+    /// The bytes of a file: a regular one, of at most 64M. Nothing here waits for anybody.
     ///
     /// # Errors
-    /// Those of open(2) and read(2), as the kernel gave them.
+    /// Those of open(2) and read(2), as the kernel gave them; that it is no regular file, that it is
+    /// larger, that the process whose memory it is about stands still.
     pub fn read_bytes(&self, relative: impl AsRef<Path>) -> std::io::Result<Vec<u8>> {
+        self.with_file(relative.as_ref(), |file| read_at_most(file, LARGEST))
+    }
+
+    /// The first `most` bytes of a file: of those that a program makes as long as it likes.
+    pub fn beginning(&self, relative: impl AsRef<Path>, most: Bytes) -> Fact<String> {
+        use std::io::Read;
         let relative = relative.as_ref();
+        let read = self.with_file(relative, move |mut file| {
+            let mut bytes = Vec::new();
+            file.by_ref().take(most.get()).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        });
+        self.fact(relative, read).map(text_of)
+    }
+
+    /// Opens a file of a process, to be read at offsets. For those of the kernel on a running host.
+    ///
+    /// # Errors
+    /// As [`Root::read_bytes`].
+    pub fn open(&self, relative: impl AsRef<Path>) -> std::io::Result<File> {
+        self.with_file(relative.as_ref(), File::try_clone)
+    }
+
+    /// Opens a file and does something with it: not in this thread where it is about the memory of a
+    /// process, which can be made to answer never.
+    pub(crate) fn with_file<T: Send + 'static>(
+        &self,
+        relative: &Path,
+        act: impl FnOnce(&File) -> std::io::Result<T> + Send + 'static,
+    ) -> std::io::Result<T> {
         if let Some(kind) = self.faults.get(relative) {
-            return Err(std::io::Error::from(*kind));
+            return Err(Error::from(*kind));
         }
-        let mut bytes = Vec::new();
-        std::fs::File::open(self.path(relative))?.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        let path = self.path(relative);
+        if !self.is_live() {
+            // A captured host may be anybody's: its links stay inside of it.
+            return act(&Inside::new(&self.dir, None)?.open(relative)?);
+        }
+        if is_of_memory(relative) {
+            let answer = unless_stuck(move || act(&File::open(path)?));
+            return answer.unwrap_or_else(|| Err(stands_still()));
+        }
+        match is_of_kernel(relative) {
+            true => act(&File::open(path)?),
+            false => act(&open_regular(&path)?),
+        }
     }
 
     /// A file as a fact: absent where it does not exist, unreadable with the reason otherwise.
     /// Bytes that are not UTF-8 are replaced: names of processes and files may hold any.
     pub fn read(&self, relative: impl AsRef<Path>) -> Fact<String> {
-        self.bytes(relative)
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        self.bytes(relative).map(text_of)
     }
 
     /// The bytes of a file as a fact.
     pub fn bytes(&self, relative: impl AsRef<Path>) -> Fact<Vec<u8>> {
         let relative = relative.as_ref();
-        match self.read_bytes(relative) {
-            Ok(bytes) => Fact::Known(bytes),
+        self.fact(relative, self.read_bytes(relative))
+    }
+
+    fn fact<T>(&self, relative: &Path, read: std::io::Result<T>) -> Fact<T> {
+        match read {
+            Ok(value) => Fact::Known(value),
             Err(e) => self.unread(relative, &e),
         }
+    }
+
+    /// A file read and parsed line by line, never as a whole in memory.
+    pub fn parse_lines<T: Send + 'static>(
+        &self,
+        relative: impl AsRef<Path>,
+        parser: impl FnOnce(&mut dyn BufRead) -> std::io::Result<Result<T, ParseError>> + Send + 'static,
+    ) -> Fact<T> {
+        let relative = relative.as_ref();
+        let parsed = self.with_file(relative, |file| parser(&mut BufReader::new(file)));
+        self.fact(relative, parsed).and_then(|parsed| match parsed {
+            Ok(value) => Fact::Known(value),
+            Err(error) => Fact::Unreadable(ReadError::Parse {
+                path: self.path(relative),
+                error,
+            }),
+        })
+    }
+
+    /// Files as a process sees them, opened with its rights: its own root, where that is another.
+    ///
+    /// # Errors
+    /// Where its root cannot be looked at.
+    pub fn as_process_sees(&self, pid: Pid, rights: Rights) -> std::io::Result<Theirs> {
+        let link = |of: &str| std::fs::read_link(self.path(format!("proc/{of}")));
+        let top = format!("{pid}/root");
+        let is_same = !self.is_live()
+            || link("self/ns/mnt").ok() == link(&format!("{pid}/ns/mnt")).ok()
+                && link(&top).is_ok_and(|root| root == Path::new("/"));
+        let folder = match is_same {
+            true => self.dir.clone(),
+            false => self.path(format!("proc/{top}")),
+        };
+        self.theirs(&folder, rights)
+    }
+
+    /// Files of the host that a user controls, opened with that user's rights.
+    ///
+    /// # Errors
+    /// Where the root cannot be looked at.
+    pub fn as_user_sees(&self, rights: Rights) -> std::io::Result<Theirs> {
+        self.theirs(&self.dir, rights)
+    }
+
+    fn theirs(&self, folder: &Path, rights: Rights) -> std::io::Result<Theirs> {
+        let rights = self.is_live().then_some(rights);
+        Ok(Theirs {
+            root: self.clone(),
+            inside: Inside::new(folder, rights)?,
+        })
     }
 
     /// A file read and parsed.
@@ -102,16 +212,14 @@ impl Root {
         if let Some(kind) = self.faults.get(relative) {
             return self.unread(relative, &std::io::Error::from(*kind));
         }
-        match std::fs::read_dir(self.path(relative)) {
-            Ok(entries) => {
-                let mut names: Vec<String> = entries
-                    .filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned()))
-                    .collect();
-                names.sort();
-                Fact::Known(names)
+        let listed = match (self.is_live(), is_of_kernel(relative)) {
+            (true, true) => list_at_most(&self.path(relative), MOST_PROCESSES),
+            (true, false) => list_at_most(&self.path(relative), MOST_NAMES),
+            (false, _) => {
+                Inside::new(&self.dir, None).and_then(|inside| inside.list(relative, MOST_NAMES))
             }
-            Err(e) => self.unread(relative, &e),
-        }
+        };
+        self.fact(relative, listed).map(sorted)
     }
 
     /// What a failed read says: not there, or not readable and why.
@@ -125,6 +233,94 @@ impl Root {
             }),
         }
     }
+}
+
+/// Files that an unprivileged user controls: a server's configuration and what it includes, the map of
+/// a program's own code. Links stay inside the root of whoever it is, the user's rights decide, and
+/// sizes are limited ([`hugeleaf_sys::Inside`]).
+#[derive(Debug)]
+pub struct Theirs {
+    root: Root,
+    inside: Inside,
+}
+
+impl Theirs {
+    /// A file, by its absolute path, of at most `most` bytes.
+    pub fn read_at_most(&self, path: &Path, most: Bytes) -> Fact<String> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        if let Some(kind) = self.root.faults.get(relative) {
+            return self.root.unread(relative, &Error::from(*kind));
+        }
+        let read = self.inside.read(path, most);
+        self.root.fact(relative, read).map(text_of)
+    }
+
+    /// A file, by its absolute path, of at most 8M.
+    pub fn read(&self, path: &Path) -> Fact<String> {
+        self.read_at_most(path, LARGEST_OF_OTHERS)
+    }
+
+    /// The names in a folder, sorted; more than `most` are an error that says so.
+    pub fn list(&self, path: &Path, most: usize) -> Fact<Vec<String>> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        let listed = self.inside.list(path, most);
+        self.root.fact(relative, listed).map(sorted)
+    }
+
+    /// Who owns what is at a path; `None` where nothing is.
+    pub fn owner(&self, path: &Path) -> Option<(u32, u32)> {
+        self.inside.owner(path).ok()
+    }
+}
+
+/// Whether the kernel itself makes this file: a regular one, and none that blocks.
+fn is_of_kernel(relative: &Path) -> bool {
+    relative.starts_with("proc") || relative.starts_with("sys")
+}
+
+/// Whether the kernel takes the lock on a process's memory to open or read this file.
+fn is_of_memory(relative: &Path) -> bool {
+    let mut parts = relative.iter().filter_map(|part| part.to_str());
+    let is_process = parts.next() == Some("proc")
+        && parts
+            .next()
+            .is_some_and(|pid| pid == "self" || pid.bytes().all(|byte| byte.is_ascii_digit()));
+    is_process
+        && matches!(
+            parts.next(),
+            Some(
+                "cmdline"
+                    | "environ"
+                    | "maps"
+                    | "smaps"
+                    | "smaps_rollup"
+                    | "numa_maps"
+                    | "pagemap"
+                    | "mem"
+            )
+        )
+}
+
+fn stands_still() -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        "the process stands still and holds the lock on its memory: it is left out; look at what it \
+         waits for in its stack file there",
+    )
+}
+
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+fn sorted(names: Vec<OsString>) -> Vec<String> {
+    let mut names: Vec<String> = names
+        .into_iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort_unstable();
+    names
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@
 //! Main types: [`Kernel`], [`RealKernel`], [`Faulty`], [`PidFd`], [`Advice`], [`PageRun`],
 //! [`SysError`].
 
+mod asked;
+mod careful;
 mod counters;
 mod direct;
 mod error;
@@ -23,6 +25,7 @@ mod memory;
 mod memory_file;
 mod own_memory;
 mod pagemap;
+mod patience;
 mod perf_event;
 mod perf_ring;
 mod populate;
@@ -35,6 +38,8 @@ mod tracefs;
 mod uring;
 mod usage;
 
+pub use asked::{confine, end_confined};
+pub use careful::{Inside, Rights, is_safe_from_others, list_at_most, open_regular, read_at_most};
 pub use counters::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterGroups, CounterKind, GroupCount,
     counts_misses, own_thread,
@@ -61,6 +66,7 @@ pub use memory_file::{
 };
 pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
+pub use patience::unless_stuck;
 pub use perf_event::{
     PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,
     monotonic_nanos,

@@ -1,14 +1,16 @@
 //! Runs a program that alone can tell what it needs: `postgres -C`, `mariadbd --help`, `java
 //! -version`. Each of them prints and ends; none is given a way to start a service.
 //!
-//! Only on the running host, never of a captured one; never as root what belongs to somebody
-//! else; never longer than [`AT_MOST`].
+//! Only on the running host, never of a captured one. With the rights of whoever it is configured by,
+//! and a minimal environment; in a session of its own; and not at all where others than that user and root
+//! can change it. So nothing of an unprivileged user ever runs as root.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::DemandError;
@@ -16,6 +18,12 @@ use crate::root::Root;
 
 /// How long such a program may take. They end within a second, unless the host is out of memory.
 const AT_MOST: Duration = Duration::from_secs(30);
+
+/// How long one may take that somebody else configures: whoever does decides how long it takes.
+const AT_MOST_OF_OTHERS: Duration = Duration::from_secs(4);
+
+/// Users whose program has not ended in time: nothing of theirs is asked a second time.
+static SILENT: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 /// How much of an answer is read.
 const MOST_BYTES: u64 = 8 << 20;
@@ -57,21 +65,15 @@ pub(super) fn ask(
         ));
     }
     let own = hugeleaf_sys::effective_uid();
-    let mut command = Command::new(program);
-    match account {
-        Some((uid, _)) if uid == own => {}
-        Some((uid, gid)) if own == 0 => {
-            // Command drops supplementary groups when it changes the user.
-            command.uid(uid).gid(gid);
-        }
-        Some((uid, _)) => {
-            return Err(DemandError::missing(
-                format!("{shown}: has to be run as uid {uid}, whose it is"),
-                "run hugeleaf as root, or as that user",
-            ));
-        }
-        None => {}
+    let (uid, gid) = account.unwrap_or((own, 0));
+    if uid != own && own != 0 {
+        return Err(DemandError::missing(
+            format!("{shown}: has to be run as uid {uid}, whose it is"),
+            "run hugeleaf as root, or as that user",
+        ));
     }
+    need_safe(program, uid)?;
+    let mut command = Command::new(program);
     command
         .args(arguments)
         .env_clear()
@@ -81,13 +83,57 @@ pub(super) fn ask(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    run(&mut command, AT_MOST).map_err(|reason| {
+    if uid != own {
+        // Command drops supplementary groups when it changes the user.
+        command.uid(uid).gid(gid);
+    }
+    hugeleaf_sys::confine(&mut command);
+    let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let at_most = match uid == own {
+        true => AT_MOST,
+        false => AT_MOST_OF_OTHERS,
+    };
+    let answer = match uid != own && silent().contains(&uid) {
+        true => Err(format!("another program of uid {uid} did not end: not run")),
+        false => run(&mut command, at_most),
+    };
+    answer.map_err(|reason| {
+        if reason.starts_with(NOT_ENDED) && uid != own {
+            silent().insert(uid);
+        }
         DemandError::missing(
             format!("{shown}: {reason}"),
             "run that command by hand and mend what it says",
         )
     })
 }
+
+/// Refuses a program that others than root and the user could put another in place of.
+fn need_safe(program: &Path, uid: u32) -> Result<(), DemandError> {
+    let who = match uid {
+        0 => "root".to_owned(),
+        uid => format!("root and uid {uid}"),
+    };
+    match hugeleaf_sys::is_safe_from_others(program, uid) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(DemandError::missing(
+            format!(
+                "{}: others than {who} can change it or a folder above it: it is not run",
+                program.display()
+            ),
+            format!(
+                "let nobody else write there: namei -l {}",
+                program.display()
+            ),
+        )),
+        Err(e) => Err(DemandError::missing(
+            format!("{}: {e}", program.display()),
+            "install it, or name another one",
+        )),
+    }
+}
+
+const NOT_ENDED: &str = "had not ended";
 
 /// Runs a command to its end or to the end of its time.
 fn run(command: &mut Command, at_most: Duration) -> Result<Answer, String> {
@@ -99,13 +145,16 @@ fn run(command: &mut Command, at_most: Duration) -> Result<Answer, String> {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
             Ok(None) => {
+                hugeleaf_sys::end_confined(child.id());
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("had not ended after {} s", at_most.as_secs()));
+                return Err(format!("{NOT_ENDED} after {} s", at_most.as_secs()));
             }
             Err(e) => return Err(e.to_string()),
         }
     };
+    // What it left running in its session has nothing more to say.
+    hugeleaf_sys::end_confined(child.id());
     // A child of it may keep the pipe open: what is there by now is the answer.
     let text = |from: mpsc::Receiver<String>| {
         from.recv_timeout(Duration::from_secs(1))
@@ -161,6 +210,66 @@ mod tests {
         let mut sleeper = Command::new("/bin/sleep");
         sleeper.arg("600").stdin(Stdio::null());
         let error = run(&mut sleeper, Duration::from_millis(20)).unwrap_err();
-        assert!(error.contains("had not ended"), "{error}");
+        assert!(error.contains(NOT_ENDED), "{error}");
+    }
+
+    #[test]
+    fn somebody_else_gets_no_terminal_and_no_rights_and_is_asked_once() {
+        const NOBODY: u32 = 65534;
+        if hugeleaf_sys::effective_uid() != 0 {
+            println!("not run: somebody_else_gets_no_terminal_and_no_rights: needs root");
+            return;
+        }
+        let root = Root::live();
+        let sh = |script: &str| {
+            let arguments = ["-c".to_owned(), script.to_owned()];
+            ask(
+                &root,
+                Path::new("/bin/sh"),
+                &arguments,
+                Some((NOBODY, NOBODY)),
+            )
+        };
+        let seen = sh(
+            "id -u; id -G; grep NoNewPrivs /proc/self/status; ulimit -c; \
+            (: </dev/tty) 2>/dev/null || echo no terminal; env | grep -c =",
+        );
+        let seen = seen.unwrap().stdout;
+        let lines: Vec<&str> = seen.lines().collect();
+        assert_eq!(lines[..2], ["65534", "65534"], "{seen}");
+        assert_eq!(
+            lines[2..5],
+            ["NoNewPrivs:\t1", "0", "no terminal"],
+            "{seen}"
+        );
+        // PATH, LC_ALL, and what the shell sets itself.
+        assert!(lines[5].parse::<u32>().unwrap() <= 5, "{seen}");
+        // What it leaves running is ended with it.
+        let left = sh("sleep 600 & echo $!").unwrap().stdout;
+        let stat = format!("/proc/{}/stat", left.trim());
+        let gone = (0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            std::fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z "))
+        });
+        assert!(gone, "{stat} is still there");
+        let slow = sh("sleep 600").unwrap_err();
+        assert!(slow.what.contains(NOT_ENDED), "{slow:?}");
+        let again = sh("echo").unwrap_err();
+        assert!(again.what.contains("another program of uid"), "{again:?}");
+    }
+
+    #[test]
+    fn what_others_can_change_is_not_run() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::fs::copy("/bin/echo", &program).unwrap();
+        let root = Root::live();
+        let run = || ask(&root, &program, &words("a"), None);
+        assert_eq!(run().unwrap().stdout, "a\n");
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&program, open).unwrap();
+        let error = run().unwrap_err();
+        assert!(error.what.contains("it is not run"), "{error:?}");
     }
 }

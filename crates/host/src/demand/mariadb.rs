@@ -52,8 +52,13 @@ pub(super) fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service
     }
     let user = account::read_user(look.root, "mysql");
     let account = match user.known() {
-        Some(user) if hugeleaf_sys::effective_uid() == 0 => Some((user.uid, user.gid)),
-        _ => None,
+        _ if hugeleaf_sys::effective_uid() != 0 => None,
+        Some(user) => Some((user.uid, user.gid)),
+        // Whoever can write the options says which libraries the program loads.
+        None => match &file {
+            Some(file) => look.files_of_owner(file).ok().map(|(_, owner)| owner),
+            None => None,
+        },
     };
     let options = options_of(look, &program, &arguments, account)?;
     let mut service = Service::new("mariadb", ServiceKind::MariaDb);

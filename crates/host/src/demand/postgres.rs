@@ -4,7 +4,7 @@
 //! version 15). Of a running one the mapping itself is measured, and where a person names it, it is
 //! asked as well (`SHOW shared_memory_size`), with what waits for a restart.
 
-use std::os::unix::fs::MetadataExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_units::{Bytes, PageSize};
@@ -14,6 +14,7 @@ use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
+use crate::root::Theirs;
 
 /// Where a postmaster says that it runs.
 const PID_FILE: &str = "postmaster.pid";
@@ -23,17 +24,22 @@ const WHAT: &str = "shared_buffers and what goes with it";
 /// The cluster in a data folder, running or not.
 pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &look.resolved(data);
-    let version = version_of(look, data)?;
-    if let Some(postmaster) = running_in(look, data) {
+    let unseen = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
+        _ => DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root"),
+    };
+    let (theirs, owner) = look.files_of_owner(data).map_err(unseen)?;
+    let version = version_of(&theirs, data)?;
+    if let Some(postmaster) = running_in(look, &theirs, data) {
         return of_postmaster(look, &postmaster);
     }
-    let cluster = Cluster::find(look, data, &version)?;
+    let cluster = Cluster::find(look, data, &version, owner)?;
     let mut service = Service::new(format!("postgresql-{version}"), ServiceKind::PostgreSql);
     service.user = Some(account::of_uid(look.root, cluster.owner.0));
     service.configured_by = Some(data.clone());
     let is_said = [&cluster.config, &data.join("postgresql.auto.conf")]
         .iter()
-        .any(|file| setting_in_files(look.root, file, "huge_pages").is_some());
+        .any(|file| setting_in_files(&theirs, file, "huge_pages").is_some());
     service.wish = match wish_of(&cluster.ask(look, "huge_pages")?) {
         wish if wish.how == Insists::IfToBeHad && !is_said => by_default(),
         wish => wish,
@@ -52,10 +58,18 @@ pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Ser
     let data = look.link(process.pid, "cwd");
     service.configured_by.clone_from(&data);
     service.demands = largest_shared(&process).map(measured).into_iter().collect();
-    let kind = setting_of_running(look, &process, data.as_deref(), SHARED_MEMORY_TYPE);
-    let wish = wish_of_running(look, &process, data.as_deref());
+    let configured = Configured {
+        arguments: arguments_of(look.root, process.pid),
+        files: look.files_of(&process),
+        data,
+    };
+    let wish = configured
+        .setting("huge_pages")
+        .map_or_else(by_default, |value| wish_of(&value));
+    let kind = configured.setting(SHARED_MEMORY_TYPE);
     service.wish = unless_elsewhere(wish, kind.as_deref());
-    if let Some(page) = asked_page(look, &process, data.as_deref())
+    let page = configured.setting("huge_page_size");
+    if let Some(page) = page.and_then(|value| page_of(&value))
         && let Some(demand) = service.demands.first_mut()
     {
         demand.page = Some(page);
@@ -79,7 +93,9 @@ fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
     const QUERY: &str = "SELECT current_setting('shared_memory_size', true), \
         (SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE pending_restart)";
     let (pid, user) = (*service.pids.first()?, service.user.as_ref()?);
-    let file = look.read(&look.link(pid, "cwd")?.join(PID_FILE));
+    let process = crate::process::read_basics(look.root, pid).ok()?;
+    let file = look.files_of(&process)?;
+    let file = file.read(&look.link(pid, "cwd")?.join(PID_FILE));
     let (port, folder) = socket_in(file.known()?)?;
     let beside = look.own_program(pid).ok()?.with_file_name("psql");
     let program = [beside, PathBuf::from("/usr/bin/psql")]
@@ -167,40 +183,33 @@ fn by_default() -> Wish {
     }
 }
 
-/// The value that a running postmaster was given: on its command line, else in its files.
-fn wish_of_running(look: &Look<'_>, process: &Process, data: Option<&Path>) -> Wish {
-    setting_of_running(look, process, data, "huge_pages")
-        .map(|value| wish_of(&value))
-        .unwrap_or_else(by_default)
+/// What a running postmaster is configured by.
+struct Configured {
+    arguments: Vec<String>,
+    files: Option<Theirs>,
+    data: Option<PathBuf>,
 }
 
-fn asked_page(look: &Look<'_>, process: &Process, data: Option<&Path>) -> Option<PageSize> {
-    page_of(&setting_of_running(look, process, data, "huge_page_size")?)
-}
-
-fn setting_of_running(
-    look: &Look<'_>,
-    process: &Process,
-    data: Option<&Path>,
-    name: &str,
-) -> Option<String> {
-    let arguments = arguments_of(look.root, process.pid);
-    if let Some(value) = setting_in_arguments(&arguments, name) {
-        return Some(value);
+impl Configured {
+    /// The value that it was given: on its command line, else in its files.
+    fn setting(&self, name: &str) -> Option<String> {
+        if let Some(value) = setting_in_arguments(&self.arguments, name) {
+            return Some(value);
+        }
+        let (theirs, data) = (self.files.as_ref()?, self.data.as_deref()?);
+        let config = config_of_running(theirs, &self.arguments, data);
+        // ALTER SYSTEM writes the other file, which is read last.
+        let files = [data.join("postgresql.auto.conf"), config];
+        let mut values = files
+            .iter()
+            .filter_map(|file| setting_in_files(theirs, file, name));
+        values.next()
     }
-    let data = data?;
-    let config = config_of_running(look, &arguments, data);
-    // ALTER SYSTEM writes the other file, which is read last.
-    let files = [data.join("postgresql.auto.conf"), config];
-    let mut values = files
-        .iter()
-        .filter_map(|file| setting_in_files(look.root, file, name));
-    values.next()
 }
 
 /// The configuration file of a running postmaster: the one that it was told, else the one in the
 /// folder that it was told, which on some hosts is not that of the data.
-fn config_of_running(look: &Look<'_>, arguments: &[String], data: &Path) -> PathBuf {
+fn config_of_running(theirs: &Theirs, arguments: &[String], data: &Path) -> PathBuf {
     const NAME: &str = "postgresql.conf";
     if let Some(named) = setting_in_arguments(arguments, "config_file") {
         return data.join(named);
@@ -214,7 +223,7 @@ fn config_of_running(look: &Look<'_>, arguments: &[String], data: &Path) -> Path
     };
     let folder = after.map(String::as_str).or_else(together);
     let told = folder.map(|folder| data.join(folder).join(NAME));
-    told.filter(|file| look.path(file).is_file())
+    told.filter(|file| theirs.owner(file).is_some())
         .unwrap_or_else(|| data.join(NAME))
 }
 
@@ -249,24 +258,41 @@ fn page_of(value: &str) -> Option<PageSize> {
     PageSize::new(bytes).ok()
 }
 
-fn version_of(look: &Look<'_>, data: &Path) -> Result<String, DemandError> {
+fn no_data_folder(data: &Path) -> DemandError {
     let file = data.join("PG_VERSION");
-    match look.read(&file) {
-        crate::Fact::Known(text) => Ok(text.trim().to_owned()),
-        crate::Fact::Absent => Err(DemandError::usage(
-            format!("{}: not there, so that is no data folder", file.display()),
-            "name the folder that this prints: psql -Atc 'SHOW data_directory'",
-        )),
-        crate::Fact::Unreadable(error) => Err(DemandError::missing(
-            error.to_string(),
-            "run hugeleaf as root, or as the owner of the folder",
-        )),
+    DemandError::usage(
+        format!("{}: not there, so that is no data folder", file.display()),
+        "name the folder that this prints: psql -Atc 'SHOW data_directory'",
+    )
+}
+
+/// The version that a data folder is of: digits and points. It becomes a part of a path, and what a
+/// link of that name leads to is not repeated to anybody.
+fn version_of(theirs: &Theirs, data: &Path) -> Result<String, DemandError> {
+    let text = match theirs.read(&data.join("PG_VERSION")) {
+        crate::Fact::Known(text) => text.trim().to_owned(),
+        crate::Fact::Absent => return Err(no_data_folder(data)),
+        crate::Fact::Unreadable(error) => {
+            return Err(DemandError::missing(
+                error.to_string(),
+                "run hugeleaf as root, or as the owner of the folder",
+            ));
+        }
+    };
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let is_version = text.starts_with(|c: char| c.is_ascii_digit());
+    if is_version && text.len() <= 16 && text.chars().all(is_part) {
+        return Ok(text);
     }
+    Err(DemandError::usage(
+        format!("{}: holds no version", data.join("PG_VERSION").display()),
+        "name the folder that this prints: psql -Atc 'SHOW data_directory'",
+    ))
 }
 
 /// The postmaster of a data folder, where one runs: its working folder is the data folder.
-fn running_in(look: &Look<'_>, data: &Path) -> Option<Process> {
-    let text = look.read(&data.join(PID_FILE)).known()?.clone();
+fn running_in(look: &Look<'_>, theirs: &Theirs, data: &Path) -> Option<Process> {
+    let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(look.root, pid).ok()?;
     let is_there = is_server(&process.name) && {
@@ -291,10 +317,12 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn find(look: &Look<'_>, data: &Path, version: &str) -> Result<Cluster, DemandError> {
-        let folder = std::fs::metadata(look.path(data)).map_err(|e| {
-            DemandError::missing(format!("{}: {e}", data.display()), "run hugeleaf as root")
-        })?;
+    fn find(
+        look: &Look<'_>,
+        data: &Path,
+        version: &str,
+        owner: (u32, u32),
+    ) -> Result<Cluster, DemandError> {
         let own = data.join("postgresql.conf");
         let config = if look.path(&own).is_file() {
             own.clone()
@@ -315,7 +343,7 @@ impl Cluster {
             data: data.to_owned(),
             config,
             program,
-            owner: (folder.uid(), folder.gid()),
+            owner,
         })
     }
 
@@ -389,9 +417,12 @@ pub(super) fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     let mut found = Vec::new();
     for version in list("etc/postgresql") {
         for name in list(&format!("etc/postgresql/{version}")) {
-            let config = format!("etc/postgresql/{version}/{name}/postgresql.conf");
-            let config = Path::new("/").join(config);
-            if let Some(data) = setting_in_files(look.root, &config, "data_directory") {
+            let folder = PathBuf::from(format!("/etc/postgresql/{version}/{name}"));
+            let config = folder.join("postgresql.conf");
+            let Ok((theirs, _)) = look.files_of_owner(&folder) else {
+                continue;
+            };
+            if let Some(data) = setting_in_files(&theirs, &config, "data_directory") {
                 found.push((config, PathBuf::from(data)));
             }
         }

@@ -3,23 +3,30 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::root::Root;
+use hugeleaf_units::Bytes;
+
+use crate::root::Theirs;
 
 /// How deep files may include each other, as in PostgreSQL.
 const DEEPEST: u32 = 10;
 
-/// So many files are read at most: a folder may hold any number.
+/// So many files are read at most, and so many names of a folder: it may hold any number.
 const MOST_FILES: u32 = 1000;
+const MOST_NAMES: usize = 10_000;
+
+/// So much of all files together is read at most, and so much of each.
+const MOST_BYTES: u64 = 8 << 20;
 
 /// The setting of this name in a configuration file and all that it includes; the last one counts.
 /// What cannot be read is left out, as the server does on a reload.
-pub(super) fn setting_in_files(root: &Root, file: &Path, name: &str) -> Option<String> {
+pub(super) fn setting_in_files(theirs: &Theirs, file: &Path, name: &str) -> Option<String> {
     let mut found = Found {
         name,
         value: None,
         files: 0,
+        left: MOST_BYTES,
     };
-    found.read(root, file, 0);
+    found.read(theirs, file, 0);
     found.value
 }
 
@@ -27,16 +34,19 @@ struct Found<'a> {
     name: &'a str,
     value: Option<String>,
     files: u32,
+    /// How many bytes may still be read.
+    left: u64,
 }
 
 impl Found<'_> {
-    fn read(&mut self, root: &Root, file: &Path, depth: u32) {
+    fn read(&mut self, theirs: &Theirs, file: &Path, depth: u32) {
         self.files += 1;
         if depth > DEEPEST || self.files > MOST_FILES {
             return;
         }
-        let text = root.read(file.strip_prefix("/").unwrap_or(file));
+        let text = theirs.read_at_most(file, Bytes(self.left));
         let Some(text) = text.known() else { return };
+        self.left = self.left.saturating_sub(text.len() as u64);
         // Paths are relative to the folder of the file that names them.
         let folder = file.parent().unwrap_or(Path::new("/"));
         for (name, value) in text.lines().filter_map(item) {
@@ -46,10 +56,10 @@ impl Found<'_> {
                 .iter()
                 .any(|i| name.eq_ignore_ascii_case(i))
             {
-                self.read(root, &folder.join(value), depth + 1);
+                self.read(theirs, &folder.join(value), depth + 1);
             } else if name.eq_ignore_ascii_case("include_dir") {
-                for file in files_of(root, &folder.join(value)) {
-                    self.read(root, &file, depth + 1);
+                for file in files_of(theirs, &folder.join(value)) {
+                    self.read(theirs, &file, depth + 1);
                 }
             }
         }
@@ -57,8 +67,8 @@ impl Found<'_> {
 }
 
 /// The files of a folder that count: `*.conf`, none that begins with a dot, by name.
-fn files_of(root: &Root, folder: &Path) -> Vec<PathBuf> {
-    let names = root.list(folder.strip_prefix("/").unwrap_or(folder));
+fn files_of(theirs: &Theirs, folder: &Path) -> Vec<PathBuf> {
+    let names = theirs.list(folder, MOST_NAMES);
     let mut names = names.known().cloned().unwrap_or_default();
     names.retain(|name| name.ends_with(".conf") && !name.starts_with('.'));
     names.sort_unstable();
@@ -124,7 +134,13 @@ mod tests {
     /// The value of `huge_pages` in a tree of files.
     fn value(files: &[(&str, &str)]) -> Option<String> {
         let (_dir, root) = crate::testing::host(files);
-        setting_in_files(&root, Path::new("/etc/pg/postgresql.conf"), "huge_pages")
+        let rights = crate::Rights {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+        };
+        let theirs = root.as_user_sees(rights).unwrap();
+        setting_in_files(&theirs, Path::new("/etc/pg/postgresql.conf"), "huge_pages")
     }
 
     #[test]

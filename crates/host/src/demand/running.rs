@@ -1,15 +1,17 @@
 //! Services among the running processes: which there are, and what every reader of one needs.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_sys::{Kernel, Pid};
+use hugeleaf_sys::{Kernel, Pid, Rights};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
+use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, User, account};
 use crate::fact::Fact;
 use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
 use crate::process::{Looking, ProcessError, read_basics, read_process};
-use crate::root::Root;
+use crate::root::{Root, Theirs};
 use crate::snapshot::all_pids;
 use crate::system::{boot_time, unit_files};
 
@@ -40,9 +42,22 @@ impl Look<'_> {
         }
     }
 
-    /// A file of the host, by its absolute path.
-    pub fn read(&self, path: &Path) -> Fact<String> {
-        self.root.read(path.strip_prefix("/").unwrap_or(path))
+    /// Files that a running process is configured by, as it sees them and with its rights.
+    pub fn files_of(&self, process: &Process) -> Option<Theirs> {
+        let user = account::of_process(self.root, process);
+        self.root.as_process_sees(process.pid, rights_of(user)).ok()
+    }
+
+    /// Files that the owner of a folder controls, with that user's rights; and who that is.
+    ///
+    /// # Errors
+    /// Where the folder cannot be looked at.
+    pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(Theirs, (u32, u32))> {
+        let meta = std::fs::metadata(self.path(folder))?;
+        let mut user = account::of_uid(self.root, meta.uid());
+        user.gid = meta.gid();
+        let theirs = self.root.as_user_sees(rights_of(user))?;
+        Ok((theirs, (meta.uid(), meta.gid())))
     }
 
     /// What a link of a process points at, as in `cwd`.
@@ -59,16 +74,29 @@ impl Look<'_> {
         let own = std::fs::read_link(self.root.path("proc/self/ns/mnt")).ok();
         let is_same = own.is_some()
             && self.link(pid, "ns/mnt") == own
-            && self.link(pid, "root").as_deref() == Some(Path::new("/"));
+            && self.link(pid, "root").as_deref() == Some(Path::new("/"))
+            && self.is_one_user(pid);
         let program = self.link(pid, "exe").filter(|_| is_same).ok_or_else(|| {
             DemandError::missing(
-                format!("process {pid}: its program cannot be asked from here: it runs in another mount namespace, or its files may not be seen"),
+                format!("process {pid}: its program cannot be asked from here: it runs in another mount namespace or with the rights of two users, or its files may not be seen"),
                 "run hugeleaf as root, or inside that container",
             )
         })?;
         // An upgrade replaced it: the one that is there now will be started next time.
         let text = program.to_string_lossy();
         Ok(PathBuf::from(text.trim_end_matches(" (deleted)")))
+    }
+
+    /// Whether all user ids of a process are the same. Where they differ somebody started a program
+    /// that has more rights than he: it is not run again with arguments that are his.
+    fn is_one_user(&self, pid: Pid) -> bool {
+        let text = self.root.read(format!("proc/{pid}/status"));
+        let line = text
+            .known()
+            .and_then(|text| text.lines().find_map(|line| line.strip_prefix("Uid:")));
+        let mut ids = line.unwrap_or_default().split_ascii_whitespace();
+        let first = ids.next();
+        first.is_some() && ids.all(|id| Some(id) == first)
     }
 
     /// A service with all that is known of it by its first process; without demands.
@@ -145,9 +173,20 @@ impl Look<'_> {
     }
 }
 
+fn rights_of(user: User) -> Rights {
+    Rights {
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.groups,
+    }
+}
+
+/// So much of a process's arguments is read: what a new program gets has room in a quarter of 8M.
+const LONGEST_ARGUMENTS: Bytes = Bytes(2 << 20); // not a page size
+
 /// The arguments of a process, its program's name first.
 pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
-    let text = root.read(format!("proc/{pid}/cmdline"));
+    let text = root.beginning(format!("proc/{pid}/cmdline"), LONGEST_ARGUMENTS);
     let text = text.known().map(String::as_str).unwrap_or_default();
     let text = text.trim_end_matches('\0');
     match text {
@@ -158,19 +197,23 @@ pub(super) fn arguments_of(root: &Root, pid: Pid) -> Vec<String> {
 
 /// Shared memory of a process, each object once, by the longest mapping of it.
 pub(super) fn shared_objects(process: &Process) -> impl Iterator<Item = &Segment> {
-    let shared = process
+    let is_shared = |s: &&Segment| s.shared && s.role == Role::Shm;
+    let mut longest: BTreeMap<(u32, u32, u64), &Segment> = BTreeMap::new();
+    for segment in process.segments.iter().filter(|s| s.shared) {
+        let known = longest.entry(segment.object).or_insert(segment);
+        // Of several as long the last one.
+        if segment.range.len() >= known.range.len() {
+            *known = segment;
+        }
+    }
+    process
         .segments
         .iter()
-        .filter(|s| s.shared && s.role == Role::Shm);
-    shared.filter(|segment| {
-        let same = |other: &&Segment| other.object == segment.object && other.shared;
-        let longest = process
-            .segments
-            .iter()
-            .filter(same)
-            .max_by_key(|s| s.range.len());
-        longest.is_some_and(|longest| longest.range == segment.range)
-    })
+        .filter(is_shared)
+        .filter(move |segment| {
+            let longest = longest.get(&segment.object);
+            longest.is_some_and(|longest| longest.range == segment.range)
+        })
 }
 
 /// What a mapping has, by page size. On hugetlb pages a mapping has all of its length from the
@@ -188,22 +231,13 @@ pub(super) fn held_of(segment: &Segment) -> Vec<Held> {
 
 /// The mappings of a process on hugetlb pages, each object once.
 fn on_pool(process: &Process) -> impl Iterator<Item = &Segment> {
-    let pool = process
+    // A heap may be mapped at several addresses (ZGC).
+    let mut seen = BTreeSet::new();
+    process
         .segments
         .iter()
-        .filter(|s| s.asked.hugetlb.is_some());
-    pool.enumerate()
-        .filter(|(at, segment)| {
-            let before = process
-                .segments
-                .iter()
-                .filter(|s| s.asked.hugetlb.is_some());
-            // A heap may be mapped at several addresses (ZGC).
-            !before
-                .take(*at)
-                .any(|other| other.object == segment.object && other.offset == segment.offset)
-        })
-        .map(|(_, segment)| segment)
+        .filter(|s| s.asked.hugetlb.is_some())
+        .filter(move |segment| seen.insert((segment.object, segment.offset)))
 }
 
 /// What a process has of the pool.

@@ -8,15 +8,16 @@
 //! too large for "all on large ones", give a process away that differs, and only that one is
 //! walked too. A process that attached at an address that does not fit is told from its map alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::sync::{Mutex, PoisonError};
 
 use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Held, Host, Process, ProcessKind, SharedObject};
-use crate::process::maps::{MapLine, SmapsEntry, parse_maps};
+use crate::process::maps::{MapLine, SmapsEntry, read_maps};
 use crate::process::read::{Sizes, file_of, read_basics, read_smaps};
 use crate::root::Root;
 use crate::snapshot::all_pids;
@@ -26,7 +27,11 @@ type ObjectId = (u32, u32, u64);
 /// A process with its map, before its page tables are looked at.
 struct Seen {
     process: Process,
+    /// Its mappings of shared objects, by object; of several of one only the first has the name. All others
+    /// would be kept of all processes at once, and a program has as many as it likes.
     maps: Vec<MapLine>,
+    /// What lies between those.
+    private: Vec<Range>,
     pagemap: Option<File>,
     /// In place of a page map, of a captured host.
     smaps: Vec<SmapsEntry>,
@@ -39,14 +44,15 @@ pub fn read_all_processes(
     host: &Host,
 ) -> (Vec<Process>, Vec<SharedObject>) {
     let pids = all_pids(root);
-    let mut seen: Vec<Seen> = in_parallel(&pids, |pid| see(root, *pid))
+    let pmd = Sizes::of(host).pmd();
+    let mut seen: Vec<Seen> = in_parallel(&pids, |pid| see(root, *pid, pmd))
         .into_iter()
         .flatten()
         .filter(|s| s.process.kind == ProcessKind::User)
         .collect();
-    let pmd = Sizes::of(host).pmd();
-    let objects = objects(&seen, pmd);
+    let objects = objects(&seen);
     let walker = Walker {
+        tables: Mutex::new(None),
         root,
         host,
         kernel,
@@ -68,22 +74,23 @@ pub fn read_all_processes(
     (seen.into_iter().map(|s| s.process).collect(), shared)
 }
 
-fn see(root: &Root, pid: Pid) -> Option<Seen> {
+fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     let mut process = read_basics(root, pid).ok()?;
     if process.kind != ProcessKind::User {
         return None;
     }
     if !root.is_live() {
         let smaps = read_smaps(root, &process).ok()?;
-        let maps = smaps.iter().map(|entry| entry.map.clone()).collect();
+        let maps: Vec<MapLine> = smaps.iter().map(|entry| entry.map.clone()).collect();
         return Some(Seen {
             process,
-            maps,
+            private: private_stretches(&maps, pmd),
+            maps: of_objects(maps, pmd),
             pagemap: None,
             smaps,
         });
     }
-    let maps = match root.parse(file_of(pid, "maps"), parse_maps) {
+    let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
         Fact::Known(maps) => maps,
         Fact::Unreadable(error) if error.is_denied() => {
             process.by_page_size = Fact::Unreadable(error);
@@ -92,13 +99,37 @@ fn see(root: &Root, pid: Pid) -> Option<Seen> {
         // It exited between two files.
         Fact::Absent | Fact::Unreadable(_) => return None,
     };
-    let pagemap = File::open(root.path(file_of(pid, "pagemap"))).ok();
+    let pagemap = root.open(file_of(pid, "pagemap")).ok();
     Some(Seen {
         process,
-        maps,
+        private: private_stretches(&maps, pmd),
+        maps: of_objects(maps, pmd),
         pagemap,
         smaps: Vec::new(),
     })
+}
+
+/// The mappings of shared objects; of several of one only the first keeps the name.
+fn of_objects(maps: Vec<MapLine>, pmd: PageSize) -> Vec<MapLine> {
+    let mut named = BTreeSet::new();
+    let mut kept = Vec::new();
+    for mut map in maps.into_iter().filter(|map| is_object(map, pmd)) {
+        if !named.insert(map.object) {
+            map.name = String::new();
+        }
+        kept.push(map);
+    }
+    kept.sort_by_key(|map| map.object);
+    kept
+}
+
+impl Seen {
+    /// Its mappings of one object. A program may attach as many as it has mappings.
+    fn of(&self, id: ObjectId) -> &[MapLine] {
+        let from = self.maps.partition_point(|map| map.object < id);
+        let to = self.maps.partition_point(|map| map.object <= id);
+        &self.maps[from..to]
+    }
 }
 
 /// Runs `f` over all items on as many threads as there are CPUs; results in the items' order.
@@ -128,10 +159,10 @@ fn is_aligned(map: &MapLine, size: PageSize) -> bool {
 }
 
 /// The shared objects, each with the indices of the processes that attach it.
-fn objects(seen: &[Seen], pmd: PageSize) -> BTreeMap<ObjectId, Vec<usize>> {
+fn objects(seen: &[Seen]) -> BTreeMap<ObjectId, Vec<usize>> {
     let mut objects: BTreeMap<ObjectId, Vec<usize>> = BTreeMap::new();
     for (i, s) in seen.iter().enumerate() {
-        for map in s.maps.iter().filter(|m| is_object(m, pmd)) {
+        for map in &s.maps {
             let attached = objects.entry(map.object).or_default();
             if attached.last() != Some(&i) {
                 attached.push(i);
@@ -142,6 +173,9 @@ fn objects(seen: &[Seen], pmd: PageSize) -> BTreeMap<ObjectId, Vec<usize>> {
 }
 
 struct Walker<'a> {
+    /// What the last process whose `smaps` was read holds of each object: of the next one it is asked
+    /// again, most of the time.
+    tables: Mutex<Option<(Pid, BTreeMap<ObjectId, Vec<Held>>)>>,
     root: &'a Root,
     host: &'a Host,
     kernel: &'a dyn Kernel,
@@ -182,16 +216,13 @@ impl Walker<'_> {
             return Some(walked_by_kernel(&s.smaps, id));
         }
         let pagemap = s.pagemap.as_ref()?;
-        s.maps
-            .iter()
-            .filter(|m| m.object == id)
-            .try_fold(Walked::default(), |sum, map| {
-                let w = self.walk(pagemap, map.range)?;
-                Some(Walked {
-                    present: sum.present + w.present,
-                    huge: sum.huge + w.huge,
-                })
+        s.of(id).iter().try_fold(Walked::default(), |sum, map| {
+            let w = self.walk(pagemap, map.range)?;
+            Some(Walked {
+                present: sum.present + w.present,
+                huge: sum.huge + w.huge,
             })
+        })
     }
 
     /// Walks an object in the process that shows most of it: one that attached it aligned, and
@@ -205,7 +236,7 @@ impl Walker<'_> {
         let by_page_size = best.map(|i| self.table_of_object(&seen[i], id));
         let name = attached
             .first()
-            .and_then(|i| seen[*i].maps.iter().find(|m| m.object == id))
+            .and_then(|i| seen[*i].of(id).first())
             .map(|m| m.name.clone());
         let misaligned = attached
             .iter()
@@ -231,22 +262,30 @@ impl Walker<'_> {
         {
             return self.held(walked);
         }
+        let mut last = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(pid, _)| *pid != s.process.pid) {
+            *last = Some((s.process.pid, self.tables_of(s)));
+        }
+        let tables = last.as_ref().and_then(|(_, tables)| tables.get(&id));
+        tables.cloned().unwrap_or_default()
+    }
+
+    /// What a process holds of each object, by `smaps`.
+    fn tables_of(&self, s: &Seen) -> BTreeMap<ObjectId, Vec<Held>> {
         let read = match s.smaps.is_empty() {
             true => read_smaps(self.root, &s.process).unwrap_or_default(),
             false => Vec::new(),
         };
-        let mut table = Vec::new();
-        for entry in read.iter().chain(&s.smaps).filter(|e| e.map.object == id) {
-            Sizes::of(self.host).add(&mut table, &entry.counts);
+        let mut tables: BTreeMap<ObjectId, Vec<Held>> = BTreeMap::new();
+        for entry in read.iter().chain(&s.smaps) {
+            let table = tables.entry(entry.map.object).or_default();
+            Sizes::of(self.host).add(table, &entry.counts);
         }
-        table
+        tables
     }
 
     fn attaches_aligned(&self, s: &Seen, id: ObjectId) -> bool {
-        s.maps
-            .iter()
-            .filter(|m| m.object == id)
-            .all(|m| is_aligned(m, self.pmd))
+        s.of(id).iter().all(|m| is_aligned(m, self.pmd))
     }
 
     fn held(&self, walked: Walked) -> Vec<Held> {
@@ -293,8 +332,8 @@ impl Walker<'_> {
     fn huge_bytes(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
         let pagemap = s.pagemap.as_ref()?;
         let mut huge = Bytes::ZERO;
-        for range in private_stretches(&s.maps, self.pmd) {
-            huge += self.walk(pagemap, range)?.huge;
+        for range in &s.private {
+            huge += self.walk(pagemap, *range)?.huge;
         }
         Some(huge + self.huge_of_objects(s, shared)?)
     }
@@ -304,7 +343,8 @@ impl Walker<'_> {
     fn huge_of_objects(&self, s: &Seen, shared: &[SharedObject]) -> Option<Bytes> {
         let mine: Vec<&SharedObject> = shared
             .iter()
-            .filter(|o| o.attached.contains(&s.process.pid))
+            // Processes are in order of their ids.
+            .filter(|o| o.attached.binary_search(&s.process.pid).is_ok())
             .collect();
         if mine.is_empty() {
             return Some(Bytes::ZERO);
@@ -338,7 +378,7 @@ impl Walker<'_> {
             return Vec::new();
         }
         seen.iter()
-            .filter(|s| object.attached.contains(&s.process.pid))
+            .filter(|s| object.attached.binary_search(&s.process.pid).is_ok())
             .filter(|s| {
                 // Walk again only who was not taken at the best one's word.
                 object.misaligned.contains(&s.process.pid)

@@ -1,5 +1,7 @@
 //! `/proc/PID/maps` and `/proc/PID/smaps` (proc(5)).
 
+use std::io::{BufRead, Error, ErrorKind};
+
 use hugeleaf_units::{Bytes, Range};
 
 use crate::model::VmFlags;
@@ -118,6 +120,53 @@ impl Listed for SmapsEntry {
     }
 }
 
+/// So many mappings of a process are read: four times the kernel's own limit (`vm.max_map_count`).
+const MOST_MAPPINGS: usize = 1 << 18;
+
+/// So long are the names of all mappings of a process together at most.
+const MOST_NAMES: usize = 32 << 20;
+
+/// So long is a line at most: what stands before the name, and a path of which every byte may be
+/// written as four.
+const LONGEST_LINE: u64 = 32 << 10;
+
+/// Reads the lines of a file of which a process decides how long it is.
+///
+/// # Errors
+/// Those of read(2); that it is longer than anybody needs.
+fn each_line(
+    reader: &mut dyn BufRead,
+    mut take: impl FnMut(usize, &str) -> Result<usize, ParseError>,
+) -> std::io::Result<Result<(), ParseError>> {
+    use std::io::Read;
+    let (mut line, mut number, mut mappings, mut names) = (Vec::new(), 0, 0, 0);
+    loop {
+        line.clear();
+        let length = (&mut *reader)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)?;
+        if length == 0 {
+            return Ok(Ok(()));
+        }
+        number += 1;
+        let text = String::from_utf8_lossy(&line);
+        match take(number, text.strip_suffix('\n').unwrap_or(&text)) {
+            Ok(0) => {}
+            Ok(name) => {
+                mappings += 1;
+                names += name - 1;
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+        if mappings > MOST_MAPPINGS || names > MOST_NAMES {
+            return Err(Error::new(
+                ErrorKind::FileTooLarge,
+                format!("more than {MOST_MAPPINGS} mappings, or names of more than 32M: left out"),
+            ));
+        }
+    }
+}
+
 /// Parses `/proc/PID/maps`. Ranges are in order of address and do not overlap, whatever the
 /// process did meanwhile.
 ///
@@ -125,10 +174,26 @@ impl Listed for SmapsEntry {
 /// The first line that is none.
 pub fn parse_maps(text: &str) -> Result<Vec<MapLine>, ParseError> {
     let mut maps = Vec::new();
-    for (i, line) in text.lines().enumerate() {
+    // Not `lines`: a name may end in a carriage return.
+    for (i, line) in text.split_terminator('\n').enumerate() {
         list(&mut maps, parse_map_line(i + 1, line)?);
     }
     Ok(maps)
+}
+
+/// Reads `/proc/PID/maps` line by line, as [`parse_maps`] does a text.
+///
+/// # Errors
+/// Those of read(2), that there are more mappings than anybody needs; inside, as [`parse_maps`].
+pub fn read_maps(reader: &mut dyn BufRead) -> std::io::Result<Result<Vec<MapLine>, ParseError>> {
+    let mut maps = Vec::new();
+    let read = each_line(reader, |number, line| {
+        let map = parse_map_line(number, line)?;
+        let name = map.name.len();
+        list(&mut maps, map);
+        Ok(name + 1)
+    })?;
+    Ok(read.map(|()| maps))
 }
 
 /// One mapping of `/proc/PID/smaps`, or the sum of them in `smaps_rollup`.
@@ -207,29 +272,53 @@ impl SmapsCounts {
 /// # Errors
 /// A heading that is none, a counter that is not kB, or a counter before the first heading.
 pub fn parse_smaps(text: &str) -> Result<Vec<SmapsEntry>, ParseError> {
-    let mut entries: Vec<SmapsEntry> = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let number = i + 1;
-        // A counter starts with a name in capitals, a heading with a lower-case hex address.
-        if !line.starts_with(|c: char| c.is_ascii_uppercase()) {
-            let entry = SmapsEntry {
-                map: parse_map_line(number, line)?,
-                counts: SmapsCounts::default(),
-                flags: VmFlags::default(),
-                thp_eligible: None,
-            };
-            list(&mut entries, entry);
-            continue;
-        }
-        let Some(entry) = entries.last_mut() else {
-            return Err(ParseError::new(number, "expected a mapping first", line));
-        };
-        let Some((name, value)) = line.split_once(':') else {
-            continue; // Cut off in the middle of a name: nothing to learn from it.
-        };
-        counter(entry, number, name, value)?;
+    let mut entries = Vec::new();
+    for (i, line) in text.split_terminator('\n').enumerate() {
+        smaps_line(&mut entries, i + 1, line)?;
     }
     Ok(entries)
+}
+
+/// Reads `/proc/PID/smaps` line by line, as [`parse_smaps`] does a text.
+///
+/// # Errors
+/// Those of read(2), that there are more mappings than anybody needs; inside, as [`parse_smaps`].
+pub fn read_smaps_lines(
+    reader: &mut dyn BufRead,
+) -> std::io::Result<Result<Vec<SmapsEntry>, ParseError>> {
+    let mut entries = Vec::new();
+    let read = each_line(reader, |number, line| {
+        smaps_line(&mut entries, number, line)
+    })?;
+    Ok(read.map(|()| entries))
+}
+
+/// Takes one line; gives the length of the name of a mapping that it heads and one more, 0 for others.
+fn smaps_line(
+    entries: &mut Vec<SmapsEntry>,
+    number: usize,
+    line: &str,
+) -> Result<usize, ParseError> {
+    // A counter starts with a name in capitals, a heading with a lower-case hex address.
+    if !line.starts_with(|c: char| c.is_ascii_uppercase()) {
+        let entry = SmapsEntry {
+            map: parse_map_line(number, line)?,
+            counts: SmapsCounts::default(),
+            flags: VmFlags::default(),
+            thp_eligible: None,
+        };
+        let name = entry.map.name.len();
+        list(entries, entry);
+        return Ok(name + 1);
+    }
+    let Some(entry) = entries.last_mut() else {
+        return Err(ParseError::new(number, "expected a mapping first", line));
+    };
+    // Cut off in the middle of a name: nothing to learn from it.
+    if let Some((name, value)) = line.split_once(':') {
+        counter(entry, number, name, value)?;
+    }
+    Ok(0)
 }
 
 fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Result<(), ParseError> {
@@ -328,6 +417,26 @@ Rss:                  12 kB
     }
 
     #[test]
+    fn a_list_without_end_is_no_list() {
+        let name = "x".repeat(4000); // not a page size: a long path
+        let line = |n: u64| {
+            let at = n << 16; // not a page size: only far enough apart
+            format!("{at:x}-{:x} rw-p 0 00:00 0 {name}\nRss: 0 kB\n", at + 1)
+        };
+        let few: String = (0..100).map(line).collect();
+        assert_eq!(
+            read_smaps_lines(&mut few.as_bytes())
+                .unwrap()
+                .unwrap()
+                .len(),
+            100
+        );
+        let many: String = (0..9000).map(line).collect();
+        let error = read_smaps_lines(&mut many.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("32M"), "{error}");
+    }
+
+    #[test]
     fn policies() {
         let text = "7f00 interleave:0-1 anon=3\n7f10 default file=/x\nbad\n";
         assert_eq!(
@@ -393,6 +502,14 @@ Rss:                  12 kB
             let cut = cut.min(SMAPS.len());
             let _ = parse_smaps(&SMAPS[..cut]);
             let _ = parse_maps(&SMAPS[..cut]);
+        }
+
+        /// Line by line and as a whole: the same, whatever is in it.
+        #[test]
+        fn lines_are_read_as_a_text_is(cut in 0usize..600, more in "(?s).{0,80}") {
+            let text = format!("{}{more}", &SMAPS[..cut.min(SMAPS.len())]);
+            prop_assert_eq!(read_smaps_lines(&mut text.as_bytes()).unwrap(), parse_smaps(&text));
+            prop_assert_eq!(read_maps(&mut text.as_bytes()).unwrap(), parse_maps(&text));
         }
 
         #[test]

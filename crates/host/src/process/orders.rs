@@ -62,7 +62,7 @@ pub fn split_by_folio(root: &Root, host: &Host, process: &mut Process) -> Result
 
 fn open(root: &Root, relative: String) -> Result<File, ReadError> {
     let path = root.path(&relative);
-    File::open(&path).map_err(|e| ReadError::Io {
+    root.open(&relative).map_err(|e| ReadError::Io {
         path,
         reason: e.to_string(),
         denied: e.kind() == ErrorKind::PermissionDenied,

@@ -1,7 +1,6 @@
 //! Reads one process.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::ErrorKind;
 
 use hugeleaf_sys::{Errno, Kernel, LONGEST_UNSCANNED, PageMap, Pid, ScanDetail};
@@ -9,7 +8,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::maps::{MapLine, SmapsEntry, parse_maps, parse_policies, parse_smaps};
+use crate::process::maps::{MapLine, SmapsEntry, parse_policies, read_maps, read_smaps_lines};
 use crate::process::pages::{parse_pages, part_of};
 use crate::process::rings::read_registered;
 use crate::process::role::role_of;
@@ -94,6 +93,10 @@ pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> 
     Ok((stat.start_ticks, stat.image))
 }
 
+/// So much of a command line is kept with each process: there may be tens of thousands, and a program
+/// can make its own as long as it likes.
+const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
+
 pub(crate) fn file_of(pid: Pid, name: &str) -> String {
     format!("proc/{pid}/{name}")
 }
@@ -135,7 +138,7 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
         gone(root, pid)
     })?;
     let command_line = root
-        .read(file_of(pid, "cmdline"))
+        .beginning(file_of(pid, "cmdline"), LONGEST_COMMAND)
         .known()
         .map_or_else(String::new, |c| c.trim_end_matches('\0').replace('\0', " "));
     let cgroup = root
@@ -200,7 +203,7 @@ fn basics(
 /// Reads `smaps`; denied where the process is another user's.
 pub(crate) fn read_smaps(root: &Root, process: &Process) -> Result<Vec<SmapsEntry>, ProcessError> {
     let pid = process.pid;
-    match root.parse(file_of(pid, "smaps"), parse_smaps) {
+    match root.parse_lines(file_of(pid, "smaps"), read_smaps_lines) {
         Fact::Unreadable(error) if error.is_denied() => Err(ProcessError::Denied {
             pid,
             name: process.name.clone(),
@@ -257,32 +260,26 @@ fn generic_pmd_page(base: PageSize) -> PageSize {
 fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<Segment> {
     // Where there is one node a policy changes nothing, and reading it walks every page.
     let policies = match host.nodes.len() {
-        0 | 1 => Vec::new(),
+        0 | 1 => BTreeMap::new(),
         _ => root
             .read(file_of(pid, "numa_maps"))
             .known()
-            .map(|text| parse_policies(text))
+            .map(|text| parse_policies(text).into_iter().collect::<BTreeMap<_, _>>())
             .unwrap_or_default(),
     };
-    let file_systems = root
+    let file_systems: BTreeMap<(u32, u32), String> = root
         .read(file_of(pid, "mountinfo"))
         .known()
-        .map(|text| parse_mountinfo(text))
+        .map(|text| parse_mountinfo(text).into_iter().rev().collect())
         .unwrap_or_default();
     let mut before: Option<&MapLine> = None;
     entries
         .iter()
         .map(|entry| {
             let start = entry.map.range.start();
-            let policy = policies
-                .iter()
-                .find(|(s, _)| *s == start)
-                .map(|(_, p)| p.clone());
+            let policy = policies.get(&start).cloned();
             let device = (entry.map.object.0, entry.map.object.1);
-            let fs = file_systems
-                .iter()
-                .find(|(d, _)| *d == device)
-                .map(|(_, fs)| fs.clone());
+            let fs = file_systems.get(&device).cloned();
             let segment = segment(host, entry, before, policy, fs);
             before = Some(&entry.map);
             segment
@@ -395,10 +392,10 @@ fn attach_pages(
 
 /// The mappings of a process, without counters.
 pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
-    match root.parse(file_of(pid, "maps"), parse_maps) {
+    match root.parse_lines(file_of(pid, "maps"), read_maps) {
         // A captured host may have smaps alone.
         Fact::Absent => root
-            .parse(file_of(pid, "smaps"), parse_smaps)
+            .parse_lines(file_of(pid, "smaps"), read_smaps_lines)
             .map(|entries| entries.into_iter().map(|e| e.map).collect()),
         maps => maps,
     }
@@ -431,7 +428,7 @@ fn read_pages(
             .collect();
     }
     let path = root.path(file_of(pid, "pagemap"));
-    let pagemap = File::open(&path);
+    let pagemap = root.open(file_of(pid, "pagemap"));
     let unreadable = |reason: String, denied: bool| {
         Fact::Unreadable(ReadError::Io {
             path: path.clone(),

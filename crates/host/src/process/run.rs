@@ -6,8 +6,8 @@
 //! judges what came of the settings.
 
 use std::fmt;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
@@ -216,11 +216,15 @@ impl fmt::Display for RunSettings {
     }
 }
 
+/// So much of a process's environment is read: what a new program gets has room in a quarter of 8M,
+/// and a program can make its own longer afterwards.
+pub(crate) const LONGEST_ENVIRONMENT: Bytes = Bytes(2 << 20); // not a page size
+
 /// Reads the settings of a process: from its environment, or where that has none any more from
 /// the library's own copy. Absent of a process that was not started with `run`.
 pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     let path = file_of(pid, "environ");
-    let environment = root.read(&path);
+    let environment = root.beginning(&path, LONGEST_ENVIRONMENT);
     if let Some(value) = environment
         .known()
         .and_then(|text| find_variable(text, RunSettings::VARIABLE))
@@ -260,22 +264,29 @@ fn parsed(root: &Root, path: &str, value: &str) -> Fact<RunSettings> {
 fn kept_copy(root: &Root, mem: &str, maps: &[MapLine]) -> Option<String> {
     /// The library's data is a few pages; more would not be the library's.
     const MOST: u64 = 1 << 20;
-    let file = File::open(root.path(mem)).ok()?;
-    let mut data = Vec::new();
-    let mut end = None;
+    let mut ranges = Vec::new();
+    let (mut end, mut left) = (None, MOST);
     for map in maps.iter().filter(|m| m.permissions[1]) {
         let follows = map.name.is_empty() && end == Some(map.range.start());
         if !(is_run_library(&map.name) || follows) {
             continue;
         }
         end = Some(map.range.end());
-        let length = usize::try_from(map.range.len().get().min(MOST)).ok()?;
-        let mut part = vec![0; length];
-        if file.read_exact_at(&mut part, map.range.start()).is_ok() {
-            data.extend(part);
-        }
+        let length = map.range.len().get().min(left);
+        left -= length;
+        ranges.push((map.range.start(), length));
     }
-    value_in(&data)
+    let read = root.with_file(Path::new(mem), move |file| {
+        let mut data = Vec::new();
+        for (start, length) in ranges.into_iter().filter(|(_, length)| *length > 0) {
+            let mut part = vec![0; usize::try_from(length).unwrap_or(0)];
+            if file.read_exact_at(&mut part, start).is_ok() {
+                data.extend(part);
+            }
+        }
+        Ok(data)
+    });
+    value_in(&read.ok()?)
 }
 
 /// The variable's value in some bytes of memory, up to the zero that ends it.

@@ -129,15 +129,25 @@ pub(super) fn below(mount: &str, cgroup: &str, file: &str) -> String {
 
 /// Calls `each` with the path of every cgroup of a hierarchy that has a controller's files.
 pub(super) fn each_below(root: &Root, mount: &Mount, controller: &str, each: &mut dyn FnMut(&str)) {
-    walk(root, mount, controller, "", 0, each);
+    walk(
+        root,
+        mount,
+        controller,
+        ("", 0),
+        &mut { MOST_CGROUPS },
+        each,
+    );
 }
+
+/// So many cgroups are looked at: whoever has a part of the tree may make any number there.
+const MOST_CGROUPS: usize = 1 << 16;
 
 fn walk(
     root: &Root,
     mount: &Mount,
     controller: &str,
-    path: &str,
-    depth: usize,
+    (path, depth): (&str, usize),
+    left: &mut usize,
     each: &mut dyn FnMut(&str),
 ) {
     each(path);
@@ -146,8 +156,12 @@ fn walk(
     let hands_down = mount.version == 1 || control().known().is_some_and(|t| names(t, controller));
     if depth < DEEPEST && hands_down {
         for name in folders(&root.path(below(&mount.at, path, ""))) {
+            if *left == 0 {
+                return;
+            }
+            *left -= 1;
             let child = format!("{path}/{name}");
-            walk(root, mount, controller, &child, depth + 1, each);
+            walk(root, mount, controller, (&child, depth + 1), left, each);
         }
     }
 }
@@ -172,6 +186,7 @@ fn folders(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .take(MOST_CGROUPS)
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();

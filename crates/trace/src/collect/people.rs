@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use hugeleaf_host::Root;
-use hugeleaf_host::process::maps::parse_maps;
+use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::process::stat::parse_stat;
 
 use super::stacks::{Frame, Stacks, contexts};
@@ -34,6 +34,9 @@ struct Map {
 
 /// A process that runs outside all code that is known of it is read anew, this often at most.
 const AGAIN_NANOS: u64 = 20_000_000;
+
+/// So many mappings of code are kept of each process: a program may make any number.
+const MOST_CODE: usize = 1 << 13;
 
 /// All processes that were seen.
 #[derive(Debug)]
@@ -218,10 +221,10 @@ impl People {
     /// Reads the code of a process; what is gone keeps what was known.
     fn read_map(&mut self, pid: u32, at_nanos: u64) -> Map {
         let mut code = BTreeMap::new();
-        let lines = self.root.parse(format!("proc/{pid}/maps"), parse_maps);
+        let lines = self.root.parse_lines(format!("proc/{pid}/maps"), read_maps);
         for line in lines.known().into_iter().flatten() {
             // Code only: data would be three times as much.
-            if line.permissions[2] {
+            if line.permissions[2] && code.len() < MOST_CODE {
                 let found = Code {
                     end: line.range.end(),
                     offset: line.offset,

@@ -1,0 +1,578 @@
+//! Files and folders that somebody else controls: an unprivileged user's, of a process or of a
+//! server. Whoever opens them as root meets what that user put there: a FIFO, a link to a device or
+//! out of a container, a file without end, a folder of a million names.
+//!
+//! The rule: a path is first looked up without opening what is at its end (`O_PATH`), with links that
+//! stay inside a root and, where they are given, with the rights of the user. What was found must be a
+//! regular file; that very file is then opened, so nothing can be put in its place meanwhile. No open
+//! blocks, no device sees one, and no more is read than a limit allows.
+#![allow(unsafe_code)]
+//! # Safety
+//! `setfsuid` and `setfsgid` have no safe wrapper in any library used here; they take and return
+//! integers and change the calling thread alone, which is made for it and ends right after.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use hugeleaf_units::Bytes;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::process::Gid;
+
+use crate::Errno;
+
+/// Whose files are opened: a file that this user could not open is not opened for them either.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+}
+
+/// A folder in which paths that others chose are looked up: no link and no `..` leads out of it.
+#[derive(Debug)]
+pub struct Inside {
+    folder: OwnedFd,
+    rights: Option<Rights>,
+    /// Links are followed step by step even where the kernel could do it: for the test of that.
+    by_steps: bool,
+}
+
+/// As many links are followed on the way to a file, as the kernel does (path_resolution(7)).
+const MOST_LINKS: u32 = 40;
+
+impl Inside {
+    /// Opens the folder; this path itself is trusted, links included (`/proc/PID/root` is one).
+    ///
+    /// With `rights`, files in it are opened with those of that user in place of this process's,
+    /// where this process is root and the user is not.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn new(folder: &Path, rights: Option<Rights>) -> Result<Inside> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let is_root = rustix::process::geteuid().is_root();
+        Ok(Inside {
+            folder: rustix::fs::openat(CWD, folder, flags, Mode::empty())?,
+            rights: rights.filter(|rights| is_root && rights.uid != 0),
+            by_steps: false,
+        })
+    }
+
+    /// Opens a regular file for reading. A leading `/` means the folder itself.
+    ///
+    /// # Errors
+    /// Those of openat2(2) and open(2); where it is no regular file, one that says what it is.
+    pub fn open(&self, path: &Path) -> Result<File> {
+        self.as_they(|| {
+            let found = self.find(path)?;
+            open_found(&found)
+        })
+    }
+
+    /// At most `most` bytes of a file, from its beginning.
+    ///
+    /// # Errors
+    /// Those of [`Inside::open`] and read(2); that it is larger.
+    pub fn read(&self, path: &Path, most: Bytes) -> Result<Vec<u8>> {
+        read_at_most(&self.open(path)?, most)
+    }
+
+    /// The names in a folder, in no order.
+    ///
+    /// # Errors
+    /// Those of openat2(2) and getdents(2); that there are more than `most`.
+    pub fn list(&self, path: &Path, most: usize) -> Result<Vec<OsString>> {
+        self.as_they(|| {
+            let found = self.find(path)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let folder = rustix::fs::openat(&found, ".", flags, Mode::empty())?;
+            names_in(folder, most)
+        })
+    }
+
+    /// Who owns what is at a path, links followed: user and group.
+    ///
+    /// # Errors
+    /// Those of openat2(2).
+    pub fn owner(&self, path: &Path) -> Result<(u32, u32)> {
+        let meta = File::from(self.as_they(|| self.find(path))?).metadata()?;
+        Ok((meta.uid(), meta.gid()))
+    }
+
+    /// What is at the end of a path, looked up and not opened.
+    fn find(&self, path: &Path) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        // Somebody who renames folders all the time makes the kernel answer EAGAIN.
+        for _ in 0..8 {
+            if self.by_steps {
+                break;
+            }
+            match rustix::fs::openat2(&self.folder, path, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN) => {}
+                // Before Linux 5.6 there is no such call; filters of containers may refuse it.
+                Err(Errno::NOSYS | Errno::PERM) => break,
+                answer => return Ok(answer?),
+            }
+        }
+        step_by_step(self.folder.as_fd(), path)
+    }
+
+    /// Does something with the rights of the user.
+    fn as_they<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let Some(rights) = &self.rights else {
+            return act();
+        };
+        // Rights on files are a thread's. Its other ids stay, so that the user can send it nothing.
+        std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| {
+                take_rights(rights)?;
+                act()
+            });
+            theirs
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// Gives the calling thread the rights of a user on files. A change of `fsuid` away from root takes
+/// what root may do with files away with it (capabilities(7)).
+fn take_rights(rights: &Rights) -> Result<()> {
+    let groups: Vec<Gid> = rights.groups.iter().copied().map(Gid::from_raw).collect();
+    // Of this thread alone, like the calls below: the groups of the others stay.
+    rustix::thread::set_thread_groups(&groups)?;
+    let ask = libc::uid_t::MAX;
+    // SAFETY: integers in, an integer out; an id that there is none of changes nothing.
+    let changed = unsafe {
+        libc::setfsgid(rights.gid);
+        libc::setfsuid(rights.uid);
+        (libc::setfsgid(ask), libc::setfsuid(ask))
+    };
+    let wanted = (rights.gid.cast_signed(), rights.uid.cast_signed());
+    match changed == wanted {
+        true => Ok(()),
+        false => Err(Error::from(Errno::PERM)),
+    }
+}
+
+/// Follows a path without leaving `root`, one name at a time, where the kernel cannot do it at once.
+fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut way: Vec<OwnedFd> = Vec::new();
+    let mut left: VecDeque<OsString> = parts(path.as_os_str()).collect();
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        match name.as_bytes() {
+            b"/" => way.clear(),
+            b"." => {}
+            b".." => {
+                way.pop();
+            }
+            _ => {
+                let here = way.last().map_or(root, AsFd::as_fd);
+                let found = rustix::fs::openat(here, &name, flags, Mode::empty())?;
+                let meta = File::from(found.try_clone()?).metadata()?;
+                if !meta.file_type().is_symlink() {
+                    way.push(found);
+                    continue;
+                }
+                links += 1;
+                if links > MOST_LINKS || is_of_proc(&found)? {
+                    return Err(Error::from(Errno::LOOP));
+                }
+                let to = rustix::fs::readlinkat(&found, "", Vec::new())?;
+                let to = OsString::from_vec(to.into_bytes());
+                for part in parts(&to).collect::<Vec<_>>().into_iter().rev() {
+                    left.push_front(part);
+                }
+            }
+        }
+    }
+    match way.pop() {
+        Some(found) => Ok(found),
+        None => Ok(root.try_clone_to_owned()?),
+    }
+}
+
+/// The names of a path, `/` first where it begins with one.
+fn parts(path: &OsStr) -> impl Iterator<Item = OsString> {
+    let bytes = path.as_bytes();
+    let top = bytes.starts_with(b"/").then(|| OsString::from("/"));
+    let names = bytes.split(|byte| *byte == b'/').filter(|n| !n.is_empty());
+    top.into_iter()
+        .chain(names.map(|name| OsStr::from_bytes(name).to_owned()))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// Links of /proc lead anywhere, whatever they say.
+fn is_of_proc(found: &OwnedFd) -> Result<bool> {
+    Ok(rustix::fs::fstatfs(found)?.f_type == libc::PROC_SUPER_MAGIC)
+}
+
+/// Opens what was found, where that is a regular file.
+fn open_found(found: &OwnedFd) -> Result<File> {
+    let meta = File::from(found.try_clone()?).metadata()?;
+    need_regular(meta.file_type())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    // This name means the very file that was found, whatever is at the path by now.
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    match rustix::fs::openat(CWD, itself, flags, Mode::empty()) {
+        Ok(file) => Ok(File::from(file)),
+        Err(Errno::NOENT) => Err(Error::other("/proc is not mounted: mount it to read files")),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Refuses all but regular files, by what they are.
+fn need_regular(kind: std::fs::FileType) -> Result<()> {
+    let what = match kind {
+        k if k.is_file() => return Ok(()),
+        k if k.is_dir() => return Err(Error::from(Errno::ISDIR)),
+        k if k.is_fifo() => "a FIFO",
+        k if k.is_socket() => "a socket",
+        k if k.is_block_device() || k.is_char_device() => "a device",
+        _ => "something else",
+    };
+    Err(Error::other(format!(
+        "{what} where a file should be: it is not opened"
+    )))
+}
+
+/// Opens a path that is trusted, at whose end may be anything: never blocks, and gives a regular file
+/// or an error that says what is there.
+///
+/// # Errors
+/// Those of open(2); that it is no regular file.
+pub fn open_regular(path: &Path) -> Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    open_found(&rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// At most `most` bytes of a file; more is an error that says so.
+///
+/// # Errors
+/// Those of read(2); [`ErrorKind::FileTooLarge`].
+pub fn read_at_most(mut file: &File, most: Bytes) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.by_ref()
+        .take(most.get().saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most.get() {
+        return Err(too_large(&format!("more than {most}")));
+    }
+    Ok(bytes)
+}
+
+/// The names in a folder that is trusted, in no order.
+///
+/// # Errors
+/// Those of open(2) and getdents(2); that there are more than `most`.
+pub fn list_at_most(folder: &Path, most: usize) -> Result<Vec<OsString>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    names_in(rustix::fs::openat(CWD, folder, flags, Mode::empty())?, most)
+}
+
+fn names_in(folder: OwnedFd, most: usize) -> Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(folder)? {
+        let entry = match entry {
+            Ok(entry) => entry,
+            // A process that ended while its folder was listed.
+            Err(Errno::NOENT | Errno::SRCH) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if names.len() == most {
+            return Err(too_large(&format!("more than {most} names")));
+        }
+        names.push(OsStr::from_bytes(name).to_owned());
+    }
+    Ok(names)
+}
+
+fn too_large(how: &str) -> Error {
+    Error::new(
+        ErrorKind::FileTooLarge,
+        format!("{how}: too large to be what it should be"),
+    )
+}
+
+/// Whether nobody but root and `uid` can put another file in the place of this one: it and every
+/// folder above it belong to one of them, and others may not write there. Where `uid` is root, a group
+/// may not either, unless it is root's.
+///
+/// # Errors
+/// Those of realpath(3) and stat(2).
+pub fn is_safe_from_others(path: &Path, uid: u32) -> Result<bool> {
+    let path = std::fs::canonicalize(path)?;
+    for part in path.ancestors() {
+        let meta = std::fs::symlink_metadata(part)?;
+        let is_ours = meta.uid() == 0 || meta.uid() == uid;
+        let others = meta.mode() & 0o002 != 0;
+        let group = uid == 0 && meta.mode() & 0o020 != 0 && meta.gid() != 0;
+        // In a sticky folder nobody replaces what is another's; the part below was looked at.
+        let is_sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
+        if !is_ours || (others || group) && !is_sticky {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    const NOBODY: u32 = 65534;
+    const SOME: Bytes = Bytes(1 << 20);
+
+    fn inside(folder: &Path) -> [Inside; 2] {
+        let way = |by_steps| Inside {
+            by_steps,
+            ..Inside::new(folder, None).unwrap()
+        };
+        [way(false), way(true)]
+    }
+
+    /// Both ways to follow a path give the same answer.
+    fn read(folder: &Path, path: &str) -> std::result::Result<String, String> {
+        let text = |inside: &Inside| {
+            let answer = inside.read(Path::new(path), SOME);
+            answer
+                .map(|bytes| String::from_utf8(bytes).unwrap())
+                .map_err(|e| e.to_string())
+        };
+        let [one, other] = inside(folder).map(|inside| text(&inside));
+        assert_eq!(one, other, "{path}");
+        one
+    }
+
+    fn fifo(path: &Path) {
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(CWD, path, kind, Mode::from_raw_mode(0o666), 0).unwrap();
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("root/a/b")).unwrap();
+        std::fs::write(at("secret"), "outside").unwrap();
+        std::fs::write(at("root/secret"), "inside").unwrap();
+        std::fs::write(at("root/a/x"), "x").unwrap();
+        let root = &at("root");
+        for (link, to) in [
+            ("up", "../secret"),
+            ("top", "/secret"),
+            ("many", "../../../../../secret"),
+            ("a/near", "x"),
+            ("a/b/far", "../../a/./near"),
+            ("folder", "a/b"),
+        ] {
+            symlink(to, root.join(link)).unwrap();
+            let want = if to.ends_with("secret") {
+                "inside"
+            } else {
+                "x"
+            };
+            if link != "folder" {
+                assert_eq!(read(root, link).as_deref(), Ok(want), "{link}");
+                assert_eq!(read(root, &format!("/{link}")).as_deref(), Ok(want));
+            }
+        }
+        assert_eq!(read(root, "folder/far").as_deref(), Ok("x"));
+        assert_eq!(read(root, "../secret").as_deref(), Ok("inside"));
+        assert!(read(root, "folder").unwrap_err().contains("directory"));
+        assert!(read(root, "secret/x").unwrap_err().contains("directory"));
+        assert!(read(root, "nothing").is_err());
+        // Round in circles, too deep, and through a process.
+        symlink("loop", root.join("loop")).unwrap();
+        symlink(at("secret"), root.join("absolute")).unwrap();
+        assert!(read(root, "loop").unwrap_err().contains("symbolic links"));
+        assert!(read(root, "absolute").is_err());
+        let mut before = "secret".to_owned();
+        for n in 0..60 {
+            let link = format!("deep{n}");
+            symlink(&before, root.join(&link)).unwrap();
+            before = link;
+        }
+        assert_eq!(read(root, "deep30").as_deref(), Ok("inside"));
+        assert!(read(root, "deep50").unwrap_err().contains("symbolic links"));
+    }
+
+    #[test]
+    fn links_of_proc_are_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        let open = File::open(&file).unwrap();
+        let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+        for inside in inside(Path::new("/")) {
+            let error = inside.open(Path::new(&path)).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ELOOP), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_files_are_opened_and_nothing_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fifo(&at("fifo"));
+        symlink("fifo", at("link")).unwrap();
+        std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        for (name, what) in [("fifo", "FIFO"), ("link", "FIFO"), ("socket", "socket")] {
+            let error = read(dir.path(), name).unwrap_err();
+            assert!(error.contains(what), "{name}: {error}");
+            let error = open_regular(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(what), "{name}: {error}");
+        }
+        let error = read(Path::new("/"), "/dev/zero").unwrap_err();
+        assert!(error.contains("a device"), "{error}");
+    }
+
+    #[test]
+    fn no_more_is_read_than_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large");
+        let file = File::create(&path).unwrap();
+        file.set_len(SOME.get()).unwrap();
+        assert_eq!(
+            read_at_most(&open_regular(&path).unwrap(), SOME)
+                .unwrap()
+                .len(),
+            1 << 20
+        );
+        file.set_len(1 << 40).unwrap();
+        let error = read(dir.path(), "large").unwrap_err();
+        assert!(error.contains("more than 1M"), "{error}");
+        for n in 0..5 {
+            std::fs::write(dir.path().join(format!("n{n}")), "").unwrap();
+        }
+        let [inside, _] = inside(dir.path());
+        assert_eq!(inside.list(Path::new("/"), 6).unwrap().len(), 6);
+        let error = inside.list(Path::new("."), 5).unwrap_err().to_string();
+        assert!(error.contains("more than 5 names"), "{error}");
+        assert_eq!(list_at_most(dir.path(), 6).unwrap().len(), 6);
+        assert!(list_at_most(dir.path(), 5).is_err());
+    }
+
+    /// Somebody swaps the file for a FIFO and back all the time: either is seen, and nothing waits.
+    #[test]
+    fn a_file_that_becomes_a_fifo_blocks_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("one"), "text").unwrap();
+        fifo(&at("two"));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let order = std::sync::atomic::Ordering::Relaxed;
+        let (mut texts, mut fifos) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(order) {
+                    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(CWD, at("one"), CWD, at("two"), exchange).unwrap();
+                }
+            });
+            let [inside, by_steps] = inside(dir.path());
+            while texts < 20 || fifos < 20 {
+                for way in [&inside, &by_steps] {
+                    match way.read(Path::new("one"), SOME) {
+                        Ok(text) => {
+                            assert_eq!(text, b"text");
+                            texts += 1;
+                        }
+                        Err(error) => {
+                            assert!(error.to_string().contains("FIFO"), "{error}");
+                            fifos += 1;
+                        }
+                    }
+                }
+            }
+            stop.store(true, order);
+        });
+    }
+
+    #[test]
+    fn a_file_is_opened_with_the_rights_of_the_user() {
+        if !rustix::process::geteuid().is_root() {
+            println!("not run: a_file_is_opened_with_the_rights_of_the_user: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (name, mode) in [
+            ("open", 0o644),
+            ("mine", 0o600),
+            ("secret", 0o600),
+            ("team", 0o640),
+        ] {
+            std::fs::write(at(name), name).unwrap();
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        chown(at("mine"), Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(at("team"), None, Some(12345)).unwrap();
+        let rights = |groups: &[u32]| Rights {
+            uid: NOBODY,
+            gid: NOBODY,
+            groups: groups.to_vec(),
+        };
+        let inside = Inside::new(dir.path(), Some(rights(&[]))).unwrap();
+        let text = |inside: &Inside, name: &str| inside.read(Path::new(name), SOME);
+        assert_eq!(text(&inside, "open").unwrap(), b"open");
+        assert_eq!(text(&inside, "mine").unwrap(), b"mine");
+        for name in ["secret", "team"] {
+            let error = text(&inside, name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
+        }
+        let in_team = Inside::new(dir.path(), Some(rights(&[12345]))).unwrap();
+        assert_eq!(text(&in_team, "team").unwrap(), b"team");
+        assert_eq!(inside.owner(Path::new("mine")).unwrap(), (NOBODY, NOBODY));
+        // This thread is who it was.
+        assert_eq!(std::fs::read(at("secret")).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn what_others_can_change_is_not_safe() {
+        if !rustix::process::geteuid().is_root() {
+            println!("not run: what_others_can_change_is_not_safe: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("program");
+        std::fs::write(&file, "").unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(dir.path(), 0o755);
+        mode(&file, 0o755);
+        let safe = |uid| is_safe_from_others(&file, uid).unwrap();
+        assert!(safe(0) && safe(NOBODY));
+        mode(&file, 0o757);
+        assert!(!safe(0) && !safe(NOBODY));
+        mode(&file, 0o755);
+        chown(&file, Some(NOBODY), None).unwrap();
+        assert!(!safe(0) && safe(NOBODY) && !safe(NOBODY - 1));
+        chown(&file, Some(0), None).unwrap();
+        mode(dir.path(), 0o777);
+        assert!(!safe(0) && !safe(NOBODY));
+        chown(dir.path(), None, Some(NOBODY)).unwrap();
+        mode(dir.path(), 0o775);
+        assert!(!safe(0) && safe(NOBODY));
+    }
+}
