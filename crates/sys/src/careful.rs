@@ -259,6 +259,21 @@ pub fn open_regular(path: &Path) -> Result<File> {
     open_found(&rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
+/// A copy of a file in memory, of at most `most` bytes: nobody else can cut it while it is mapped, at
+/// which the reader would be killed (SIGBUS).
+///
+/// # Errors
+/// Those of memfd_create(2), read(2) and write(2); [`ErrorKind::FileTooLarge`].
+pub fn copy_in_memory(file: &File, most: Bytes) -> Result<File> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let mut copy = File::from(rustix::fs::memfd_create("copy", flags)?);
+    let length = std::io::copy(&mut file.take(most.get().saturating_add(1)), &mut copy)?;
+    match length > most.get() {
+        true => Err(too_large(&format!("more than {most}"))),
+        false => Ok(copy),
+    }
+}
+
 /// At most `most` bytes of a file; more is an error that says so.
 ///
 /// # Errors

@@ -39,7 +39,9 @@ mod uring;
 mod usage;
 
 pub use asked::{confine, end_confined};
-pub use careful::{Inside, Rights, is_safe_from_others, list_at_most, open_regular, read_at_most};
+pub use careful::{
+    Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
+};
 pub use counters::{
     CountedSince, CountedWork, CounterError, CounterGroup, CounterGroups, CounterKind, GroupCount,
     counts_misses, own_thread,

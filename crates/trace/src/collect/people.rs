@@ -10,6 +10,7 @@ use std::rc::Rc;
 use hugeleaf_host::Root;
 use hugeleaf_host::process::maps::read_maps;
 use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_units::Bytes;
 
 use super::stacks::{Frame, Stacks, contexts};
 use crate::model::{Process, Thread};
@@ -37,6 +38,9 @@ const AGAIN_NANOS: u64 = 20_000_000;
 
 /// So many mappings of code are kept of each process: a program may make any number.
 const MOST_CODE: usize = 1 << 13;
+
+/// So much of a command line is kept: of each process that was there, however short.
+const LONGEST_COMMAND: Bytes = Bytes(2 << 10);
 
 /// All processes that were seen.
 #[derive(Debug)]
@@ -134,7 +138,9 @@ impl People {
             }
             None => process.name = format!("({pid})"),
         }
-        let line = self.root.read(format!("proc/{pid}/cmdline"));
+        let line = self
+            .root
+            .beginning(format!("proc/{pid}/cmdline"), LONGEST_COMMAND);
         if let Some(line) = line.known() {
             process.command_line = line.trim_end_matches('\0').replace('\0', " ");
         }

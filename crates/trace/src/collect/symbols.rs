@@ -1,13 +1,27 @@
 //! Names of functions, by `blazesym`, at the end of a trace. A file that is not the one that ran
 //! (replaced, deleted) is opened through the process that still runs it, or its frames stay
 //! without names. A name is never guessed.
+//!
+//! Files with code are anybody's: the program of an unprivileged user decides which there are and what is
+//! in them. Only regular files are opened. One that others could cut or change meanwhile is copied first,
+//! and only its table of symbols is read. Maps of code that a program made belong to its user or to
+//! root. All of it is limited in size.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_sys::{
+    Inside, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
+};
+use hugeleaf_units::Bytes;
 
 use super::stacks::{Frame, Module, Stacks};
 use crate::model::Symbol;
@@ -27,26 +41,32 @@ pub struct Named {
 const ENDED: &str = "Some programs ended within a moment, before their code was looked at: \
                      functions of their own have no names.";
 
+/// A name that is longer is cut: the table of symbols of a program can hold names of any length.
+const LONGEST_NAME: usize = 2000;
+
+/// So large is a file that others control at most, and so large are all of them together.
+const LARGEST_OF_OTHERS: Bytes = Bytes(48 << 20);
+const ALL_OF_OTHERS: u64 = 512 << 20;
+
+/// So large are maps of code that programs made, each and together.
+const LARGEST_MAP: Bytes = Bytes(32 << 20);
+const ALL_MAPS: u64 = 128 << 20;
+
 /// Finds the functions of all frames.
 pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
-    let symbolizer = Symbolizer::builder()
-        .enable_code_info(false)
-        .enable_inlined_fns(false)
-        .enable_demangling(false)
-        .build();
+    let symbolizer = symbolizer_of_names();
     let mut names: Vec<Option<Symbol>> = vec![None; stacks.frames().len()];
     let mut notes = Vec::new();
     name_kernel(&symbolizer, stacks, &mut names, &mut notes);
     let mut by_module: BTreeMap<u32, Vec<(usize, u64)>> = BTreeMap::new();
-    let mut jit: HashMap<u32, JitMap> = HashMap::new();
+    let mut made: BTreeMap<u32, Vec<(usize, u64)>> = BTreeMap::new();
     for (at, frame) in stacks.frames().iter().enumerate() {
         match frame {
             Frame::File(module, offset) => {
                 by_module.entry(*module).or_default().push((at, *offset));
             }
             Frame::Process(pid, address) => {
-                let map = jit.entry(*pid).or_insert_with(|| JitMap::of(root, *pid));
-                names[at] = Some(map.symbol(*address));
+                made.entry(*pid).or_default().push((at, *address));
             }
             Frame::Ended => {
                 names[at] = Some(Symbol {
@@ -60,7 +80,16 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
             Frame::Kernel(_) => {}
         }
     }
+    let mut left = ALL_MAPS;
+    for (pid, frames) in made {
+        // One map at a time in memory.
+        let map = JitMap::of(root, pid, &mut left, &mut notes);
+        for (at, address) in frames {
+            names[at] = Some(map.symbol(address));
+        }
+    }
     let mut without = Vec::new();
+    let mut left = ALL_OF_OTHERS;
     for (number, frames) in by_module {
         let module = &stacks.modules()[number as usize];
         if module.path.starts_with('[') {
@@ -70,7 +99,7 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
             }
             continue;
         }
-        let named = name_file(&symbolizer, module, &frames, root);
+        let named = name_file(&symbolizer, module, &frames, root, &mut left);
         if let Some(note) = named.1 {
             notes.push(note);
         } else if named.0.iter().all(|s| s.unnamed) {
@@ -95,10 +124,13 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
 /// A name as its language writes it. Only what is mangled is taken apart: to a demangler of C++ the
 /// functions `f`, `v` and `d` of C are the types float, void and double.
 fn demangled(name: &str) -> String {
+    let name = cut(name);
     // What linkers and clones add behind is no part of it: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
     if name.starts_with("_R") || name.starts_with("__R") {
-        return rustc_demangle::try_demangle(name)
-            .map_or_else(|_| name.to_owned(), |name| format!("{name:#}"));
+        return rustc_demangle::try_demangle(name).map_or_else(
+            |_| name.to_owned(),
+            |name| limited(&format_args!("{name:#}")),
+        );
     }
     // Systems with an underscore before all names have one more.
     let is_mangled = ["_Z", "__Z", "___Z"].iter().any(|p| name.starts_with(p));
@@ -107,11 +139,46 @@ fn demangled(name: &str) -> String {
     }
     // Rust's older names are C++ names that end in a hash.
     if let Ok(name) = rustc_demangle::try_demangle(name) {
-        return format!("{name:#}");
+        return limited(&format_args!("{name:#}"));
     }
-    let symbol = cpp_demangle::Symbol::new(name).ok();
-    let text = symbol.and_then(|symbol| symbol.demangle().ok());
-    text.unwrap_or_else(|| name.to_owned())
+    let Ok(symbol) = cpp_demangle::Symbol::new(name) else {
+        return name.to_owned();
+    };
+    let mut text = Limited::default();
+    let written = symbol.structured_demangle(&mut text, &cpp_demangle::DemangleOptions::default());
+    match written.is_ok() || text.is_full {
+        true => text.text,
+        false => name.to_owned(),
+    }
+}
+
+/// Text up to a limit: a mangled name may stand for one that is exponentially longer.
+#[derive(Default)]
+struct Limited {
+    text: String,
+    is_full: bool,
+}
+
+impl Write for Limited {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.text.len() + part.len() > LONGEST_NAME {
+            self.is_full = true;
+            return Err(fmt::Error);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
+fn limited(name: &fmt::Arguments<'_>) -> String {
+    let mut text = Limited::default();
+    let _ = text.write_fmt(*name);
+    text.text
+}
+
+/// The beginning of a name.
+fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_NAME)]
 }
 
 /// Each function once.
@@ -137,46 +204,94 @@ fn collect(names: Vec<Option<Symbol>>, notes: Vec<String>) -> Named {
 /// `perf` has made a convention of: `/tmp/perf-PID.map`.
 #[derive(Debug, Default)]
 struct JitMap {
-    /// Start to end and name.
-    functions: BTreeMap<u64, (u64, String)>,
+    text: String,
+    /// Start, end, and where in the text the name lies; in order of start, each start once.
+    functions: Vec<(u64, u64, u32, u32)>,
 }
 
 impl JitMap {
-    fn of(root: &Root, pid: u32) -> JitMap {
-        let inside = root.read(format!("proc/{pid}/root/tmp/perf-{pid}.map"));
-        let outside = root.read(format!("tmp/perf-{pid}.map"));
-        let text = inside.known().or(outside.known());
-        text.map_or_else(JitMap::default, |text| JitMap::parse(text))
-    }
-
-    /// Lines of start, length and name, both numbers hexadecimal.
-    fn parse(text: &str) -> JitMap {
-        let functions = text.lines().filter_map(|line| {
-            let mut words = line.splitn(3, ' ');
-            let mut number = || {
-                let word = words.next()?;
-                u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
-            };
-            let (start, length) = (number()?, number()?);
-            let name = words.next()?.trim().to_owned();
-            Some((start, (start.saturating_add(length), name)))
-        });
-        JitMap {
-            functions: functions.collect(),
+    fn of(root: &Root, pid: u32, left: &mut u64, notes: &mut Vec<String>) -> JitMap {
+        let name = format!("tmp/perf-{pid}.map");
+        let inside = Inside::new(&root.path(format!("proc/{pid}/root")), None);
+        let found = inside
+            .and_then(|root| root.open(Path::new(&name)))
+            .or_else(|_| open_regular(&root.path(&name)));
+        let Ok(file) = found else {
+            return JitMap::default();
+        };
+        let status = root.parse(format!("proc/{pid}/status"), parse_status);
+        let user = status.known().map(|status| status.uid);
+        let read = may_name(&file, user)
+            .and_then(|()| read_at_most(&file, Bytes(LARGEST_MAP.get().min(*left))));
+        match read {
+            Ok(bytes) => {
+                *left -= bytes.len() as u64;
+                JitMap::parse(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Err(error) => {
+                notes.push(format!("/{name} is not read: {error}."));
+                JitMap::default()
+            }
         }
     }
 
+    /// Lines of start, length and name, both numbers hexadecimal. Of two with one start the later
+    /// one counts.
+    fn parse(text: String) -> JitMap {
+        let mut functions: Vec<(u64, u64, u32, u32)> = text
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.splitn(3, ' ');
+                let mut number = || {
+                    let word = words.next()?;
+                    u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
+                };
+                let (start, length) = (number()?, number()?);
+                let name = cut(words.next()?.trim());
+                let at = name.as_ptr().addr() - text.as_ptr().addr();
+                let (at, size) = (u32::try_from(at).ok()?, u32::try_from(name.len()).ok()?);
+                Some((start, start.saturating_add(length), at, size))
+            })
+            .collect();
+        functions.reverse();
+        functions.sort_by_key(|(start, ..)| *start);
+        functions.dedup_by_key(|(start, ..)| *start);
+        JitMap { text, functions }
+    }
+
     fn symbol(&self, address: u64) -> Symbol {
-        let found = self.functions.range(..=address).next_back();
-        let named = found.filter(|(_, (end, _))| address < *end);
+        let after = self
+            .functions
+            .partition_point(|(start, ..)| *start <= address);
+        let found = after.checked_sub(1).and_then(|at| self.functions.get(at));
+        let named = found.filter(|(_, end, ..)| address < *end);
+        let name = |at: u32, size: u32| self.text.get(at as usize..(at + size) as usize);
+        let named = named.and_then(|(_, _, at, size)| name(*at, *size));
         Symbol {
             // All that has no name is one entry: each address alone would say nothing.
-            name: named.map_or("[no file]".to_owned(), |(_, (_, name))| name.clone()),
+            name: named.unwrap_or("[no file]").to_owned(),
             module: "[made while it ran]".to_owned(),
             kernel: false,
             unnamed: named.is_none(),
         }
     }
+}
+
+/// Refuses a map that is neither root's nor of the user whose program it names: anybody may put a file
+/// of that name into `/tmp`.
+fn may_name(file: &File, user: Option<u32>) -> std::io::Result<()> {
+    let owner = file.metadata()?.uid();
+    if owner == 0 || user == Some(owner) {
+        return Ok(());
+    }
+    let whose = match user {
+        Some(user) => format!("the program's, {user}, nor root"),
+        None => "root, and the program has ended".to_owned(),
+    };
+    let what = format!("its owner, uid {owner}, is not {whose}");
+    Err(std::io::Error::other(
+        what.replace("is not the", "is neither the"),
+    ))
 }
 
 fn nameless(module: &str, offset: u64, kernel: bool) -> Symbol {
@@ -241,34 +356,51 @@ fn name_kernel(
     }
 }
 
-/// The functions at offsets of a file, and a note where it is not the file that ran.
+/// The functions at offsets of a file, and a note where it is not the file that ran, or may not be read.
 fn name_file(
     symbolizer: &Symbolizer,
     module: &Module,
     frames: &[(usize, u64)],
     root: &Root,
+    left: &mut u64,
 ) -> (Vec<Symbol>, Option<String>) {
-    let all_nameless = || {
-        frames
+    let all_nameless = |note: String| {
+        let symbols = frames
             .iter()
-            .map(|(_, offset)| nameless(&module.path, *offset, false))
-            .collect()
+            .map(|(_, offset)| nameless(&module.path, *offset, false));
+        (symbols.collect(), Some(note))
     };
-    let Some(path) = the_file_that_ran(module, root) else {
-        let note = format!(
+    let Some((path, file)) = the_file_that_ran(module, root) else {
+        return all_nameless(format!(
             "{} is not the file that ran any more (replaced or deleted, and nobody runs it now): \
              its functions have no names.",
             module.path
-        );
-        return (all_nameless(), Some(note));
+        ));
     };
     let offsets: Vec<u64> = frames.iter().map(|(_, offset)| *offset).collect();
-    // The symbol table first: debug information of a large program takes seconds to read, and is
-    // worth that only where there is nothing else.
-    let mut found = symbolize(symbolizer, &path, &offsets, false);
-    if found.iter().all(Option::is_none) {
-        found = symbolize(symbolizer, &path, &offsets, true);
-    }
+    let found = match path
+        .filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
+    {
+        // By its own path: debug information may lie beside it.
+        Some(path) => named_with_debug(symbolizer, &path, &offsets),
+        None => match settled(file, left) {
+            Ok((file, is_ours)) => {
+                let path = root.path(format!("proc/self/fd/{}", file.as_raw_fd()));
+                // What is known of it goes with this one: the number comes to mean another file.
+                let alone = symbolizer_of_names();
+                match is_ours {
+                    true => named_with_debug(&alone, &path, &offsets),
+                    false => symbolize(&alone, &path, &offsets, false),
+                }
+            }
+            Err(error) => {
+                return all_nameless(format!(
+                    "{}: its functions have no names, since others can change it, and it is {error}.",
+                    module.path
+                ));
+            }
+        },
+    };
     let symbols = found
         .into_iter()
         .zip(&offsets)
@@ -283,6 +415,37 @@ fn name_file(
         })
         .collect();
     (symbols, None)
+}
+
+/// A file that nobody changes while it is looked into: itself where only root and this user can write
+/// to it (then true), else a copy.
+fn settled(file: File, left: &mut u64) -> std::io::Result<(File, bool)> {
+    let meta = file.metadata()?;
+    let is_owned = meta.uid() == 0 || meta.uid() == effective_uid();
+    if is_owned && meta.mode() & 0o022 == 0 {
+        return Ok((file, true));
+    }
+    let copy = copy_in_memory(&file, Bytes(LARGEST_OF_OTHERS.get().min(*left)))?;
+    *left -= copy.metadata()?.len().min(*left);
+    Ok((copy, false))
+}
+
+fn symbolizer_of_names() -> Symbolizer {
+    Symbolizer::builder()
+        .enable_code_info(false)
+        .enable_inlined_fns(false)
+        .enable_demangling(false)
+        .build()
+}
+
+/// The symbol table first: debug information of a large program takes seconds to read, and is worth
+/// that only where there is nothing else.
+fn named_with_debug(symbolizer: &Symbolizer, path: &Path, offsets: &[u64]) -> Vec<Option<String>> {
+    let found = symbolize(symbolizer, path, offsets, false);
+    match found.iter().all(Option::is_none) {
+        true => symbolize(symbolizer, path, offsets, true),
+        false => found,
+    }
 }
 
 fn symbolize(
@@ -302,21 +465,25 @@ fn symbolize(
     }
 }
 
-/// The path under which the file that was mapped can be opened now.
-fn the_file_that_ran(module: &Module, root: &Root) -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
+/// The file that was mapped, opened; and its path, where that is one of this host's own.
+fn the_file_that_ran(module: &Module, root: &Root) -> Option<(Option<PathBuf>, File)> {
     let relative = module.path.trim_start_matches('/');
-    let is_it = |path: &Path| {
-        std::fs::metadata(path)
-            .is_ok_and(|m| m.is_file() && (module.inode == 0 || m.ino() == module.inode))
+    let is_it = |file: &File| {
+        let inode = file.metadata().map(|meta| meta.ino());
+        inode.is_ok_and(|inode| module.inode == 0 || inode == module.inode)
     };
-    let candidates = [
-        root.path(relative),
-        // Of another mount namespace, or deleted while it runs.
-        root.path(format!("proc/{}/root/{relative}", module.pid)),
-        root.path(format!("proc/{}/exe", module.pid)),
-    ];
-    candidates.into_iter().find(|path| is_it(path))
+    let path = root.path(relative);
+    if let Some(file) = open_regular(&path).ok().filter(is_it) {
+        return Some((Some(path), file));
+    }
+    // Of another mount namespace, or deleted while it runs.
+    let there = Inside::new(&root.path(format!("proc/{}/root", module.pid)), None);
+    let there = there.and_then(|root| root.open(Path::new(relative)));
+    if let Some(file) = there.ok().filter(is_it) {
+        return Some((None, file));
+    }
+    let running = open_regular(&root.path(format!("proc/{}/exe", module.pid)));
+    Some((None, running.ok().filter(is_it)?))
 }
 
 #[cfg(test)]
@@ -353,17 +520,21 @@ mod tests {
             inode,
             pid: std::process::id(),
         };
-        assert_eq!(the_file_that_ran(&module(0), &root), Some(exe.clone()));
+        assert_eq!(the_file_that_ran(&module(0), &root).unwrap().0, Some(exe.clone()));
         // Another inode: another file. Not even through the process itself.
-        assert_eq!(the_file_that_ran(&module(1), &root), None);
-        let (symbols, note) = name_file(&Symbolizer::new(), &module(1), &[(0, 0x40)], &root);
+        assert!(the_file_that_ran(&module(1), &root).is_none());
+        let frames = [(0, 0x40)];
+        let named = name_file(&Symbolizer::new(), &module(1), &frames, &root, &mut 0);
+        let (symbols, note) = named;
         assert!(note.unwrap().contains("not the file that ran"));
         assert!(symbols[0].unnamed && symbols[0].name.ends_with("+0x40]"));
     }
 
     #[test]
     fn code_that_a_program_made() {
-        let map = JitMap::parse("7f00 10 Lfoo;::bar\n0x7f20 8 two words\nnonsense\n");
+        let map = JitMap::parse(
+            "7f00 10 old\n7f00 10 Lfoo;::bar\n0x7f20 8 two words\nnonsense\n".to_owned(),
+        );
         assert_eq!(map.symbol(0x7f0f).name, "Lfoo;::bar");
         assert_eq!(map.symbol(0x7f20).name, "two words");
         let none = map.symbol(0x7f10);
@@ -376,5 +547,99 @@ mod tests {
         let named = collect(vec![Some(one.clone()), None, Some(one)], Vec::new());
         assert_eq!(named.of_frame, [0, 1, 0]);
         assert_eq!(named.symbols[0].name, "[a+0x10]");
+    }
+
+    /// A map is whose it names, of a size, and a file.
+    #[test]
+    fn a_map_that_is_not_the_programs_is_not_read() {
+        use std::os::unix::fs::chown;
+        const OTHER: u32 = 65534;
+        const PID: u32 = 77;
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::at(dir.path());
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["tmp", "proc/77/root/tmp"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        let status = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
+        std::fs::write(at("proc/77/status"), status(0)).unwrap();
+        let (inside, outside) = (at("proc/77/root/tmp/perf-77.map"), at("tmp/perf-77.map"));
+        let look = || {
+            let (mut left, mut notes) = (ALL_MAPS, Vec::new());
+            let map = JitMap::of(&root, PID, &mut left, &mut notes);
+            (map.symbol(0x1005).name, notes.join(" "))
+        };
+        let nothing = || ("[no file]".to_owned(), String::new());
+        std::fs::write(&outside, "1000 10 outside\n").unwrap();
+        assert_eq!(look().0, "outside");
+        std::fs::write(&inside, "1000 10 inside\n").unwrap();
+        assert_eq!(look(), ("inside".to_owned(), String::new()));
+        if effective_uid() == 0 {
+            chown(&inside, Some(OTHER), None).unwrap();
+            let (name, note) = look();
+            assert_eq!(name, "[no file]");
+            assert!(
+                note.contains("uid 65534") && note.contains("nor root"),
+                "{note}"
+            );
+            std::fs::write(at("proc/77/status"), status(OTHER)).unwrap();
+            assert_eq!(look().0, "inside");
+        } else {
+            println!("not run: the owner of a map: needs root to give files away");
+        }
+        std::fs::File::create(&inside)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        assert!(look().1.contains("more than 32M"), "{}", look().1);
+        // No FIFO and no link out of its root is one at all.
+        std::fs::remove_file(&inside).unwrap();
+        std::fs::remove_file(&outside).unwrap();
+        let kind = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        rustix::fs::mknodat(rustix::fs::CWD, &inside, kind, mode, 0).unwrap();
+        assert_eq!(look(), nothing());
+        std::fs::remove_file(&inside).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &inside).unwrap();
+        assert_eq!(look(), nothing());
+    }
+
+    /// Names of any length, and short ones that stand for long ones.
+    #[test]
+    fn a_name_has_an_end() {
+        let long = "x".repeat(1 << 20);
+        assert_eq!(demangled(&long).len(), LONGEST_NAME);
+        // Each pair is twice as long as the one before: a thousand million characters in the end.
+        let mut pairs = "St4pairIiiE".to_owned();
+        for _ in 0..30 {
+            pairs = format!("St4pairI{pairs}S_E").replace("S_E", "S1_E");
+        }
+        let name = demangled(&format!("_Z1fI{pairs}Evv"));
+        assert!(name.len() <= LONGEST_NAME.max(600), "{}", name.len());
+    }
+
+    /// A file of somebody else is copied before it is mapped, and has to be of a size.
+    #[test]
+    fn what_others_can_change_is_copied() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        let mode = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).unwrap();
+        };
+        let look =
+            |left: &mut u64| settled(open_regular(&path).unwrap(), left).map(|(_, ours)| ours);
+        mode(0o755);
+        let (mut left, length) = (ALL_OF_OTHERS, std::fs::metadata(&path).unwrap().len());
+        assert!(look(&mut left).unwrap());
+        assert_eq!(left, ALL_OF_OTHERS);
+        mode(0o777);
+        match look(&mut left) {
+            Ok(ours) => assert!(!ours && left == ALL_OF_OTHERS - length),
+            Err(error) => assert!(length > LARGEST_OF_OTHERS.get(), "{error}"),
+        }
+        assert!(look(&mut 10).unwrap_err().to_string().contains("more than"));
     }
 }
