@@ -41,6 +41,18 @@ pub enum ChangeError {
         /// Capabilities, as setcap(8) names them, that would allow it; those held are left out.
         missing: Vec<&'static str>,
     },
+    /// The process filters its system calls (seccomp(2)): one that it does not make itself could end
+    /// it.
+    #[error(
+        "process {pid} filters its system calls (seccomp mode {mode}), and the call that switches THP \
+         on could end it: it was not made"
+    )]
+    Filtered {
+        /// The process.
+        pid: Pid,
+        /// `Seccomp` of its status: 1 is strict, 2 a filter.
+        mode: u32,
+    },
     /// Any other call that failed before anything was changed.
     #[error("{0}")]
     Sys(#[from] SysError),

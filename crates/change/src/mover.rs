@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
@@ -118,6 +119,10 @@ fn switch_on(
         if process.thp_disabled.get() != Some(true) {
             return true;
         }
+        if let Err(error) = need_unfiltered(means.root, process.pid) {
+            skipped.push((process.pid, error));
+            return false;
+        }
         if !dry_run && let Err(error) = means.kernel.switch_thp_on(&identity.fd) {
             let (pid, uid) = (process.pid, process.uid);
             let error = match privilege::is_denied(error.errno) {
@@ -134,6 +139,23 @@ fn switch_on(
     match (open.is_empty(), skipped.first()) {
         (true, Some((_, error))) => Err(error.clone()),
         _ => Ok(switched),
+    }
+}
+
+/// Refuses a process that filters its system calls: what its filter does at a call that the program
+/// never makes, nobody can tell before. Killing it is what most do.
+fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
+    let status = root.parse(format!("proc/{pid}/status"), parse_status);
+    match status {
+        Fact::Known(status) => match status.seccomp.unwrap_or(0) {
+            0 => Ok(()),
+            mode => Err(ChangeError::Filtered { pid, mode }),
+        },
+        Fact::Unreadable(error) => Err(ChangeError::Unreadable(error)),
+        Fact::Absent => Err(ChangeError::Process(ProcessError::Gone {
+            pid,
+            hidden_possible: false,
+        })),
     }
 }
 

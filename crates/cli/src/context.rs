@@ -10,6 +10,7 @@ use hugeleaf_host::{
     Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
     read_process,
 };
+use hugeleaf_report::screen::screen;
 use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
 
@@ -163,8 +164,22 @@ impl Context {
         }
     }
 
-    /// Prints an answer. A reader that went away (`| head`) is no error.
+    /// Prints an answer; what a terminal would act on is written out ([`screen`]). A reader that went
+    /// away (`| head`) is no error.
     pub fn print(text: &str) -> Result<(), Failure> {
+        Context::write(&screen(text, Context::colour()))
+    }
+
+    /// Prints an answer in place of all that the terminal shows.
+    pub fn redraw(text: &str) -> Result<(), Failure> {
+        const HOME_AND_CLEAR: &str = "\x1b[H\x1b[J";
+        Context::write(&format!(
+            "{HOME_AND_CLEAR}{}",
+            screen(text, Context::colour())
+        ))
+    }
+
+    fn write(text: &str) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::missing(
@@ -174,6 +189,16 @@ impl Context {
             _ => Ok(()),
         }
     }
+}
+
+/// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that
+/// is no reason to stop.
+pub fn tell(lines: &str) {
+    let mut text = screen(lines, false);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// How a command ended when it did end.
@@ -241,8 +266,13 @@ impl Failure {
 
     /// Prints the two lines and gives the status.
     pub fn report(&self) -> ExitCode {
-        let mut err = std::io::stderr().lock();
-        let _ = writeln!(err, "hugeleaf: {}\n  next: {}", self.what, self.next);
+        // Two lines, whatever is in the names that they hold.
+        let line = |text: &str| text.replace('\n', "\\u000a");
+        tell(&format!(
+            "hugeleaf: {}\n  next: {}",
+            line(&self.what),
+            line(&self.next)
+        ));
         ExitCode::from(self.status)
     }
 }

@@ -84,8 +84,9 @@ fn wrong_usage(error: &clap::Error) -> Failure {
         Some(command) => format!("hugeleaf {command} --help"),
         None => "hugeleaf --help".to_owned(),
     };
+    // What was typed is repeated, and may be an address with a password.
     let failure = Failure::usage(
-        what,
+        hugeleaf_proof::metric::redact(&what),
         tip.map_or(help.clone(), |tip| format!("{tip}; {help}")),
     );
     // Statuses below belong to the program that `run` starts.

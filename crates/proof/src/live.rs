@@ -488,7 +488,7 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
             is_virtual: flags(cpuinfo).map(|f| f.split(' ').any(|f| f == "hypervisor")),
         },
         knobs,
-        command: command.iter().map(|a| crate::metric::redact(a)).collect(),
+        command: crate::metric::shown_command(command),
         started: jiff::Timestamp::now()
             .round(jiff::Unit::Second)
             .map_or_else(|_| String::new(), |t| t.to_string()),

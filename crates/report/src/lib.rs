@@ -24,6 +24,7 @@ pub mod prove;
 pub mod prove_html;
 pub mod roles;
 pub mod run;
+pub mod screen;
 pub mod start;
 pub mod status;
 mod svg;

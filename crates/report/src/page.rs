@@ -37,7 +37,7 @@ pub(crate) struct Top<'a> {
 
 /// The page around a body.
 pub(crate) fn page(top: &Top<'_>, body: &Markup) -> String {
-    html! {
+    let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
@@ -54,8 +54,8 @@ pub(crate) fn page(top: &Top<'_>, body: &Markup) -> String {
                 (body)
             }
         }
-    }
-    .into_string()
+    };
+    crate::screen::page(&page.into_string())
 }
 
 /// A table; wider than the page it can be moved sideways.

@@ -91,11 +91,7 @@ impl Look {
     }
 }
 
-/// The text with `?` for each control character, so that no name can steer a terminal.
-pub fn clean(text: &str) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(safe).collect()
-}
+pub use crate::screen::clean;
 
 /// Rows under a heading. The last left-aligned column gives way where the width is short.
 #[derive(Debug, Clone)]
@@ -129,7 +125,7 @@ impl Table {
     }
 
     /// Adds a row; missing cells are empty, cells past the last column are dropped. Names come
-    /// from processes and files of anybody: control characters are shown as `?`.
+    /// from processes and files of anybody: what could steer a terminal is written out.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         let mut row: Vec<String> = cells.into_iter().map(|cell| clean(&cell.into())).collect();
         row.resize(self.heads.len(), String::new());
@@ -278,12 +274,15 @@ mod tests {
     fn no_name_steers_the_terminal_and_colour_is_off_unless_asked_for() {
         let mut table = Table::new(&[("NAME", Align::Left)]);
         table.row(["ev\x1b[31mil\n"]);
-        assert_eq!(table.render(80), "NAME\nev?[31mil?\n");
+        assert_eq!(table.render(80), "NAME\nev\\u001b[31mil\\u000a\n");
         let look = Look {
             width: 80,
             colour: true,
         };
-        assert_eq!(table.render_as(look), "\x1b[1mNAME\x1b[0m\nev?[31mil?\n");
+        assert_eq!(
+            table.render_as(look),
+            "\x1b[1mNAME\x1b[0m\nev\\u001b[31mil\\u000a\n"
+        );
     }
 
     #[test]

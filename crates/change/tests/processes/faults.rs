@@ -509,6 +509,31 @@ fn a_host_short_of_memory_is_left_in_peace() {
     assert!(outcome.held_back_seconds > 0.0);
 }
 
+/// Its filter ends it at the very call: it is left alone, and lives.
+#[test]
+fn one_that_filters_its_calls_is_left_alone() {
+    let Some(bench) = Bench::new("one_that_filters_its_calls_is_left_alone") else {
+        return;
+    };
+    let (mut victim, _) = bench.private_victim(4);
+    victim.tell("refuse");
+    victim.tell("filter");
+    for dry_run in [true, false] {
+        let options = PromoteOptions {
+            switch_thp_on: true,
+            dry_run,
+            ..fast()
+        };
+        let kernel = RealKernel::new();
+        let error = bench
+            .promote_with(&kernel, &[victim.pid()], &options, &mut |_| {})
+            .unwrap_err();
+        let filtered = matches!(error, ChangeError::Filtered { mode: 2, .. });
+        assert!(filtered, "{error}");
+    }
+    victim.tell("touch a");
+}
+
 #[test]
 fn one_that_refuses_is_made_to_take_it_back() {
     let Some(bench) = Bench::new("one_that_refuses_is_made_to_take_it_back") else {

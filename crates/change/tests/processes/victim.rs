@@ -112,6 +112,51 @@ fn does_as_it_is_told() {
 
 type Failed = Box<dyn std::error::Error>;
 
+/// From now on prctl(2) ends this process, by a filter of its own.
+fn filter() -> Result<(), Failed> {
+    let code = |code: u32| u16::try_from(code);
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let prctl = u32::try_from(libc::SYS_prctl)?;
+    let mut program = [
+        instruction(code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS)?, 0, 0, 0),
+        instruction(
+            code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K)?,
+            0,
+            1,
+            prctl,
+        ),
+        instruction(
+            code(libc::BPF_RET | libc::BPF_K)?,
+            0,
+            0,
+            libc::SECCOMP_RET_KILL_PROCESS,
+        ),
+        instruction(
+            code(libc::BPF_RET | libc::BPF_K)?,
+            0,
+            0,
+            libc::SECCOMP_RET_ALLOW,
+        ),
+    ];
+    let whole = libc::sock_fprog {
+        len: u16::try_from(program.len())?,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program and its length are those of the array above.
+    let answer = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const whole,
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
+}
+
 fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, Failed> {
     match words {
         ["map", name, how, size, huge] => {
@@ -134,6 +179,7 @@ fn obey(words: &[&str], maps: &mut HashMap<String, Mapping>) -> Result<String, F
             // SAFETY: sets a flag of this process.
             unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
         }
+        ["filter"] => filter()?,
         ["fork"] => return fork(),
         ["storm", huge] => storm(huge.parse()?),
         ["text", path, pages, huge] => return text(path, pages.parse()?, huge.parse()?),

@@ -7,6 +7,7 @@ use hugeleaf_change::host::{
     look,
 };
 use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
+use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, effective_uid};
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use indicatif::ProgressBar;
@@ -95,7 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         root: &context.root,
         sink: &mut RealHost,
         stop: &context.stop,
-        progress: &mut |step| bar.set_message(step.to_owned()),
+        progress: &mut |step| bar.set_message(clean(step)),
     };
     let outcome = apply(&mut hands, &request, &options);
     bar.finish_and_clear();

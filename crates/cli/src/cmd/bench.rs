@@ -17,8 +17,9 @@ use hugeleaf_proof::{circumstances, write_whole};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::pagetables::serve_attacher;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
+use hugeleaf_report::screen::clean;
 
 /// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
 /// for before the command line is taken apart: a thousand of them start, and each is to be small.
@@ -181,7 +182,7 @@ impl Answer {
                      keeps it too",
                 )
             })?;
-            eprintln!("{what}: {}", path.display());
+            tell(&format!("{what}: {}", path.display()));
         }
         Ok(())
     }
@@ -234,13 +235,15 @@ impl Bar {
             return;
         };
         match event {
-            BenchEvent::Taking(what) => bar.set_message(format!("{what}: taking memory")),
+            BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
             BenchEvent::At { done, of, what } => {
                 bar.set_length(*of);
                 bar.set_position(*done);
-                bar.set_message(what.clone());
+                bar.set_message(clean(what));
             }
-            BenchEvent::NotHad { arm, reason } => bar.println(format!("not had: {arm}: {reason}")),
+            BenchEvent::NotHad { arm, reason } => {
+                bar.println(clean(&format!("not had: {arm}: {reason}")))
+            }
         }
     }
 }

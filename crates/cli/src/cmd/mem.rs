@@ -13,7 +13,7 @@ use hugeleaf_verdict::roles::{RoleState, judge_roles};
 use hugeleaf_verdict::why::account;
 use serde_json::Value;
 
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Status, tell};
 
 /// Flags.
 #[derive(Debug, Default, clap::Args)]
@@ -52,7 +52,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         let text = answer(args, context)?;
         if Context::is_terminal() && !context.json {
             // Home and clear to the end: less flicker than clearing the whole screen first.
-            Context::print(&format!("\x1b[H\x1b[J{text}"))?;
+            Context::redraw(&text)?;
         } else {
             Context::print(&text)?;
         }
@@ -144,7 +144,7 @@ fn read(
     };
     let (mut processes, unread) = context.read_targets(host, &pids, looking)?;
     for (_, error) in &unread {
-        eprintln!("hugeleaf: left out: {error}");
+        tell(&format!("hugeleaf: left out: {error}"));
     }
     if args.orders {
         for process in &mut processes {

@@ -218,6 +218,10 @@ impl From<ChangeError> for Failure {
                 missing,
                 ..
             } => denied(&text, uid, own_uid, &missing),
+            ChangeError::Filtered { .. } => kernel(
+                "leave --switch-thp-on out, or have the program start without switching THP off; in \
+                 a unit: SystemCallFilter= of its own, or none",
+            ),
             ChangeError::Sys(_) => kernel("try again; if it stays so, hugeleaf status"),
         }
     }

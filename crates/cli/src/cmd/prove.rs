@@ -1,6 +1,5 @@
 //! See `hugeleaf prove --help`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -15,9 +14,10 @@ use hugeleaf_proof::{
 };
 use hugeleaf_report::prove::{json, text};
 use hugeleaf_report::prove_html::html;
+use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::context::{Context, Failure, Status, parse_time};
+use crate::context::{Context, Failure, Status, parse_time, tell};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -260,11 +260,6 @@ fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line on stderr; where nobody reads it any more, that is no reason to stop.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 fn default_path(result: &ResultFile) -> PathBuf {
     // 2026-01-31T12:00:00Z, without what a file name should not hold.
     let digits: String = (result.experiment.started.chars())
@@ -317,7 +312,7 @@ impl Bar {
         match (&self.0, event) {
             (None, Event::Note(note)) => tell(&format!("note: {note}")),
             (None, _) => {}
-            (Some(bar), Event::Note(note)) => bar.println(format!("note: {note}")),
+            (Some(bar), Event::Note(note)) => bar.println(clean(&format!("note: {note}"))),
             (Some(bar), Event::Moving(arm)) => {
                 bar.set_message(format!("moving to {} pages", arm.name()));
             }
@@ -346,7 +341,7 @@ impl Bar {
                 }
             }
             (Some(bar), Event::Rejected(r)) => {
-                bar.println(format!("thrown away: {}", r.reason));
+                bar.println(clean(&format!("thrown away: {}", r.reason)));
             }
             (Some(bar), Event::Restoring) => bar.set_message("putting the memory back"),
         }

@@ -9,7 +9,6 @@ mod library;
 mod report;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -24,7 +23,7 @@ use hugeleaf_verdict::run::{
     Numa, Obstacle, Policy, Refusal, RunRole, Settled, Want, obstacle, settle,
 };
 
-use crate::context::{Context, Failure};
+use crate::context::{Context, Failure, tell};
 use environment::Variables;
 
 /// The statuses of env(1): its own failure, a program that cannot be run, one that is not there.
@@ -366,5 +365,5 @@ fn refused(refusal: Refusal) -> Failure {
 
 /// To standard error: standard output belongs to the program.
 fn say(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    tell(text);
 }

@@ -13,7 +13,7 @@ use hugeleaf_trace::{
 };
 use hugeleaf_units::Bytes;
 
-use crate::context::{Context, Failure, Status, parse_time};
+use crate::context::{Context, Failure, Status, parse_time, tell};
 use crate::progress;
 
 /// Flags.
@@ -128,29 +128,32 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
 fn say(trace: &Trace, output: &Path, size: Bytes) {
     for source in &trace.sources {
         if let SourceState::Refused { reason, remedy } = &source.state {
-            eprintln!(
+            tell(&format!(
                 "hugeleaf: {} left out: {reason}\n  next: {remedy}",
                 source.name
-            );
+            ));
         }
         if source.lost > 0 {
-            eprintln!(
+            tell(&format!(
                 "hugeleaf: {}: {} events were lost\n  next: hugeleaf trace --buffer 32M, or a lower --rate",
                 source.name, source.lost
-            );
+            ));
         }
     }
     match trace.ending {
         Ending::Done => {}
-        Ending::Interrupted => eprintln!(
+        Ending::Interrupted => tell(&format!(
             "hugeleaf: ended early, after {:.1} of {:.1} s",
             trace.seconds, trace.asked_seconds
-        ),
+        )),
         Ending::TargetEnded => {
-            eprintln!("hugeleaf: the target ended after {:.1} s", trace.seconds);
+            tell(&format!(
+                "hugeleaf: the target ended after {:.1} s",
+                trace.seconds
+            ));
         }
     }
-    eprintln!("trace: {} ({size})", output.display());
+    tell(&format!("trace: {} ({size})", output.display()));
 }
 
 fn default_path() -> PathBuf {

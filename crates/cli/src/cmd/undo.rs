@@ -3,6 +3,7 @@
 use hugeleaf_change::host::{Hands, RealHost, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
+use hugeleaf_report::screen::clean;
 
 use super::apply::{progress, refusal};
 use crate::context::{Context, Failure, Status};
@@ -72,7 +73,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         root: &context.root,
         sink: &mut RealHost,
         stop: &context.stop,
-        progress: &mut |step| bar.set_message(step.to_owned()),
+        progress: &mut |step| bar.set_message(clean(step)),
     };
     let outcomes = undo(&mut hands, which, &options);
     bar.finish_and_clear();

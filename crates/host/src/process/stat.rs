@@ -103,6 +103,9 @@ pub struct Status {
     pub thp_enabled: Option<bool>,
     /// `CapEff`.
     pub capabilities: u64,
+    /// `Seccomp`: 0 where it filters none of its system calls, 1 where it may make four, 2 where a
+    /// filter decides; `None` of a kernel without.
+    pub seccomp: Option<u32>,
 }
 
 /// Parses `/proc/PID/status`. Lines that are missing stay `None`, unknown ones are passed over.
@@ -144,6 +147,10 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
                     "1" => true,
                     _ => return Err(bad("expected 0 or 1")),
                 });
+            }
+            "Seccomp" => {
+                let mode = value.parse();
+                status.seccomp = Some(mode.map_err(|_| bad("expected a mode"))?);
             }
             "CapEff" => {
                 status.capabilities = u64::from_str_radix(value, 16)

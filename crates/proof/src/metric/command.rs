@@ -119,7 +119,10 @@ impl Metric for Command {
         let value = last_number(&text).map_err(|e| MetricError::Garbage {
             metric: self.name(),
             what: e.to_string(),
-            next: format!("make it print one number last: sh -c '{}'", self.command),
+            next: format!(
+                "make it print one number last: sh -c '{}'",
+                super::redact(&self.command)
+            ),
         })?;
         Ok(match self.gauge {
             Some(_) => Reading::Gauge(value),

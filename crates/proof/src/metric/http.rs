@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::prometheus::{self, Selected, Selector};
+use super::shown::without;
 use super::{Kind, Metric, MetricError, Reading};
 use crate::stats::Better;
 
@@ -74,8 +75,12 @@ impl Http {
     fn page(&self) -> Result<String, MetricError> {
         let fail = |e: ureq::Error| MetricError::Unreachable {
             metric: self.name(),
-            reason: e.to_string(),
-            next: format!("try it by hand: curl -sS '{}'", super::redact(&self.url)),
+            // Some of them repeat the address.
+            reason: without(&e.to_string(), Some(&self.url)),
+            next: format!(
+                "try it by hand: curl -sS '{}'",
+                super::shown::http(&self.url)
+            ),
         };
         let mut response = self.agent.get(&self.url).call().map_err(fail)?;
         let body = response.body_mut().with_config().limit(MOST_BYTES);
@@ -85,7 +90,7 @@ impl Http {
 
 impl Metric for Http {
     fn name(&self) -> String {
-        format!("{}#{}", super::redact(&self.url), self.selector)
+        format!("{}#{}", super::shown::http(&self.url), self.selector)
     }
 
     fn unit(&self) -> String {
@@ -115,7 +120,7 @@ impl Metric for Http {
             mean: true,
             ..self.selector.clone()
         };
-        let url = super::redact(&self.url);
+        let url = super::shown::http(&self.url);
         (self.kind == Kind::Quantile).then(|| format!("{url}#{mean}"))
     }
 
@@ -124,7 +129,7 @@ impl Metric for Http {
             let next = format!(
                 "name a page of Prometheus text, as in http://localhost:9090/metrics#NAME: \
                  curl -sS '{}' | head",
-                super::redact(&self.url)
+                super::shown::http(&self.url)
             );
             self.garbage(e.to_string(), next)
         })?;
@@ -141,7 +146,7 @@ impl Metric for Http {
                 counts,
             }),
             Err(e) => {
-                let url = super::redact(&self.url);
+                let url = super::shown::http(&self.url);
                 let next = format!(
                     "see what there is: curl -sS '{url}' | grep {}",
                     self.selector.name

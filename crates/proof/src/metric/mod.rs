@@ -12,6 +12,7 @@ mod perf;
 mod postgres;
 pub mod prometheus;
 mod redis;
+mod shown;
 mod spec;
 
 use std::time::Duration;
@@ -25,7 +26,8 @@ pub use mysql::Mysql;
 pub use perf::{Counted, Threads, Totals, TranslationTotals, Translations};
 pub use postgres::Postgres;
 pub use redis::Redis;
-pub use spec::{MetricSpec, SpecError, redact};
+pub use shown::{redact, shown, shown_command};
+pub use spec::{MetricSpec, SpecError};
 
 use crate::stats::Better;
 

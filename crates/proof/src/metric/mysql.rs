@@ -10,6 +10,7 @@ use std::time::Duration;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Opts, OptsBuilder};
 
+use super::shown::without;
 use super::{Kind, Metric, MetricError, Reading};
 use crate::stats::Better;
 
@@ -28,13 +29,17 @@ impl Mysql {
     /// # Errors
     /// [`MetricError::Unreachable`].
     pub fn connect(url: &str, variables: &[String]) -> Result<Mysql, MetricError> {
-        let name = super::redact(url);
-        let options = Opts::from_url(url).map_err(|e| unreachable(&name, e.to_string()))?;
+        let name = super::shown::mysql(url);
+        // The parser's own words may hold a part of the password.
+        let unread = |_| unreachable(&name, "this is no address".to_owned());
+        let options = Opts::from_url(url).map_err(unread)?;
+        let secret = options.get_pass().map(str::to_owned);
         let options = OptsBuilder::from_opts(options)
             .tcp_connect_timeout(Some(PATIENCE))
             .read_timeout(Some(PATIENCE))
             .write_timeout(Some(PATIENCE));
-        let connection = Conn::new(options).map_err(|e| unreachable(&name, e.to_string()))?;
+        let connection = Conn::new(options)
+            .map_err(|e| unreachable(&name, without(&e.to_string(), secret.as_deref())))?;
         Ok(Mysql {
             connection,
             name,

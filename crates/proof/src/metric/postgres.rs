@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::postgres::{Client, NoTls, SimpleQueryMessage};
 
+use super::shown::without;
 use super::{Kind, Metric, MetricError, Reading};
 use crate::stats::Better;
 
@@ -35,10 +36,22 @@ impl Postgres {
     /// # Errors
     /// [`MetricError::Unreachable`].
     pub fn connect(dsn: &str) -> Result<Postgres, MetricError> {
-        let name = format!("postgres:{}", super::redact(dsn));
-        let name = name.replacen("postgres:postgres://", "postgres://", 1);
-        let fail = |e: ::postgres::Error| unreachable(&name, &e);
-        let mut config: ::postgres::Config = dsn.parse().map_err(fail)?;
+        let name = super::shown::postgres(dsn);
+        // The parser's own words may hold a part of the password.
+        let unread = |_| MetricError::Unreachable {
+            metric: name.clone(),
+            reason: "this is no connection string".to_owned(),
+            next:
+                "put values with blanks into quotes: password='a b'; in an address write them as \
+                   %20"
+                .into(),
+        };
+        let mut config: ::postgres::Config = dsn.parse().map_err(unread)?;
+        let secret = config
+            .get_password()
+            .map(String::from_utf8_lossy)
+            .map(String::from);
+        let fail = |e: ::postgres::Error| unreachable(&name, &e, secret.as_deref());
         config
             .application_name("hugeleaf")
             .connect_timeout(Duration::from_secs(5));
@@ -61,7 +74,7 @@ impl Postgres {
     }
 }
 
-fn unreachable(name: &str, e: &::postgres::Error) -> MetricError {
+fn unreachable(name: &str, e: &::postgres::Error, secret: Option<&str>) -> MetricError {
     // The library's own text leaves the server's out.
     let reason = match (e.as_db_error(), std::error::Error::source(e)) {
         (Some(db), _) => db.message().to_owned(),
@@ -70,7 +83,7 @@ fn unreachable(name: &str, e: &::postgres::Error) -> MetricError {
     };
     MetricError::Unreachable {
         metric: name.to_owned(),
-        reason: reason.replace('\n', " "),
+        reason: without(&reason, secret).replace('\n', " "),
         next: "try it by hand: psql 'DSN' -c 'SELECT 1'; \
                a Unix socket is host=/run/postgresql"
             .into(),
@@ -114,7 +127,7 @@ impl Metric for Postgres {
         let rows = self
             .client
             .simple_query(self.query)
-            .map_err(|e| unreachable(&self.name, &e))?;
+            .map_err(|e| unreachable(&self.name, &e, None))?;
         let total = number(&rows).ok_or_else(|| MetricError::Garbage {
             metric: self.name.clone(),
             what: "pg_stat_database has no row for the current database".into(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::info::info_field;
+use super::shown::without;
 use super::{Kind, Metric, MetricError, Reading};
 use crate::stats::Better;
 
@@ -21,9 +22,15 @@ impl Redis {
     /// # Errors
     /// [`MetricError::Unreachable`].
     pub fn connect(url: &str) -> Result<Redis, MetricError> {
-        let name = super::redact(url);
-        let fail = |e: ::redis::RedisError| unreachable(&name, &e);
-        let client = ::redis::Client::open(url).map_err(fail)?;
+        let name = super::shown::redis(url);
+        // The parser's own words may hold a part of the password.
+        let unread = |_| unreachable(&name, "this is no address");
+        let client = ::redis::Client::open(url).map_err(unread)?;
+        let secret = client.get_connection_info().redis_settings().password();
+        let secret = secret.map(str::to_owned);
+        let fail = |e: ::redis::RedisError| {
+            unreachable(&name, &without(&e.to_string(), secret.as_deref()))
+        };
         let connection = client.get_connection_with_timeout(PATIENCE).map_err(fail)?;
         connection.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
         connection.set_write_timeout(Some(PATIENCE)).map_err(fail)?;
@@ -35,10 +42,10 @@ impl Redis {
     }
 }
 
-fn unreachable(name: &str, e: &::redis::RedisError) -> MetricError {
+fn unreachable(name: &str, reason: &str) -> MetricError {
     MetricError::Unreachable {
         metric: name.to_owned(),
-        reason: e.to_string().replace('\n', " "),
+        reason: reason.replace('\n', " "),
         next: "try it by hand: redis-cli -u URL ping; an address is host:port, /path/to.sock or \
                redis://:PASSWORD@host:port"
             .into(),
@@ -66,7 +73,7 @@ impl Metric for Redis {
         let text: String = ::redis::cmd("INFO")
             .arg("stats")
             .query(&mut self.connection)
-            .map_err(|e| unreachable(&self.name, &e))?;
+            .map_err(|e| unreachable(&self.name, &e.to_string()))?;
         let total =
             info_field(&text, "total_commands_processed").map_err(|e| MetricError::Garbage {
                 metric: self.name.clone(),

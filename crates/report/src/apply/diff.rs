@@ -74,12 +74,7 @@ fn file(path: &str, before: &Place, wanted: &Place, look: Look) -> String {
     painted.collect()
 }
 
-/// The text with `?` for what could steer a terminal.
+/// The lines with what could steer a terminal written out.
 fn plain(text: &str) -> String {
-    let safe = |c: char| match c {
-        '\n' | '\t' => c,
-        c if c.is_control() => '?',
-        c => c,
-    };
-    text.chars().map(safe).collect()
+    crate::screen::screen(text, false)
 }

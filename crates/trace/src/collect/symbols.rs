@@ -520,7 +520,10 @@ mod tests {
             inode,
             pid: std::process::id(),
         };
-        assert_eq!(the_file_that_ran(&module(0), &root).unwrap().0, Some(exe.clone()));
+        assert_eq!(
+            the_file_that_ran(&module(0), &root).unwrap().0,
+            Some(exe.clone())
+        );
         // Another inode: another file. Not even through the process itself.
         assert!(the_file_that_ran(&module(1), &root).is_none());
         let frames = [(0, 0x40)];

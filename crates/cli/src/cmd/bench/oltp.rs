@@ -30,7 +30,7 @@ use setup::Setup;
 
 use super::lists::{parse_count, parse_rounds};
 use super::{Answer, Bar, Ground, Output, status};
-use crate::context::{Context, Failure, Status, parse_time};
+use crate::context::{Context, Failure, Status, parse_time, tell};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -322,7 +322,9 @@ fn show(bar: &Bar, event: &OltpEvent) {
     let step = |done: u64, of: u64, what: String| bar.show(&BenchEvent::At { done, of, what });
     match event {
         OltpEvent::Filling(LoadEvent::Continued { missing, of }) => {
-            eprintln!("note: the database was filled halfway; {missing} of {of} pieces follow");
+            tell(&format!(
+                "note: the database was filled halfway; {missing} of {of} pieces follow"
+            ));
         }
         OltpEvent::Filling(LoadEvent::At { done, of, piece }) => {
             step(*done as u64, *of as u64, format!("filling: {piece}"));

@@ -24,7 +24,7 @@ use hugeleaf_proof::{Circumstances, circumstances};
 use hugeleaf_report::run::{Exit, RunReport};
 use hugeleaf_sys::{Ended, Pid, own_pid};
 
-use crate::context::{Context, Failure};
+use crate::context::{Context, Failure, tell};
 use tree::{Found, Tree, ids};
 
 /// The first look, and the longest pause between two.
@@ -223,7 +223,7 @@ impl Watch {
         };
         if self.file == Path::new("-") {
             let text = report.text(Context::width());
-            let _ = std::io::stderr().lock().write_all(text.as_bytes());
+            tell(&text);
             return Ok(());
         }
         write_whole(&self.file, &report.json()).map_err(|error| {

@@ -11,7 +11,7 @@ use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::{TraceFinding, findings};
 
 use super::file_failure;
-use crate::context::{Context, Failure, Status};
+use crate::context::{Context, Failure, Status, tell};
 
 /// Locks of one function that are shown, without --all.
 const LOCKS: usize = 3;
@@ -160,7 +160,7 @@ pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
             "name a file where there is room and you may write: --html FILE",
         )
     })?;
-    eprintln!("page: {}", path.display());
+    tell(&format!("page: {}", path.display()));
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! How far `try` is: a bar on a terminal, a plain line a step in a pipe. On stderr, so that the
 //! answer on stdout stays clean.
 
-use std::io::Write;
-
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::context::tell;
 use crate::progress::is_drawable;
+use hugeleaf_report::screen::clean;
 
 /// The steps, one after the other.
 pub struct Steps {
@@ -37,10 +37,10 @@ impl Steps {
         if self.is_drawable {
             let bar = ProgressBar::new(total);
             bar.set_style(style());
-            bar.set_prefix(format!("[{number}/{of}] {what}"));
+            bar.set_prefix(clean(&format!("[{number}/{of}] {what}")));
             self.bar = Some(bar);
         } else {
-            let _ = writeln!(std::io::stderr(), "[{number}/{of}] {what}");
+            tell(&format!("[{number}/{of}] {what}"));
         }
     }
 
@@ -48,7 +48,7 @@ impl Steps {
     pub fn at(&self, done: u64, note: impl Into<String>) {
         if let Some(bar) = &self.bar {
             bar.set_position(done.min(self.total));
-            bar.set_message(note.into());
+            bar.set_message(clean(&note.into()));
         }
     }
 
