@@ -14,9 +14,9 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, flag};
-use crate::growth;
-use crate::state::{RESIDENT, down, growing, settings, up};
+use crate::calls::{self, Advice, flag};
+use crate::state::{RESIDENT, down, settings, up};
+use crate::{growth, judge};
 
 /// Size and alignment of such a heap: `HEAP_MAX_SIZE` of glibc's `malloc/arena.c`, twice the
 /// largest dynamic threshold of 32M.
@@ -46,21 +46,6 @@ pub fn reserved(start: usize, length: usize) {
     if let Some(slot) = find(0) {
         slot.store(base, Relaxed);
         COUNT.fetch_add(1, Relaxed);
-        if growing() {
-            advise_once(slot, base);
-        }
-    }
-}
-
-/// The mark on a heap's base that it was advised.
-const ADVISED: usize = 1;
-
-/// Advises a whole heap, once: with parts that are advised and parts that are not it would be
-/// several mappings, and blocks across their ends could never be huge pages.
-fn advise_once(slot: &AtomicUsize, base: usize) {
-    if settings().touch && slot.load(Relaxed) & ADVISED == 0 {
-        slot.store(base | ADVISED, Relaxed);
-        calls::advise_pages(base, HEAP);
     }
 }
 
@@ -79,9 +64,7 @@ fn find(base: usize) -> Option<&'static AtomicUsize> {
     let known = KNOWN.load(Relaxed) as *const [AtomicUsize; MOST];
     // SAFETY: null, or the words that `begin` mapped, which stay.
     let known = unsafe { known.as_ref() }?;
-    known
-        .iter()
-        .find(|known| known.load(Relaxed) & !ADVISED == base)
+    known.iter().find(|known| known.load(Relaxed) == base)
 }
 
 /// Maps the words. Two threads may do so at once: one of the two mappings is then given back.
@@ -110,18 +93,16 @@ pub fn grew(start: usize, length: usize) -> bool {
         return false;
     }
     let base = down(start, HEAP);
-    let Some(slot) = find(base) else {
+    if find(base).is_none() {
         return false;
-    };
-    growth::note(length);
-    let (Some(block), end) = (up(start, settings.pmd), start + length) else {
-        return true;
-    };
-    if !growing() || !settings.touch {
-        return true;
     }
-    advise_once(slot, base);
-    if end <= block || !affordable() {
+    growth::note(length);
+    let large = judge::large(judge::ARENA, length);
+    judge::record(judge::ARENA, start, length, large);
+    let (Some(next), end) = (up(start, settings.pmd), start + length) else {
+        return true;
+    };
+    if !large || !settings.touch || end <= next || !affordable() {
         return true;
     }
     let Some(to) = up(end, settings.pmd) else {
@@ -131,6 +112,9 @@ pub fn grew(start: usize, length: usize) -> bool {
     let result = unsafe { calls::mprotect(end, to - end, flag::READ | flag::WRITE) };
     if !calls::failed(result) {
         AHEAD.fetch_add(1, Relaxed);
+        // From the beginning of its block on, or that block would be in two mappings.
+        let block = down(start, settings.pmd);
+        calls::advise(block, to - block, Advice::HugePage);
     }
     true
 }

@@ -144,6 +144,10 @@ pub mod flag {
     pub const DONTNEED: usize = 4;
     /// `MADV_HUGEPAGE`.
     pub const HUGEPAGE: usize = 14;
+    /// `MADV_NOHUGEPAGE`.
+    pub const NOHUGEPAGE: usize = 15;
+    /// `MADV_COLD`.
+    pub const COLD: usize = 20;
     /// `MADV_POPULATE_WRITE`.
     pub const POPULATE_WRITE: usize = 23;
     /// `MADV_COLLAPSE`.
@@ -312,6 +316,11 @@ pub fn advise_pages(address: usize, length: usize) -> isize {
     advise(address, length, Advice::HugePage)
 }
 
+/// Faults all pages of a range of a program's own length in, for writing.
+pub fn advise_pages_in(address: usize, length: usize) -> isize {
+    advise(address, length, Advice::PopulateWrite)
+}
+
 /// `prctl(2)`.
 ///
 /// # Safety
@@ -335,6 +344,10 @@ pub enum Advice {
     Random = 1,
     /// Huge pages on the next fault.
     HugePage = flag::HUGEPAGE as isize,
+    /// Small pages on the next fault.
+    NoHugePage = flag::NOHUGEPAGE as isize,
+    /// Not needed soon.
+    Cold = flag::COLD as isize,
     /// Faults everything in, for writing.
     PopulateWrite = flag::POPULATE_WRITE as isize,
     /// Onto huge pages now.

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::settings::number;
 use crate::state;
-use crate::{heap, say, sweep, window};
+use crate::{heap, judge, pool, say, sweep, window};
 
 /// `__register_atfork` of libc, where it was found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
@@ -50,6 +50,7 @@ extern "C" fn in_child() {
     state::LOCK.reopen();
     sweep::LOCK.reopen();
     window::leave();
+    judge::leave();
 }
 
 extern "C" fn before() {
@@ -98,7 +99,7 @@ fn leave_pools() {
     let Some((start, end)) = heap::own() else {
         return;
     };
-    if LEFT.swap(true, Relaxed) || start == end {
+    if LEFT.load(Relaxed) || !pool::leave() || LEFT.swap(true, Relaxed) || start == end {
         return;
     }
     let length = end - start;

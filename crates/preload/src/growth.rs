@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls;
 use crate::settings::number;
 use crate::state::{GROWING, RESIDENT, growing, settings, stood_aside};
-use crate::sweep;
+use crate::{judge, sweep};
 
 /// Bytes asked for since the last look.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
@@ -26,6 +26,11 @@ static USED: AtomicBool = AtomicBool::new(true);
 
 /// However rarely memory is used, a look is taken after this much of it.
 const RAREST: usize = 1 << 30;
+/// And after this much in a program that grows, but by a small part of what it asks for.
+const OFTEN: usize = 64 << 20;
+
+/// Whether mappings are remembered already: from the first look on.
+static WATCHING: AtomicBool = AtomicBool::new(false);
 
 /// Before the program runs.
 pub fn start() {
@@ -43,6 +48,12 @@ pub fn windows() -> bool {
     growing() && (USED.load(Relaxed) || settings().data.mandatory)
 }
 
+/// Whether a mapping of that length is worth a thought before the process has grown.
+#[inline(always)]
+pub fn watching(length: usize) -> bool {
+    WATCHING.load(Relaxed) || length >= settings().data_after
+}
+
 /// Takes note that the program asked for memory.
 #[inline(always)]
 pub fn note(bytes: usize) {
@@ -55,30 +66,57 @@ pub fn note(bytes: usize) {
 #[cold]
 fn look(asked: usize) {
     SINCE.store(0, Relaxed);
+    WATCHING.store(true, Relaxed);
+    judge::watch();
     let Some(resident) = resident() else {
         NEXT.store(RAREST, Relaxed);
         return;
     };
     let before = RESIDENT.swap(resident, Relaxed);
     let gained = resident.saturating_sub(before);
-    let later = NEXT.load(Relaxed).saturating_mul(2).min(RAREST);
     let settings = settings();
-    if growing() {
-        let used = gained >= asked / 4;
+    let later = NEXT.load(Relaxed).saturating_mul(2);
+    if growing() || resident >= settings.data_after {
+        let first = !GROWING.swap(true, Relaxed);
+        let used = first || gained >= asked / 4;
         USED.store(used, Relaxed);
-        let soon = (resident / 32).max(8 * settings.pmd);
-        NEXT.store(if used { soon } else { later }, Relaxed);
-        let swept = SWEPT.load(Relaxed);
-        if swept == 0 || resident > swept.saturating_add(swept / 4) {
-            SWEPT.store(if sweep::step() { resident } else { 0 }, Relaxed);
+        let soon = judge::credit() / 2;
+        NEXT.store(
+            match used {
+                true => soon,
+                // It grows all the same, and may use more of what comes.
+                false if gained >= asked / 64 => later.min(soon.max(OFTEN)),
+                false => later.min(RAREST),
+            },
+            Relaxed,
+        );
+        if gained >= asked / 64 {
+            judge::look();
+            go_on_sweeping(resident, asked);
         }
-    } else if resident >= settings.data_after {
-        GROWING.store(true, Relaxed);
-        SWEPT.store(if sweep::step() { resident } else { 0 }, Relaxed);
-        NEXT.store(8 * settings.pmd, Relaxed);
     } else {
         let soon = first_look(settings.data_after, resident);
-        NEXT.store(if gained >= asked / 8 { soon } else { later }, Relaxed);
+        NEXT.store(
+            if gained >= asked / 8 {
+                soon
+            } else {
+                later.min(RAREST)
+            },
+            Relaxed,
+        );
+    }
+}
+
+/// Moves what is there, where the last sweep is not done or the process has grown since.
+fn go_on_sweeping(resident: usize, asked: usize) {
+    let swept = SWEPT.load(Relaxed);
+    let more = swept / sweep::every();
+    if swept == 0 || resident > swept.saturating_add(more) {
+        let done = sweep::step(asked);
+        SWEPT.store(if done { resident } else { 0 }, Relaxed);
+        if !done {
+            NEXT.store((8 * settings().pmd).min(NEXT.load(Relaxed)), Relaxed);
+        }
     }
 }
 

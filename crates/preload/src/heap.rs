@@ -17,9 +17,9 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::growth;
-use crate::state::{down, growing, settings, up};
+use crate::state::{down, growing, settings, stood_aside, up};
 use crate::window::on_huge_pages;
+use crate::{growth, judge};
 
 /// The address of libc's variable `__curbrk`.
 static LIBC: AtomicUsize = AtomicUsize::new(0);
@@ -57,6 +57,14 @@ pub fn changed(start: usize, length: usize) {
 fn libc_break() -> usize {
     // SAFETY: libc's variable, found by its symbol before anything calls here.
     unsafe { (LIBC.load(Relaxed) as *const usize).read_volatile() }
+}
+
+/// Where what is used of the heap ends.
+pub fn top() -> usize {
+    match LIBC.load(Relaxed) {
+        0 => 0,
+        _ => libc_break(),
+    }
 }
 
 fn set_libc_break(to: usize) {
@@ -102,10 +110,14 @@ fn set_from(now: usize, to: usize) -> isize {
     }
     let mapped = MAPPED.load(Relaxed);
     if to > mapped {
-        if !extend(mapped, to) {
+        let large = judge::large(judge::HEAP, to - mapped);
+        if !extend(mapped, to, large) {
             return calls::ENOMEM;
         }
-        growth::note(to - mapped);
+        // More may have been mapped than was asked for.
+        let bytes = MAPPED.load(Relaxed).max(to) - mapped;
+        judge::record_as(judge::HEAP, mapped, to - mapped, bytes, large);
+        growth::note(bytes);
     }
     clear(now, to);
     set_libc_break(to);
@@ -169,13 +181,13 @@ fn release(from: usize, to: usize) {
     unsafe { calls::mmap(from, to - from, 0, flags) };
 }
 
-/// Maps from `mapped` on, at least to `to`.
-fn extend(mapped: usize, to: usize) -> bool {
+/// Maps from `mapped` on, at least to `to`; where it is to be on huge pages, to the end of one.
+fn extend(mapped: usize, to: usize, large: bool) -> bool {
     if OWN_START.load(Relaxed) != 0 {
         return extend_own(mapped, to);
     }
     let settings = settings();
-    if !growing() || settings.pmd == 0 {
+    if !large || settings.pmd == 0 || stood_aside() {
         return move_break(to);
     }
     let Some(ahead) = up(to, settings.pmd) else {
@@ -184,8 +196,10 @@ fn extend(mapped: usize, to: usize) -> bool {
     if !move_break(ahead) {
         return !settings.data.mandatory && move_break(to);
     }
-    let from = down(mapped, settings.base);
     if settings.touch {
+        // From the beginning of its block on, or that block would be in two mappings.
+        let from = down(mapped, settings.pmd).max(FIRST.load(Relaxed));
+        let from = down(from, settings.base);
         calls::advise(from, ahead - from, Advice::HugePage);
     }
     let blocks = up(mapped, settings.pmd).unwrap_or(ahead);
@@ -309,7 +323,7 @@ pub fn reserve(bytes: usize) -> bool {
         return false;
     };
     MAPPED.store(mapped, Relaxed);
-    if !extend(mapped, to) {
+    if !extend(mapped, to, growing()) {
         return false;
     }
     let from = down(mapped, settings().base);

@@ -11,7 +11,7 @@
 use crate::calls::{self, Advice, failed, flag};
 use crate::shared::{self, Answer};
 use crate::state::{growing, settings, stood_aside, up};
-use crate::{arena, fork, growth, heap, pieces, stack, window};
+use crate::{arena, fork, growth, heap, judge, pieces, pool, stack, window};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
@@ -96,14 +96,23 @@ fn private(length: usize, own: impl Fn() -> isize) -> isize {
     growth::note(length);
     let settings = settings();
     if !growing() {
-        let large = length >= settings.data_after && !stood_aside();
-        return if large { advised(own(), length) } else { own() };
+        return if growth::watching(length) && !stood_aside() {
+            judged(own(), judge::kind_of(length), length)
+        } else {
+            own()
+        };
     }
     let Some(length) = up(length, settings.base).filter(|length| *length != 0) else {
         return own();
     };
+    if let Some(at) = pool::cut(length) {
+        return at as isize;
+    }
+    let kind = judge::kind_of(length);
     if growth::windows() && settings.data.thp {
-        if let Some(at) = window::cut(length) {
+        let large = judge::large(kind, length);
+        if let Some(at) = window::cut(kind, large, length) {
+            judge::record(kind, at, length, large);
             return at as isize;
         }
         if settings.data.mandatory && length >= settings.pmd {
@@ -115,7 +124,17 @@ fn private(length: usize, own: impl Fn() -> isize) -> isize {
     if settings.data.mandatory && !settings.data.thp && length >= settings.data.pools[0] / 2 {
         return calls::ENOMEM;
     }
-    advised(own(), length)
+    judged(own(), kind, length)
+}
+
+/// Advises what was mapped where its kind is used as a whole, and remembers it.
+fn judged(at: isize, kind: usize, length: usize) -> isize {
+    if failed(at) {
+        return at;
+    }
+    let large = length >= settings().pmd && judge::large(kind, length);
+    judge::record(kind, at as usize, length, large);
+    if large { advised(at, length) } else { at }
 }
 
 /// Advises what was mapped, where it is long enough for a huge page.
@@ -144,6 +163,13 @@ fn other_private(
         }
         return own();
     }
+    let whole = flag::NORESERVE | flag::POPULATE;
+    if address == 0 && protection == MEMORY && flags & !whole == PRIVATE {
+        growth::note(length);
+        if let Some(at) = populated(length, flags) {
+            return at;
+        }
+    }
     let at = own();
     if failed(at) || !settings.data.wanted() {
         return at;
@@ -156,11 +182,29 @@ fn other_private(
         return at;
     }
     growth::note(length);
-    if growing() || length >= settings.data_after {
-        advised(at, length)
-    } else {
-        at
+    judged(at, judge::COMMIT, length)
+}
+
+/// Memory that is asked for with all its pages: used as a whole, whatever its kind is.
+fn populated(length: usize, flags: usize) -> Option<isize> {
+    let settings = settings();
+    let large = length >= settings.pmd.max(1) && (growing() || length >= settings.data_after);
+    if !large || !settings.touch || !settings.data.thp {
+        return None;
     }
+    let room = window::reserve(length, 0)?;
+    let flags = flags & !flag::POPULATE | flag::FIXED;
+    // SAFETY: into the room.
+    let at = unsafe { calls::mmap(room.at, length, MEMORY, flags) };
+    if failed(at) {
+        room.drop_all();
+        return None;
+    }
+    room.trim(length);
+    calls::advise_pages(room.at, length);
+    // As mmap does: what cannot be there now comes with its first touch.
+    calls::advise_pages_in(room.at, length);
+    Some(at)
 }
 
 fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> isize {
@@ -178,7 +222,12 @@ fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> i
 /// `munmap(2)`.
 pub extern "C" fn munmap(address: usize, length: usize) -> usize {
     arena::unmapped(address, length);
+    judge::unmapped(address, length);
     heap::changed(address, length);
+    if pool::holds(address, length) && address & (settings().base - 1) == 0 {
+        pool::unmap(address, length);
+        return 0;
+    }
     let length = pieces::unmap_length(address, length);
     // SAFETY: the program's own call; reserved pages are unmapped whole.
     let result = unsafe { calls::munmap(address, length) };
@@ -203,7 +252,13 @@ pub extern "C" fn mprotect(
 ) -> usize {
     let protection = protection & 0xffff_ffff;
     // SAFETY: the program's own call.
-    let result = unsafe { calls::mprotect(address, length, protection) };
+    let call = || unsafe { calls::mprotect(address, length, protection) };
+    let result = match call() {
+        calls::EINVAL if pool::holds(address, length) && pool::leave_part(address, length) => {
+            call()
+        }
+        result => result,
+    };
     if protection != MEMORY {
         heap::changed(address, length);
     } else if result == 0 {
@@ -211,8 +266,9 @@ pub extern "C" fn mprotect(
         if in_libc(caller) && arena::grew(address, length) {
             return finish(result);
         }
-        if length >= settings.pmd && growing() && settings.touch {
-            calls::advise_pages(address, length);
+        if settings.data.wanted() && !stood_aside() {
+            growth::note(length);
+            judged(address as isize, judge::COMMIT, length);
         }
     }
     finish(result)
@@ -235,15 +291,37 @@ pub extern "C" fn mremap(
     let flags = flags & 0xffff_ffff;
     let settings = settings();
     heap::changed(old, old_length);
+    if flags == flag::MAYMOVE && pool::holds(old, old_length) {
+        let own = || {
+            // SAFETY: a new mapping.
+            unsafe { calls::mmap(0, length, MEMORY, PRIVATE) }
+        };
+        return finish(pool::remap(old, old_length, length, || {
+            private(length, own)
+        }));
+    }
     let may_grow = flags == flag::MAYMOVE && length > old_length && length >= 2 * settings.pmd;
     if may_grow && growing() {
         if let Some(at) = grow_elsewhere(old, old_length, length) {
-            return at;
+            return grown(at as isize, old_length, length);
         }
     } else if length > old_length && settings.data.wanted() {
         growth::note(length - old_length);
     }
-    finish(remap(old, old_length, length, flags, to))
+    grown(
+        remap(old, old_length, length, flags, to),
+        old_length,
+        length,
+    )
+}
+
+/// Judges a mapping that has grown as a new one.
+fn grown(at: isize, old_length: usize, length: usize) -> usize {
+    if length > old_length && growing() && settings().data.wanted() {
+        judge::unmapped(0, old_length);
+        judged(at, judge::kind_of(length), length);
+    }
+    finish(at)
 }
 
 /// The program's own call, for what is one mapping to it.

@@ -26,17 +26,21 @@
 extern crate std;
 
 pub mod arena;
+pub mod atomic;
 pub mod calls;
 pub mod elf;
 pub mod fork;
 pub mod growth;
 pub mod heap;
 pub mod hooks;
+pub mod judge;
 pub mod maps;
 pub mod patch;
 pub mod pieces;
+pub mod pool;
 pub mod report;
 pub mod reserve;
+pub mod sample;
 pub mod say;
 pub mod settings;
 pub mod shared;

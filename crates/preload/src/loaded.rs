@@ -9,17 +9,21 @@
 #![allow(dead_code, missing_docs)]
 
 mod arena;
+mod atomic;
 mod calls;
 mod elf;
 mod fork;
 mod growth;
 mod heap;
 mod hooks;
+mod judge;
 mod maps;
 mod patch;
 mod pieces;
+mod pool;
 mod report;
 mod reserve;
+mod sample;
 mod say;
 mod settings;
 mod shared;

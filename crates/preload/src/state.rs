@@ -7,8 +7,8 @@
 
 #![allow(unsafe_code)]
 
+use crate::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::settings::{Rungs, Settings};
 

@@ -13,6 +13,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
+use crate::judge;
 use crate::maps::{Mapping, movable};
 use crate::state::{Lock, down, settings, up};
 
@@ -48,21 +49,32 @@ fn with_buffers(work: impl FnOnce(&mut Buffers)) {
 /// Where the next step begins; zero: at the start of memory.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Blocks that one step moves at most: it happens inside a call of the program, and a block
-/// takes up to a millisecond.
-const BLOCKS: usize = 8;
+/// Blocks that one step moves: it happens inside a call of the program, and a block takes up to a
+/// millisecond. As many as the program asked for since the last one, which takes as long to fill,
+/// but within these bounds.
+const LEAST: usize = 8;
+const MOST: usize = 64;
+
+/// Lines of the list of mappings that the last step read.
+static LINES: AtomicUsize = AtomicUsize::new(0);
+
+/// The part of what was there that must have come since a whole sweep before another is worth it:
+/// the list of mappings is read for each, and that of some programs is long.
+pub fn every() -> usize {
+    if LINES.load(Relaxed) < 2000 { 64 } else { 4 }
+}
 
 /// Goes on through the memory of this process and moves what may be moved, some blocks at a
 /// time. Whether the end was reached.
 #[cold]
-pub fn step() -> bool {
+pub fn step(asked: usize) -> bool {
     let Some(_held) = LOCK.take() else {
         return true;
     };
     let mut run = Run {
         start: 0,
         end: 0,
-        left: BLOCKS,
+        left: (asked / settings().pmd.max(1)).clamp(LEAST, MOST),
     };
     with_buffers(|buffers| go_on(buffers, &mut run));
     NEXT.store(if run.left == 0 { run.end } else { 0 }, Relaxed);
@@ -77,7 +89,9 @@ fn go_on(buffers: &mut Buffers, run: &mut Run) {
     );
     if !calls::failed(maps) && !calls::failed(pagemap) {
         let from = NEXT.load(Relaxed);
+        LINES.store(0, Relaxed);
         each_line(maps as usize, &mut buffers.lines, |line| {
+            LINES.fetch_add(1, Relaxed);
             match movable(line).filter(|mapping| mapping.end > from) {
                 Some(mapping) => {
                     let mapping = Mapping {
@@ -177,12 +191,13 @@ fn sweep(mapping: Mapping, pagemap: usize, pages: &mut Entries, run: &mut Run) -
     ) else {
         return true;
     };
-    let touch = if mapping.shared {
-        settings.shmem_touch
-    } else {
-        settings.touch
-    };
+    // Private memory only where it was found used as a whole (`judge`): a first touch of what is
+    // advised is a huge page, however little of it is used. Who asked for it by name has it all.
     // Short ones too: neighbours that differ in advice stay apart, and a block across them small.
+    let touch = match mapping.shared {
+        true => settings.shmem_touch,
+        false => settings.touch && !judge::judging(),
+    };
     if touch {
         calls::advise(mapping.start, mapping.end - mapping.start, Advice::HugePage);
     }

@@ -2,8 +2,9 @@
 //!
 //! A mapping of its own begins and ends anywhere, and only the aligned blocks wholly inside it
 //! can be huge pages: a program that maps 1M at a time gets none. Cut one below the other from a
-//! window that is mapped and advised ahead, neighbours share a block, and the first touch of a
-//! block is a huge page, whatever the sizes. The kernel sees one mapping that the program later
+//! window that is mapped ahead, neighbours share a block, whatever the sizes; where the window is
+//! advised, the first touch of a block is a huge page. Each kind of mapping has windows of its own
+//! (`judge`). The kernel sees one mapping that the program later
 //! unmaps in pieces, as it may.
 //!
 //! # Safety
@@ -12,47 +13,69 @@
 
 #![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
+use crate::judge::KINDS;
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
-/// The window: from here,
-static START: AtomicUsize = AtomicUsize::new(0);
-/// to here is mapped and not handed out.
-static END: AtomicUsize = AtomicUsize::new(0);
+/// What is mapped ahead of one kind, and not handed out: from here to there.
+struct Window {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+impl Window {
+    const fn new() -> Window {
+        Window {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+        }
+    }
+
+    fn set(&self, start: usize, end: usize) {
+        self.start.store(start, Relaxed);
+        self.end.store(end, Relaxed);
+    }
+}
+
+/// Of each kind one on small pages and one on huge ones: what is used alike lies together.
+static WINDOWS: [[Window; 2]; KINDS] = [const { [Window::new(), Window::new()] }; KINDS];
 
 const MEMORY: usize = flag::READ | flag::WRITE;
 const ANONYMOUS: usize = flag::PRIVATE | flag::ANONYMOUS;
 
-/// A new private mapping of that many bytes (a multiple of the base page), or `None`: then the
-/// program's own call is made, or, where large pages are mandatory, it fails.
-pub fn cut(length: usize) -> Option<usize> {
+/// A new private mapping of that many bytes (a multiple of the base page), of a kind, on huge pages
+/// or not; or `None`: then the program's own call is made, or, where large pages are mandatory,
+/// it fails.
+pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
+    let window = WINDOWS.get(kind)?.get(usize::from(large))?;
     let _held = LOCK.take()?;
-    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    let (start, end) = (window.start.load(Relaxed), window.end.load(Relaxed));
     if end - start < length {
-        extend(length)?;
+        extend(window, large, length)?;
     }
-    let at = END.load(Relaxed).checked_sub(length)?;
-    END.store(at, Relaxed);
+    let at = window.end.load(Relaxed).checked_sub(length)?;
+    window.end.store(at, Relaxed);
     Some(at)
 }
 
-/// Leaves the window, in a forked child: what is mapped below it would not become one mapping
+/// Leaves the windows, in a forked child: what is mapped below one would not become one mapping
 /// with it, because its pages are shared with the parent's, and then a piece across both
 /// could not be moved in one `mremap`.
 pub fn leave() {
-    START.store(0, Relaxed);
-    END.store(0, Relaxed);
+    for window in WINDOWS.iter().flatten() {
+        window.set(0, 0);
+    }
 }
 
 /// With memory that is locked as soon as it is mapped (`mlockall(2)`), nothing is mapped ahead.
 pub static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Maps more window: below the old one, so that what is left of that stays in use, or elsewhere.
-fn extend(length: usize) -> Option<()> {
+fn extend(window: &Window, large: bool, length: usize) -> Option<()> {
     let settings = settings();
-    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    let (start, end) = (window.start.load(Relaxed), window.end.load(Relaxed));
     let ahead = match LOCKED.load(Relaxed) {
         true => settings.pmd,
         false => (RESIDENT.load(Relaxed) / 32)
@@ -62,8 +85,8 @@ fn extend(length: usize) -> Option<()> {
     let size = up(length.checked_sub(end - start)?.max(ahead), settings.pmd)?;
     let below = start.checked_sub(size).filter(|_| start != 0);
     if let Some(below) = below.and_then(|below| map_at(below, size)) {
-        START.store(below, Relaxed);
-        return prepare(below, size);
+        window.start.store(below, Relaxed);
+        return prepare(window, large, below, size);
     }
     let size = up(length.max(ahead), settings.pmd)?;
     let fresh = map_aligned(size)?;
@@ -71,21 +94,21 @@ fn extend(length: usize) -> Option<()> {
         // SAFETY: the rest of the old window, never handed out.
         unsafe { calls::munmap(start, end - start) };
     }
-    START.store(fresh, Relaxed);
-    END.store(fresh + size, Relaxed);
-    prepare(fresh, size)
+    window.set(fresh, fresh + size);
+    prepare(window, large, fresh, size)
 }
 
-/// Advises a new part of the window; where large pages are mandatory it is populated and must be
-/// on them, or it is taken back.
-fn prepare(start: usize, size: usize) -> Option<()> {
-    if settings().touch {
+/// Advises a new part of a window of huge pages; where large pages are mandatory it is populated
+/// and must be on them, or it is taken back.
+fn prepare(window: &Window, large: bool, start: usize, size: usize) -> Option<()> {
+    if large && settings().touch {
         calls::advise(start, size, Advice::HugePage);
     }
     if settings().data.mandatory && !on_huge_pages(start, size) {
         // SAFETY: mapped above, not handed out.
         unsafe { calls::munmap(start, size) };
-        START.store((start + size).min(END.load(Relaxed)), Relaxed);
+        let end = window.end.load(Relaxed);
+        window.start.store((start + size).min(end), Relaxed);
         return None;
     }
     Some(())

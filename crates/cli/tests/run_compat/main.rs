@@ -15,6 +15,7 @@ mod cli_support;
 mod support;
 
 mod debuggers;
+mod growth;
 mod limits;
 mod memory;
 mod numbers;

@@ -201,3 +201,71 @@ fn a_pool_that_is_short() {
         all_run(&pool, None, &format!("a pool of {pages}"));
     }
 }
+
+/// Python maps its memory 1M or 256K at a time, and SQLite takes its by malloc.
+#[test]
+fn small_mappings_come_from_the_pool() {
+    let test = "small_mappings_come_from_the_pool";
+    if !can_run(test) {
+        return;
+    }
+    if crate::numbers::huge() != 2 << 20 {
+        return not_run(test, "needs huge pages of 2M");
+    }
+    let Some(python) = crate::support::find_program(&["/usr/bin/python3", "python3"]) else {
+        return not_run(test, "needs python3");
+    };
+    // The last line is what is on reserved pages, and what is not, in kilobytes.
+    let script = "d = [{'id': i, 'name': 'n%d' % i} for i in range(SO_MANY)]\n\
+        f = dict(l.split()[:2] for l in open('/proc/self/smaps_rollup') if l.count(':') == 1)\n\
+        print(sum(e['id'] for e in d))\n\
+        print(int(f['Private_Hugetlb:']), int(f['Anonymous:']))\n";
+    // All of it fits; and not nearly all.
+    for (pages, so_many) in [(240, "800000"), (60, "800000")] {
+        let Some(pool) = Pool::of(test, pages) else {
+            return;
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
+        command.args(["run", "--data", "hugetlb:2M", "--"]);
+        command.arg(&python);
+        command.args(["-c", &script.replace("SO_MANY", so_many)]);
+        clean(&mut command);
+        let output = command.output().unwrap();
+        let text = crate::cli_support::stdout(&output);
+        assert!(output.status.success(), "{text}{}", stderr(&output));
+        let last = text.lines().last().unwrap();
+        let (on_pool, others) = last.split_once(' ').unwrap();
+        let (on_pool, others): (u64, u64) = (on_pool.parse().unwrap(), others.parse().unwrap());
+        let could = (on_pool + others).min(pages * 2048);
+        println!("a pool of {pages}: {on_pool}K on it, {others}K not");
+        assert!(on_pool * 100 >= could * 95, "{last}, could be {could}");
+        pool.is_whole(test);
+    }
+}
+
+/// Parts of reserved pages are unmapped, given other rights, grown, and forked.
+#[test]
+fn parts_of_reserved_pages_are_used_as_others_are() {
+    let test = "parts_of_reserved_pages_are_used_as_others_are";
+    if !can_run(test) {
+        return;
+    }
+    let path = program("parts");
+    let bare = Way::Bare.command(&path).output().unwrap();
+    assert!(bare.status.success(), "{}", stderr(&bare));
+    let Some(pool) = Pool::of(test, 40) else {
+        return;
+    };
+    let ladder = format!("hugetlb:{}K", crate::numbers::huge() / 1024);
+    for pages in [40, 3, 0] {
+        pool.set(pages);
+        for ladder in [ladder.clone(), format!("{ladder},thp")] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
+            command.args(["run", "--data", &ladder, "--"]).arg(&path);
+            clean(&mut command);
+            let what = format!("{ladder}, a pool of {pages}");
+            same(&bare, &command.output().unwrap(), Line::Allowed, &what);
+            pool.is_whole(&what);
+        }
+    }
+}

@@ -157,7 +157,7 @@ fn every_crate_says_what_it_is_for() {
 }
 
 /// Files that hold unsafe code, and why they must.
-const UNSAFE: [(&str, &str); 46] = [
+const UNSAFE: [(&str, &str); 48] = [
     ("crates/sys/src/asked.rs", "between fork and exec"),
     ("crates/sys/src/careful.rs", "setfsuid of one thread"),
     (
@@ -186,6 +186,14 @@ const UNSAFE: [(&str, &str); 46] = [
     (
         "crates/preload/src/patch.rs",
         "a jump at the entry of libc's functions",
+    ),
+    (
+        "crates/preload/src/pool.rs",
+        "mappings that are cut from reserved pages",
+    ),
+    (
+        "crates/preload/src/sample.rs",
+        "buffers that are mapped for a look",
     ),
     ("crates/preload/src/shared.rs", "mappings of shared memory"),
     ("crates/preload/src/stack.rs", "mappings of stacks"),

@@ -1,0 +1,164 @@
+//! Memory that grows: a program that uses a part of what it asks for stays as small as it is, and
+//! one that uses all of it has it on huge pages.
+
+use std::process::Output;
+
+use crate::cli_support::{not_run, stderr};
+use crate::numbers::number;
+use crate::support::facts;
+use crate::under::{Way, can_run, program};
+
+const MIB: u64 = 1 << 20;
+
+/// The patterns' numbers are for huge pages of 2M, on a host that leaves it to programs to ask.
+fn can_tell(test: &str) -> bool {
+    if !can_run(test) {
+        return false;
+    }
+    if facts::huge_page_kb() != Some(2048) {
+        not_run(test, "needs huge pages of 2M");
+        return false;
+    }
+    true
+}
+
+fn run(way: Way, name: &str, words: &str) -> Output {
+    let mut command = way.command(program(name));
+    let output = command.args(words.split(' ')).output().unwrap();
+    let said = format!("{name} {words} {way:?}: {}", stderr(&output));
+    assert!(output.status.success(), "{said}");
+    assert_eq!(stderr(&output), "", "{said}");
+    output
+}
+
+/// Runs each bare and with the defaults: at most a tenth and 32M more.
+#[track_caller]
+fn stay_small(all: &[&str]) {
+    let mut too_much = Vec::new();
+    for words in all {
+        let bare = number(&run(Way::Bare, "uses", words), "resident");
+        let under = number(&run(Way::Defaults, "uses", words), "resident");
+        println!("{words}: bare {}M, under {}M", bare / MIB, under / MIB);
+        if under > bare + bare / 10 + 32 * MIB {
+            too_much.push(*words);
+        }
+    }
+    assert_eq!(too_much, Vec::<&str>::new(), "see the numbers above");
+}
+
+/// At least so much of a hundred is on huge pages.
+#[track_caller]
+fn is_covered(name: &str, words: &str, least: u64) {
+    let under = run(Way::Defaults, name, words);
+    let (resident, huge) = (number(&under, "resident"), number(&under, "huge"));
+    let percent = huge * 100 / resident;
+    println!("{name} {words}: {percent} % of {}M", resident / MIB);
+    assert!(percent >= least, "{name} {words}: {percent} %, not {least}");
+}
+
+#[test]
+fn parts_of_pieces_stay_parts() {
+    if can_tell("parts_of_pieces_stay_parts") {
+        stay_small(&[
+            "each 1024 64 100 malloc",
+            "each 2048 64 60 malloc",
+            "each 256 16 60 malloc",
+            "each 1024 256 200 map",
+            "each 1024 64 100 map",
+            "each 64 4 100 malloc",
+            "each 32 4 100 malloc",
+            "each 4096 512 200 malloc",
+            "each 8192 64 100 map",
+            "each 65536 64 20 map",
+            "threads 64 4 60 malloc",
+        ]);
+    }
+}
+
+#[test]
+fn parts_all_over_a_piece_or_used_late_stay_parts() {
+    if can_tell("parts_all_over_a_piece_or_used_late_stay_parts") {
+        stay_small(&[
+            "scattered 1024 512 200 map",
+            "scattered 2048 128 60 map",
+            "late 1024 64 50 malloc",
+            "late 8192 64 50 map",
+            "late 65536 64 20 map",
+        ]);
+    }
+}
+
+#[test]
+fn a_program_that_changes_its_ways_stays_small() {
+    if can_tell("a_program_that_changes_its_ways_stays_small") {
+        stay_small(&[
+            "whole-then-part 1024 64 100 malloc",
+            "whole-then-part 1024 64 300 map",
+            "whole-then-part 256 16 100 map",
+            "whole-then-part 64 4 100 malloc",
+            "whole-then-part 8192 64 100 map",
+            "whole-then-part 65536 64 128 map",
+            "part-then-whole 1024 64 100 malloc",
+            "part-then-whole 8192 64 100 map",
+            "in-turn 1024 64 200 malloc",
+            "in-turn 64 8 200 malloc",
+        ]);
+    }
+}
+
+/// One mapping that is large by itself is taken as used until something else is asked for.
+#[test]
+fn a_large_mapping_gives_back_what_it_does_not_use() {
+    let test = "a_large_mapping_gives_back_what_it_does_not_use";
+    if !can_tell(test) {
+        return;
+    }
+    let tried = run(Way::Bare, "uses", "zeros-go 0 0 0 map");
+    if number(&tried, "zeros-go") != 1 {
+        return not_run(
+            test,
+            "this kernel keeps zeros of the huge pages that it splits",
+        );
+    }
+    stay_small(&["one-large 524288 0 40 map", "scattered 65536 512 10 map"]);
+}
+
+#[test]
+fn what_is_used_as_a_whole_is_on_huge_pages() {
+    if can_tell("what_is_used_as_a_whole_is_on_huge_pages") {
+        for (words, least) in [
+            ("each 1024 1024 500 map", 98),
+            ("each 1024 1024 500 malloc", 98),
+            ("each 256 256 400 map", 98),
+            ("each 64 64 300 map", 97),
+            ("each 64 64 300 malloc", 92),
+            ("each 1 1 300 malloc", 92),
+            ("each 8192 8192 500 malloc", 98),
+            ("each 65536 65536 640 malloc", 98),
+            ("threads 64 64 400 malloc", 90),
+            // Zeros look like nothing in a huge page: these come by the sweep.
+            ("each 1024 1024 400 zeros", 90),
+        ] {
+            is_covered("uses", words, least);
+        }
+    }
+}
+
+#[test]
+fn memory_that_is_committed_in_parts_is_on_huge_pages() {
+    if can_tell("memory_that_is_committed_in_parts_is_on_huge_pages") {
+        for (words, least) in [
+            ("rights-once 256", 98),
+            ("rights-1M 256", 85),
+            ("rights-64K 256", 85),
+            ("address-once 256", 98),
+            ("address-1M 256", 85),
+            ("break-once 256", 98),
+            ("break-64K 256", 85),
+            ("grown 256", 85),
+            ("populated 256", 98),
+        ] {
+            is_covered("commits", words, least);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Private mappings on reserved pages, asked for by name (`--data hugetlb:2M`).
+//!
+//! Programs map 256K or 1M at a time, and a reserved page comes whole and goes whole. So mappings
+//! are cut one below the other out of reserved pages, and a bit for each base page says whether
+//! the program still has it: a reserved page goes back to its pool when none is left in it.
+//! Pages are populated before anything of them is handed out, because a limit on faults kills at
+//! the touch.
+//!
+//! What cannot be done to a part of a reserved page: other rights (the page then leaves the pool,
+//! if no other thread can write to it), and `mremap` (the content is copied).
+//!
+//! # Safety
+//!
+//! Maps only inside a range that it reserved; unmaps only pages of which the program has nothing;
+//! puts copies in the place of pages while the process has one thread.
+
+#![allow(unsafe_code)]
+
+use crate::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::calls::{self, Advice, flag};
+use crate::state::{LOCK, down, settings, up};
+use crate::{fork, heap, window};
+
+/// The range: from here to there. Zero: none was reserved.
+static START: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+/// From here on it is mapped,
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+/// and from here on handed out.
+static CUT: AtomicUsize = AtomicUsize::new(0);
+/// The bits: one a base page of the range, set where the program has it; behind them one a
+/// reserved page, set where it left the pool.
+static BITS: AtomicUsize = AtomicUsize::new(0);
+
+const WORD: usize = usize::BITS as usize;
+const MEMORY: usize = flag::READ | flag::WRITE;
+const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
+
+/// The smallest of the sizes that were asked for: what is cut here is small itself.
+fn page() -> usize {
+    let sizes = settings().data.pools;
+    sizes
+        .into_iter()
+        .filter(|size| *size != 0)
+        .min()
+        .unwrap_or(0)
+}
+
+/// A new private mapping of that many bytes (a multiple of the base page), or `None`.
+///
+/// Not a short one: programs give other rights to parts of those.
+pub fn cut(length: usize) -> Option<usize> {
+    let page = page();
+    if page == 0 || length < settings().pmd / 8 || fork::left_pools() || heap::own().is_none() {
+        return None;
+    }
+    let _held = LOCK.take()?;
+    if START.load(Relaxed) == 0 {
+        begin(page)?;
+    }
+    let at = CUT.load(Relaxed).checked_sub(length)?;
+    let (start, mapped) = (START.load(Relaxed), MAPPED.load(Relaxed));
+    if at < start {
+        return None;
+    }
+    if at < mapped {
+        let from = down(at, page);
+        map(from, mapped - from, page)?;
+        MAPPED.store(from, Relaxed);
+    }
+    CUT.store(at, Relaxed);
+    mark(at, at + length, true);
+    Some(at)
+}
+
+/// Reserves the range, as large as the host's memory, and its bits.
+fn begin(page: usize) -> Option<()> {
+    let size = up(calls::memory()?, page)?;
+    let words = bits_of_pages(size) / WORD + 1;
+    // SAFETY: new mappings.
+    let (at, bits) = unsafe {
+        let at = calls::mmap(0, size.checked_add(page)?, 0, NOTHING);
+        if calls::failed(at) {
+            return None;
+        }
+        (
+            at as usize,
+            calls::mmap(0, words * size_of::<usize>(), MEMORY, NOTHING),
+        )
+    };
+    if calls::failed(bits) {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(at, size + page) };
+        return None;
+    }
+    let start = up(at, page)?;
+    BITS.store(bits as usize, Relaxed);
+    for edge in [&END, &MAPPED, &CUT] {
+        edge.store(start + size, Relaxed);
+    }
+    START.store(start, Relaxed);
+    Some(())
+}
+
+/// Puts reserved pages over a part of the range: all of it or nothing. They are mapped and
+/// populated elsewhere and then moved, so that the range has no gap meanwhile that another
+/// thread's mapping could get.
+fn map(start: usize, length: usize, page: usize) -> Option<()> {
+    let size = (page.trailing_zeros() as usize) << 26;
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::HUGETLB | size;
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, length, MEMORY, flags) };
+    if calls::failed(at) {
+        return None;
+    }
+    let at = at as usize;
+    let moved = !calls::failed(calls::advise(at, length, Advice::PopulateWrite))
+        && move_to(at, length, start);
+    if !moved {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(at, length) };
+    }
+    moved.then_some(())
+}
+
+fn move_to(at: usize, length: usize, to: usize) -> bool {
+    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+    // SAFETY: into our own range, of which the program has nothing there, or its copy.
+    !calls::failed(unsafe { calls::mremap(at, length, length, how, to) })
+}
+
+/// The words of bits, and for an address which of them.
+fn words() -> &'static [AtomicUsize] {
+    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    if start == 0 {
+        return &[];
+    }
+    let count = bits_of_pages(end - start) / WORD + 1;
+    // SAFETY: mapped by `begin` with that length, and never unmapped.
+    unsafe { core::slice::from_raw_parts(BITS.load(Relaxed) as *const AtomicUsize, count) }
+}
+
+fn base_pages(bytes: usize) -> usize {
+    bytes >> settings().base.trailing_zeros()
+}
+
+/// Bits of a range of that many bytes: of its base pages and of its reserved ones.
+fn bits_of_pages(size: usize) -> usize {
+    base_pages(size) + size / page().max(1)
+}
+
+/// The bit of the reserved page at an address.
+fn bit_of_page(at: usize) -> usize {
+    let (start, end) = (START.load(Relaxed), END.load(Relaxed));
+    base_pages(end - start) + (at - start) / page().max(1)
+}
+
+fn has_left(at: usize) -> bool {
+    let bit = bit_of_page(at);
+    let word = words().get(bit / WORD);
+    word.is_some_and(|word| word.load(Relaxed) >> (bit % WORD) & 1 != 0)
+}
+
+/// Sets or clears the bits of a part of the range.
+fn mark(from: usize, to: usize, has: bool) {
+    let (base, start) = (settings().base, START.load(Relaxed));
+    set_bits(
+        base_pages(from - start),
+        base_pages(to - start + base - 1),
+        has,
+    );
+}
+
+fn set_bits(mut at: usize, end: usize, has: bool) {
+    let words = words();
+    while at < end {
+        let count = (WORD - at % WORD).min(end - at);
+        let mask = (usize::MAX >> (WORD - count)) << (at % WORD);
+        if let Some(word) = words.get(at / WORD) {
+            let old = word.load(Relaxed);
+            word.store(if has { old | mask } else { old & !mask }, Relaxed);
+        }
+        at += count;
+    }
+}
+
+/// Whether the program has anything of a reserved page.
+fn has_any(at: usize, page: usize) -> bool {
+    let first = base_pages(at - START.load(Relaxed));
+    let (from, to) = (first / WORD, (first + base_pages(page)).div_ceil(WORD));
+    words()
+        .get(from..to)
+        .is_some_and(|words| words.iter().any(|word| word.load(Relaxed) != 0))
+}
+
+/// Whether a range lies in what was handed out here, and that is on reserved pages still.
+#[inline(always)]
+pub fn holds(start: usize, length: usize) -> bool {
+    let end = END.load(Relaxed);
+    start < end
+        && start >= MAPPED.load(Relaxed)
+        && length <= end - start
+        && length != 0
+        && !fork::left_pools()
+}
+
+/// Takes back what the program unmaps, which `holds`; `start` is a multiple of the base page.
+/// Without the lock it stays as it is: memory that nobody uses any more.
+pub fn unmap(start: usize, length: usize) {
+    let Some(_held) = LOCK.take() else { return };
+    let page = page();
+    mark(start, start + length, false);
+    let mut at = down(start, page);
+    while at < start + length {
+        let is_begun = down(CUT.load(Relaxed), page) == at;
+        if has_left(at) {
+            let (from, to) = (at.max(start), (at + page).min(start + length));
+            // SAFETY: the program's own call, of memory that can go in parts.
+            unsafe { calls::munmap(from, to - from) };
+        } else if !is_begun && !has_any(at, page) {
+            // SAFETY: nothing of this page is the program's any more.
+            unsafe { calls::mmap(at, page, 0, NOTHING | flag::FIXED) };
+        }
+        at += page;
+    }
+}
+
+/// `mremap(2)` of what `holds`, which may move: a copy elsewhere, made by `new`.
+pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() -> isize) -> isize {
+    if length <= old_length {
+        if let Some(rest) = up(length, settings().base).filter(|rest| *rest < old_length) {
+            unmap(old + rest, old_length - rest);
+        }
+        return old as isize;
+    }
+    let at = new();
+    if !calls::failed(at) {
+        // SAFETY: both are the program's, which gives the old one up.
+        unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
+        unmap(old, old_length);
+    }
+    at
+}
+
+/// Moves what `holds` to pages that can be had in parts. Whether that was possible: with other
+/// threads it is not.
+pub fn leave_part(start: usize, length: usize) -> bool {
+    if fork::threads() != Some(1) {
+        return false;
+    }
+    let page = page();
+    let mut at = down(start, page);
+    while at < start + length {
+        if !has_left(at) && !leave_page(at, page) {
+            return false;
+        }
+        at += page;
+    }
+    true
+}
+
+/// Moves all of it, while the process has one thread. Whether nothing is left.
+pub fn leave() -> bool {
+    let (mut at, end, page) = (MAPPED.load(Relaxed), END.load(Relaxed), page());
+    while at < end {
+        if has_any(at, page) && !has_left(at) && !leave_page(at, page) {
+            return false;
+        }
+        at += page;
+    }
+    true
+}
+
+fn leave_page(at: usize, page: usize) -> bool {
+    let Some(room) = window::reserve(page, at) else {
+        return false;
+    };
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: into the room.
+    let copy = unsafe { calls::mmap(room.at, page, MEMORY, flags) };
+    room.trim(page);
+    if calls::failed(copy) {
+        return false;
+    }
+    calls::advise(room.at, page, Advice::HugePage);
+    let populated = !calls::failed(calls::advise(room.at, page, Advice::PopulateWrite));
+    // SAFETY: one thread; the copy takes the place of the original in one step.
+    unsafe {
+        if populated {
+            core::ptr::copy_nonoverlapping(at as *const u8, room.at as *mut u8, page);
+        }
+        if populated && move_to(room.at, page, at) {
+            let bit = bit_of_page(at);
+            set_bits(bit, bit + 1, true);
+            return true;
+        }
+        calls::munmap(room.at, page);
+    }
+    false
+}
