@@ -36,6 +36,9 @@ for round in $(seq "$((rounds / 4))"); do
     HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf-cli \
         --test run_compat -- --show-output </dev/null 2>&1 | tee -a "$log"
 done
+# The loaded library's growth, its threads in other orders than an ordinary run draws, and more of them: an hour or so.
+HUGELEAF_PROGRAMS="${HUGELEAF_PROGRAMS:-120000}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
+    cargo test --locked --release --package hugeleaf-preload --test model </dev/null 2>&1 | tee -a "$log"
 scripts/sanitize.sh 2>&1 | tee -a "$log"
 scripts/fuzz-build.sh
 fuzz=0

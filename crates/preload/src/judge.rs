@@ -214,12 +214,20 @@ impl Sample {
         let found = files.look_at(scratch, start, length, How::Content);
         // A few pages of each block can be missed by a look at a few, and a large mapping is
         // worth another.
-        let large = length >= settings().data_after;
-        if found != Found::Untouched || !large || self.used.load(Relaxed) == ZERO {
+        let much = match found {
+            Found::Pages { used, of, .. } => used >= of / 2,
+            Found::Untouched => false,
+            Found::Gone => true,
+        };
+        if much || length < settings().data_after || self.used.load(Relaxed) == ZERO {
+            return found;
+        }
+        let found = files.look_at(scratch, start, length, How::Thorough);
+        if found != Found::Untouched {
             return found;
         }
         self.used.store(ZERO, Relaxed);
-        files.look_at(scratch, start, length, How::Thorough)
+        found
     }
 }
 

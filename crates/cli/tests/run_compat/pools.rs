@@ -216,19 +216,20 @@ fn small_mappings_come_from_the_pool() {
         return not_run(test, "needs python3");
     };
     // The last line is what is on reserved pages, and what is not, in kilobytes.
-    let script = "d = [{'id': i, 'name': 'n%d' % i} for i in range(SO_MANY)]\n\
-        f = dict(l.split()[:2] for l in open('/proc/self/smaps_rollup') if l.count(':') == 1)\n\
-        print(sum(e['id'] for e in d))\n\
+    let held = "f = dict(l.split()[:2] for l in open('/proc/self/smaps_rollup') if l.count(':') == 1)\n\
         print(int(f['Private_Hugetlb:']), int(f['Anonymous:']))\n";
+    let lists = "d = [{'id': i, 'name': 'n%d' % i} for i in range(800000)]\n";
+    let sqlite = "import sqlite3\nd = sqlite3.connect(':memory:')\nd.execute('create table t(v text)')\n\
+        d.executemany('insert into t values(?)', (('text %d ' % i * 9,) for i in range(700000)))\n";
     // All of it fits; and not nearly all.
-    for (pages, so_many) in [(240, "800000"), (60, "800000")] {
+    for (pages, script) in [(240, lists), (60, lists), (240, sqlite)] {
         let Some(pool) = Pool::of(test, pages) else {
             return;
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
         command.args(["run", "--data", "hugetlb:2M", "--"]);
         command.arg(&python);
-        command.args(["-c", &script.replace("SO_MANY", so_many)]);
+        command.args(["-c", &format!("{script}{held}")]);
         clean(&mut command);
         let output = command.output().unwrap();
         let text = crate::cli_support::stdout(&output);
@@ -238,6 +239,7 @@ fn small_mappings_come_from_the_pool() {
         let (on_pool, others): (u64, u64) = (on_pool.parse().unwrap(), others.parse().unwrap());
         let could = (on_pool + others).min(pages * 2048);
         println!("a pool of {pages}: {on_pool}K on it, {others}K not");
+        assert!(on_pool > 80 << 10, "{text}");
         assert!(on_pool * 100 >= could * 95, "{last}, could be {could}");
         pool.is_whole(test);
     }
@@ -259,7 +261,10 @@ fn parts_of_reserved_pages_are_used_as_others_are() {
     let ladder = format!("hugetlb:{}K", crate::numbers::huge() / 1024);
     for pages in [40, 3, 0] {
         pool.set(pages);
-        for ladder in [ladder.clone(), format!("{ladder},thp")] {
+        for ladder in [
+            ladder.clone(),
+            format!("{ladder},thp:{}K", crate::numbers::huge() / 1024),
+        ] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_hugeleaf"));
             command.args(["run", "--data", &ladder, "--"]).arg(&path);
             clean(&mut command);

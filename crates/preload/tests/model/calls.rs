@@ -1,0 +1,75 @@
+//! The kernel, for the library: the real one, that is watched. Reserved pages are ordinary ones.
+//!
+//! # Safety
+//!
+//! Passes on what the library asks for, after a look whether the program has it.
+
+#![allow(unsafe_code)]
+
+pub use crate::real::{Advice, advise, failed, flag};
+
+use crate::program;
+use crate::real;
+use crate::schedule::turn;
+
+/// The host's memory, as far as the model has it.
+pub fn memory() -> Option<usize> {
+    Some(crate::state::settings().pmd << 18)
+}
+
+/// # Safety
+///
+/// As of the real one.
+pub unsafe fn mmap(address: usize, length: usize, protection: usize, flags: usize) -> isize {
+    turn();
+    let pool = flags & flag::HUGETLB != 0;
+    let flags = if pool {
+        flag::PRIVATE | flag::ANONYMOUS
+    } else {
+        flags
+    };
+    if flags & flag::FIXED != 0 {
+        program::nobody_has(address, length, "mapped over");
+    }
+    // A pool gives whole pages at a multiple of their size.
+    let more = if pool {
+        crate::state::settings().pmd
+    } else {
+        0
+    };
+    // SAFETY: by the caller.
+    let at = unsafe { real::mmap(address, length + more, protection, flags) };
+    if more == 0 || failed(at) {
+        return at;
+    }
+    let start = crate::state::up(at as usize, more).unwrap();
+    // SAFETY: what is mapped above, before and behind the whole pages.
+    unsafe {
+        if start != at as usize {
+            real::munmap(at as usize, start - at as usize);
+        }
+        real::munmap(start + length, at as usize + more - start);
+    }
+    start as isize
+}
+
+/// # Safety
+///
+/// As of the real one.
+pub unsafe fn munmap(address: usize, length: usize) -> isize {
+    turn();
+    program::nobody_has(address, length, "unmapped");
+    // SAFETY: by the caller.
+    unsafe { real::munmap(address, length) }
+}
+
+/// # Safety
+///
+/// As of the real one.
+pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: usize) -> isize {
+    turn();
+    program::nobody_has(old, length, "moved away");
+    program::nobody_has(to, new, "moved over");
+    // SAFETY: by the caller.
+    unsafe { real::mremap(old, length, new, flags, to) }
+}

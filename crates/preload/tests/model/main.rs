@@ -1,0 +1,116 @@
+//! A model of what the library knows while a program grows: the very code of the windows, of the
+//! judgement, of reserved pages and of the lock, with threads that take turns at each access to
+//! what they share, in an order that a seed draws. What must hold whatever the order is:
+//!
+//! - nothing is handed out twice, and nothing that is handed out is unmapped or mapped over;
+//! - the lock is held by one, and who does not get it goes without;
+//! - a child that is forked between any two accesses gets memory, and none of its parent's.
+//!
+//! The kernel is the real one. Which pages were used is drawn: the judgement must bear anything.
+
+#![allow(clippy::unwrap_used)]
+#![allow(unsafe_code)] // forks, and memory as mmap hands it out
+#![allow(dead_code, missing_docs, unreachable_pub)] // the library's modules, of which parts are used
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // as in the library
+
+mod atomic;
+mod calls;
+mod program;
+mod schedule;
+
+#[path = "../../src/judge.rs"]
+mod judge;
+#[path = "../../src/pool.rs"]
+mod pool;
+#[path = "../../src/calls.rs"]
+mod real;
+#[path = "../../src/state.rs"]
+mod state;
+#[path = "../../src/window.rs"]
+mod window;
+
+/// What the launcher decided has nothing to do with threads.
+mod settings {
+    pub use hugeleaf_preload::settings::*;
+}
+
+/// Files of the process, which the model has no use for: what is found is drawn.
+mod sample {
+    use crate::schedule;
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum How {
+        Pages,
+        Content,
+        Thorough,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub enum Found {
+        Gone,
+        Untouched,
+        Pages {
+            used: usize,
+            of: usize,
+            parts: usize,
+        },
+    }
+
+    pub struct Scratch;
+
+    impl Scratch {
+        pub fn lend(work: impl FnOnce(&mut Scratch)) {
+            work(&mut Scratch);
+        }
+    }
+
+    pub struct Files;
+
+    impl Files {
+        pub fn open() -> Option<Files> {
+            Some(Files)
+        }
+
+        pub fn close(&self) {}
+
+        pub fn look_at(&self, _: &mut Scratch, _: usize, length: usize, _: How) -> Found {
+            let of = length.div_ceil(crate::state::settings().base);
+            match schedule::drawn(8) {
+                0 => Found::Gone,
+                1 => Found::Untouched,
+                2 => Found::Pages {
+                    used: schedule::drawn(of + 1),
+                    of,
+                    parts: 2,
+                },
+                _ => Found::Pages {
+                    used: of,
+                    of,
+                    parts: 1,
+                },
+            }
+        }
+    }
+}
+
+/// The heap, of which only is asked where it ends.
+mod heap {
+    pub fn top() -> usize {
+        0
+    }
+
+    pub fn own() -> Option<(usize, usize)> {
+        Some((0, 0))
+    }
+}
+
+/// Forks: nobody has left the pool.
+mod fork {
+    pub fn left_pools() -> bool {
+        false
+    }
+
+    pub fn threads() -> Option<usize> {
+        Some(2)
+    }
+}

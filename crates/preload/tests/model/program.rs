@@ -1,0 +1,196 @@
+//! A program of several threads that asks for memory and gives it back, and what must hold of it.
+//!
+//! # Safety
+//!
+//! Touches only memory that was handed out to it; a child makes system calls and ends.
+
+#![allow(unsafe_code)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::schedule::{self, begin, drawn, take_part};
+use crate::settings::{Rungs, Settings};
+use crate::state::{self, GROWING, LOCK, RESIDENT};
+use crate::{judge, pool, real, window};
+
+/// What the program has: from, length, whose.
+static HAS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
+
+fn has() -> MutexGuard<'static, Vec<(usize, usize, usize)>> {
+    HAS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn overlaps(start: usize, length: usize) -> Option<(usize, usize, usize)> {
+    let meets =
+        |(from, long, _): &&(usize, usize, usize)| start < from + long && *from < start + length;
+    has().iter().find(meets).copied()
+}
+
+/// Fails where the program has something of a range.
+#[track_caller]
+pub fn nobody_has(start: usize, length: usize, what: &str) {
+    if let Some(found) = overlaps(start, length) {
+        panic!("{start:x} and {length:x} bytes are {what}, of which the program has {found:x?}");
+    }
+}
+
+/// Memory as the library gets it in `hooks::private`.
+fn ask(length: usize, from_pool: bool) -> Option<usize> {
+    if from_pool {
+        return pool::cut(length);
+    }
+    let kind = judge::kind_of(length);
+    let large = judge::large(kind, length);
+    let at = window::cut(kind, large, length)?;
+    judge::record(kind, at, length, large);
+    Some(at)
+}
+
+fn give_back(start: usize, length: usize) {
+    judge::unmapped(start, length);
+    if pool::holds(start, length) {
+        pool::unmap(start, length);
+    } else {
+        // SAFETY: the program's own memory, which it does not use any more.
+        unsafe { real::munmap(start, length) };
+    }
+}
+
+fn mark(start: usize, length: usize, whose: usize) {
+    for at in [start, start + length - size_of::<usize>()] {
+        // SAFETY: handed out for reading and writing, a multiple of the base page.
+        unsafe {
+            assert_eq!(
+                *(at as *const usize),
+                0,
+                "{start:x} was handed out with content"
+            );
+            *(at as *mut usize) = whose;
+        }
+    }
+}
+
+fn is_marked(start: usize, length: usize, whose: usize) -> bool {
+    [start, start + length - size_of::<usize>()]
+        .iter()
+        // SAFETY: as above.
+        .all(|at| unsafe { *(*at as *const usize) == whose })
+}
+
+fn one_step(whose: usize) {
+    let base = state::settings().base;
+    match drawn(16) {
+        0..8 => {
+            let length = base * (1 + drawn([4, 64, 700][drawn(3)]));
+            if let Some(start) = ask(length, drawn(3) == 0) {
+                nobody_has(start, length, "handed out twice");
+                has().push((start, length, whose));
+                mark(start, length, whose);
+            }
+        }
+        8..13 => {
+            let mine = has().iter().position(|piece| piece.2 == whose);
+            if let Some(index) = mine {
+                let (start, length, _) = has().swap_remove(index);
+                assert!(is_marked(start, length, whose), "{start:x} was changed");
+                give_back(start, length);
+            }
+        }
+        13 => judge::look(),
+        14 => RESIDENT.store(
+            drawn(64) * state::settings().pmd,
+            std::sync::atomic::Ordering::Relaxed,
+        ),
+        _ if drawn(8) == 0 => forked(),
+        _ => {}
+    }
+}
+
+/// A child at this very point, whatever the other threads hold.
+fn forked() {
+    const SIGCHLD: usize = 17;
+    // SAFETY: the child makes system calls, asks for memory as below, and ends.
+    let child = unsafe { real::clone(SIGCHLD) };
+    assert!(child >= 0, "fork: {child}");
+    if child == 0 {
+        schedule::is_alone();
+        LOCK.reopen();
+        window::leave();
+        judge::leave();
+        real::exit(usize::from(!gets_its_own()));
+    }
+    assert_eq!(
+        real::wait(child as usize),
+        Some(0),
+        "a child did not get memory of its own"
+    );
+}
+
+/// In the child, where nobody holds the list: other threads wait outside of it.
+fn gets_its_own() -> bool {
+    judge::look();
+    (1..40_usize).all(|pages| {
+        let length = pages * 8 * state::settings().base;
+        ask(length, false).is_some_and(|start| overlaps(start, length).is_none())
+    })
+}
+
+fn settings() -> Settings<'static> {
+    let base = std::process::Command::new("getconf")
+        .arg("PAGESIZE")
+        .output()
+        .unwrap();
+    let base: usize = String::from_utf8(base.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let pmd = base * 64;
+    Settings {
+        base,
+        // Smaller than the host's, so that a window is soon used up.
+        pmd,
+        data: Rungs {
+            pools: [pmd, 0, 0, 0],
+            thp: true,
+            mandatory: false,
+        },
+        data_after: 16 * pmd,
+        touch: true,
+        ..state::IDLE
+    }
+}
+
+/// One program: several threads and some steps each, in an order that the seed draws.
+fn run(seed: u64, threads: usize) {
+    begin(threads, seed);
+    std::thread::scope(|scope| {
+        for me in 0..threads {
+            scope.spawn(move || take_part(me, || (0..40).for_each(|_| one_step(me + 1))));
+        }
+    });
+    let left = std::mem::take(&mut *has());
+    for (start, length, whose) in left {
+        assert!(is_marked(start, length, whose), "{start:x} was changed");
+        give_back(start, length);
+    }
+    assert!(LOCK.take().is_some(), "the lock is held by nobody");
+}
+
+/// How many programs; a longer run says how many.
+fn programs() -> u64 {
+    std::env::var("HUGELEAF_PROGRAMS").map_or(5000, |text| text.parse().unwrap())
+}
+
+#[test]
+fn growth_in_every_order_that_is_drawn() {
+    // SAFETY: one thread reads them here, and has not begun.
+    unsafe { state::set(settings()) };
+    GROWING.store(true, std::sync::atomic::Ordering::Relaxed);
+    judge::watch();
+    let first = std::env::var("HUGELEAF_SEED").map_or(1, |text| text.parse().unwrap());
+    for seed in first..first + programs() {
+        println!("HUGELEAF_SEED={seed} HUGELEAF_PROGRAMS=1 runs it again");
+        run(seed, 2 + (seed % 3) as usize);
+    }
+}
