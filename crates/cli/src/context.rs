@@ -194,7 +194,7 @@ impl Context {
 /// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that
 /// is no reason to stop.
 pub fn tell(lines: &str) {
-    let mut text = screen(lines, false);
+    let mut text = screen(lines, false).into_owned();
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -3,6 +3,8 @@
 //! written out, as JSON does it: `\u001b`. Every text passes through [`screen`] on its way out, every
 //! page through [`page`]; [`clean`] is for a part of a line, before its width is counted.
 
+use std::borrow::Cow;
+
 /// The codes that [`crate::table::Look::paint`] writes, and the one that ends them.
 const PAINTS: [&str; 6] = [
     "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m",
@@ -19,7 +21,10 @@ pub fn clean(text: &str) -> String {
 
 /// Whole lines for a terminal. Ends of lines and tabs stay; where `colour` is used, so do the codes that
 /// this program paints with, and no others.
-pub fn screen(text: &str, colour: bool) -> String {
+pub fn screen(text: &str, colour: bool) -> Cow<'_, str> {
+    if !text.contains(|c| acts(c) && !matches!(c, '\n' | '\t')) {
+        return Cow::Borrowed(text);
+    }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -38,12 +43,12 @@ pub fn screen(text: &str, colour: bool) -> String {
         }
         rest = &rest[c.len_utf8()..];
     }
-    out
+    Cow::Owned(out)
 }
 
 /// A page of HTML: what HTML itself would act on was written out where the page was made.
 pub(crate) fn page(text: &str) -> String {
-    screen(text, false)
+    screen(text, false).into_owned()
 }
 
 fn push(out: &mut String, c: char) {
@@ -96,7 +101,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_else_changes(text in "(?s).*", colour: bool) {
-            let out = screen(&text, colour);
+            let out = screen(&text, colour).into_owned();
             let bare = PAINTS.iter().fold(out.clone(), |out, paint| out.replace(paint, ""));
             prop_assert!(bare.chars().all(|c| matches!(c, '\n' | '\t') || !acts(c)));
             if !text.chars().any(acts) {

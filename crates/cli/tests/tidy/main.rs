@@ -72,6 +72,84 @@ fn no_absolute_system_paths() {
     );
 }
 
+/// Names are anybody's, and one place writes out what a terminal would act on: `Context::print` and
+/// `tell`. Whatever is printed elsewhere has not been there.
+#[test]
+fn one_place_prints() {
+    const EXCEPTIONS: [(&str, &str); 3] = [
+        ("crates/cli/src/context.rs", "that place"),
+        (
+            "crates/cli/src/progress.rs",
+            "bars; what they say is cleaned",
+        ),
+        (
+            "crates/cli/src/cmd/bench/oltp/copier.rs",
+            "a byte to the process that started it",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        let is_ours = path.starts_with("crates/cli/src/") || path.starts_with("crates/report/src/");
+        if !is_ours || EXCEPTIONS.iter().any(|(file, _)| path == *file) {
+            continue;
+        }
+        for word in ["println", "print", "eprintln", "eprint", "stdout", "stderr"] {
+            for at in words(&source.bare, word) {
+                let behind = &source.bare[at + word.len()..];
+                let is_bar = source.bare[..at].ends_with("ProgressDrawTarget::");
+                if !is_bar && (behind.starts_with('!') || behind.starts_with("()")) {
+                    findings.push(format!("{path}:{}: {word}", line_of(&source.bare, at)));
+                }
+            }
+        }
+    }
+    check("print by Context::print or tell", &findings);
+}
+
+/// The one reader of files that others control is `Root`, `Theirs` and `hugeleaf_sys::careful`: whoever
+/// opens a path by himself may wait for a FIFO, or read without end.
+#[test]
+fn files_of_the_host_are_opened_in_one_place() {
+    // Files that no reader of the host opens: what a person names, what this program wrote itself.
+    const EXCEPTIONS: [(&str, &str); 3] = [
+        ("crates/host/src/root.rs", "that place"),
+        (
+            "crates/host/src/system/cgroups.rs",
+            "folders of the kernel, a limited number",
+        ),
+        (
+            "crates/host/src/program.rs",
+            "the program that a person is about to start as himself",
+        ),
+    ];
+    let mut findings = Vec::new();
+    for source in sources() {
+        let path = source.path.display().to_string();
+        let is_reader = ["crates/host/src/", "crates/trace/src/collect"]
+            .iter()
+            .any(|folder| path.starts_with(folder));
+        if !is_reader || EXCEPTIONS.iter().any(|(file, _)| path == *file) {
+            continue;
+        }
+        for call in [
+            "fs::read(",
+            "read_to_string(",
+            "File::open(",
+            "read_dir(",
+            "OpenOptions",
+        ] {
+            for (at, _) in source.bare.match_indices(call) {
+                if source.bare[..at].contains("mod tests {") {
+                    continue;
+                }
+                findings.push(format!("{path}:{}: {call}", line_of(&source.bare, at)));
+            }
+        }
+    }
+    check("open it by Root, or by hugeleaf_sys::Inside", &findings);
+}
+
 /// Page sizes are facts of a host. A number that looks like one and is none says so in a comment
 /// on its line or the one above: `not a page size`.
 #[test]

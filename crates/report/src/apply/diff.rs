@@ -76,5 +76,5 @@ fn file(path: &str, before: &Place, wanted: &Place, look: Look) -> String {
 
 /// The lines with what could steer a terminal written out.
 fn plain(text: &str) -> String {
-    crate::screen::screen(text, false)
+    crate::screen::screen(text, false).into_owned()
 }
