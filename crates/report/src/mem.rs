@@ -367,14 +367,14 @@ impl Mem<'_> {
 
     /// The JSON answer.
     pub fn json(&self) -> String {
+        let verdicts = |i: usize| self.verdicts.get(i).map_or(&[][..], Vec::as_slice);
         let processes: Value = self
             .processes
             .iter()
             .enumerate()
             .map(|(i, p)| {
-                let verdicts = self.verdicts.get(i).map_or(&[][..], Vec::as_slice);
                 let roles = self.roles.get(i).map_or(&[][..], Vec::as_slice);
-                self.process_json(p, verdicts, roles)
+                self.process_json(p, roles)
             })
             .collect();
         let totals = self.totals();
@@ -393,10 +393,17 @@ impl Mem<'_> {
                 self.shared.iter().map(shared_json).collect::<Value>(),
             );
         }
-        answer.render()
+        let text = answer.render();
+        let mut parts = text.split(SEGMENTS_TEXT);
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for (i, (part, process)) in parts.zip(self.processes).enumerate() {
+            write_segments(&mut out, process, verdicts(i));
+            out += part;
+        }
+        out
     }
 
-    fn process_json(&self, p: &Process, verdicts: &[(Range, Value)], roles: &[RoleState]) -> Value {
+    fn process_json(&self, p: &Process, roles: &[RoleState]) -> Value {
         let mut object = Object::new();
         object
             .put("pid", p.pid.0)
@@ -412,12 +419,7 @@ impl Mem<'_> {
             .put_fact("by_page_size", &p.by_page_size, |t| by_page_size(t));
         if self.targeted {
             object.put_fact("pss_bytes", &p.pss, |b| b.get());
-            let segments: Value = p
-                .segments
-                .iter()
-                .map(|s| segment_json(p, s, verdicts))
-                .collect();
-            object.put("segments", segments);
+            object.put("segments", SEGMENTS);
             object.put_fact("run", &p.run, |settings| run_json(p, settings));
             if !roles.is_empty() {
                 object.put("roles", roles::json(roles));
@@ -605,6 +607,28 @@ fn run_json(p: &Process, settings: &RunSettings) -> Value {
 fn asked_of_run(p: &Process, s: &Segment) -> Option<String> {
     let settings = p.run.known()?;
     Some(asked_text(settings, role_of(p, s)?))
+}
+
+/// Stands for the segments of a process until the answer is a text: a process may have any number, and as
+/// values they take four times as much memory. No name holds a zero byte.
+const SEGMENTS: &str = "\0";
+const SEGMENTS_TEXT: &str = "\"\\u0000\"";
+
+/// Writes the segments of a process as they stand in the answer.
+fn write_segments(out: &mut String, p: &Process, verdicts: &[(Range, Value)]) {
+    const INDENT: &str = "\n        ";
+    *out += "[";
+    for (n, segment) in p.segments.iter().enumerate() {
+        *out += if n == 0 { "" } else { "," };
+        *out += INDENT;
+        let text = format!("{:#}", segment_json(p, segment, verdicts));
+        *out += &text.replace('\n', INDENT);
+    }
+    *out += if p.segments.is_empty() {
+        "]"
+    } else {
+        "\n      ]"
+    };
 }
 
 fn segment_json(p: &Process, s: &Segment, verdicts: &[(Range, Value)]) -> Value {

@@ -7,7 +7,8 @@ use crate::parse::{ParseError, fields, kib};
 /// What hugeleaf uses of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Name of the command; may hold spaces and parentheses.
+    /// Name of the command; may hold spaces and parentheses. An end of a line in it is written `\n`, as
+    /// the kernel does in `status`: lists have a line a process.
     pub name: String,
     /// State, as in `R`, `S`, `Z`.
     pub state: char,
@@ -56,7 +57,7 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
     let number = |field: usize| -> Option<u64> { rest.get(field - 3)?.parse().ok() };
     let needed = |field: usize| number(field).ok_or_else(|| error("expected a number"));
     Ok(Stat {
-        name: text[open + 1..close].to_owned(),
+        name: text[open + 1..close].replace('\n', "\\n"),
         state: rest
             .first()
             .and_then(|s| s.chars().next())

@@ -177,6 +177,8 @@ impl People {
     /// A thread has another name; with `exec` its process is another program.
     pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
         let place = self.find(pid) as usize;
+        // As `/proc/PID/stat` is read.
+        let name = &name.replace('\n', "\\n");
         if tid != pid {
             self.threads.insert((pid, tid), name.to_owned());
             return;
@@ -189,14 +191,14 @@ impl People {
             };
             self.read(&mut now);
             // It may be gone, or yet another program, by now: then the record knows better.
-            if now.name == name {
+            if now.name == *name {
                 self.all[place].command_line = now.command_line;
             } else {
                 name.clone_into(&mut self.all[place].command_line);
             }
         }
         let process = &mut self.all[place];
-        if process.name != name {
+        if process.name != *name {
             let earlier = std::mem::replace(&mut process.name, name.to_owned());
             if exec {
                 process.earlier_names.push(earlier);

@@ -124,7 +124,8 @@ pub fn name_all(stacks: &Stacks, root: &Root) -> Named {
 /// A name as its language writes it. Only what is mangled is taken apart: to a demangler of C++ the
 /// functions `f`, `v` and `d` of C are the types float, void and double.
 fn demangled(name: &str) -> String {
-    let name = cut(name);
+    // A table of symbols may hold anything; lists have a line a function.
+    let name = &cut(name).replace('\n', "\\n");
     // What linkers and clones add behind is no part of it: `_ZN1aE.constprop.0`, `_ZN1aE@@V1`.
     if name.starts_with("_R") || name.starts_with("__R") {
         return rustc_demangle::try_demangle(name).map_or_else(
