@@ -699,6 +699,9 @@ pub struct Segment {
     /// For a file mapping: whether its file system makes large folios, where it can be told; its
     /// type is in `file_system`.
     pub file_system: Option<String>,
+    /// What the mount of a file says with `huge=` (tmpfs(5)): `always`, `within_size`, `advise`.
+    /// `None` where it says nothing, which is `never`, or where the mount is not known.
+    pub mount_huge: Option<String>,
 }
 
 impl Segment {

@@ -286,6 +286,7 @@ mod tests {
             by_page_size,
             pages: Fact::Absent,
             file_system: None,
+            mount_huge: None,
         }
     }
 

@@ -122,6 +122,9 @@ pub fn grew(start: usize, length: usize) -> bool {
 /// One block a heap is begun and not full: all of them together must stay small beside what the
 /// process holds.
 fn affordable() -> bool {
+    if settings().data.mandatory {
+        return true;
+    }
     let heaps = COUNT.load(Relaxed).min(AHEAD.load(Relaxed) + 1);
     heaps * settings().pmd * 16 <= RESIDENT.load(Relaxed)
 }

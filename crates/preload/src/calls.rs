@@ -43,6 +43,7 @@ mod number {
     pub const GETUID: usize = 102;
     pub const GETGID: usize = 104;
     pub const FSTATFS: usize = 138;
+    pub const MLOCK: usize = 149;
     pub const MLOCKALL: usize = 151;
     pub const PRCTL: usize = 157;
     pub const OPENAT: usize = 257;
@@ -51,6 +52,7 @@ mod number {
     pub const PRLIMIT: usize = 302;
     pub const FCNTL: usize = 72;
     pub const MEMFD_CREATE: usize = 319;
+    pub const STATX: usize = 332;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -86,6 +88,7 @@ mod number {
     pub const GETUID: usize = 174;
     pub const GETGID: usize = 176;
     pub const FSTATFS: usize = 44;
+    pub const MLOCK: usize = 228;
     pub const MLOCKALL: usize = 230;
     pub const PRCTL: usize = 167;
     pub const OPENAT: usize = 56;
@@ -94,6 +97,7 @@ mod number {
     pub const PRLIMIT: usize = 261;
     pub const FCNTL: usize = 25;
     pub const MEMFD_CREATE: usize = 279;
+    pub const STATX: usize = 291;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -331,6 +335,12 @@ pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
     unsafe { call(number::PRCTL, arguments) }
 }
 
+/// `mlock(2)`.
+pub fn mlock(address: usize, length: usize) -> isize {
+    // SAFETY: changes no content.
+    unsafe { call(number::MLOCK, [address, length, 0, 0, 0, 0]) }
+}
+
 /// `mlockall(2)`.
 pub fn mlockall(flags: usize) -> isize {
     // SAFETY: changes no content.
@@ -348,6 +358,8 @@ pub enum Advice {
     NoHugePage = flag::NOHUGEPAGE as isize,
     /// Not needed soon.
     Cold = flag::COLD as isize,
+    /// Faults everything in, for reading.
+    PopulateRead = 22,
     /// Faults everything in, for writing.
     PopulateWrite = flag::POPULATE_WRITE as isize,
     /// Onto huge pages now.
@@ -479,6 +491,35 @@ pub fn is_tmpfs(file: usize) -> bool {
     // SAFETY: struct statfs is 120 bytes; the buffer has 256.
     let result = unsafe { call(number::FSTATFS, arguments) };
     result == 0 && status[0] == TMPFS_MAGIC
+}
+
+/// `struct statx` of a descriptor, as words of 64 bits; `None` where there is none.
+fn statx(file: usize) -> Option<[u64; 32]> {
+    const EMPTY_PATH: usize = 0x1000;
+    const TYPE_AND_SIZE: usize = 0x201;
+    let mut status = [0_u64; 32];
+    let path = c"".as_ptr() as usize;
+    let to = status.as_mut_ptr() as usize;
+    let arguments = [file, path, EMPTY_PATH, TYPE_AND_SIZE, to, 0];
+    // SAFETY: struct statx is 256 bytes, as the buffer is; the path ends in zero.
+    let result = unsafe { call(number::STATX, arguments) };
+    (result == 0).then_some(status)
+}
+
+/// The length of a file in bytes (`statx(2)`: `stx_size`, at byte 40).
+pub fn file_size(file: usize) -> Option<usize> {
+    statx(file).map(|status| status[5] as usize)
+}
+
+/// Whether a descriptor is `/dev/zero`, mappings of which are anonymous memory (`statx(2)`: a
+/// character device, `stx_mode` at byte 28; its number, `stx_rdev_major` at byte 128, is 1:5 by
+/// `devices.txt` of the kernel's documents).
+pub fn is_zero_device(file: usize) -> bool {
+    const CHARACTER_DEVICE: u64 = 0o020_000;
+    const FORMAT: u64 = 0o170_000;
+    statx(file).is_some_and(|status| {
+        (status[3] >> 32) & FORMAT == CHARACTER_DEVICE && status[16] == (5 << 32 | 1)
+    })
 }
 
 /// Which base pages of a range are in memory: one byte a page, bit 0 (`mincore(2)`).

@@ -5,8 +5,13 @@
 //!
 //! Private reserved pages: when the pool is short at a write to a shared page, the kernel takes
 //! the page from the child, which dies of SIGBUS. So before a process forks it leaves its
-//! reserved pages, for good: their content moves to transparent pages at the same addresses.
-//! That is possible only while no other thread can write; with more threads `fork` is refused.
+//! reserved pages: their content moves to transparent pages at the same addresses. That is
+//! possible only while no other thread can write; with more threads `fork` is refused.
+//!
+//! A process leaves them for good, so that it can fork again whatever threads it has by then.
+//! Where nothing but reserved pages will do (`--data hugetlb:2M!`), that would leave it without any
+//! memory: there, what it takes after a fork comes from the pool again, and each fork moves what
+//! came since the last one.
 //!
 //! # Safety
 //!
@@ -17,14 +22,17 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
+use crate::room::{move_over, populate, reserve};
 use crate::settings::number;
-use crate::state;
+use crate::state::{self, settings};
 use crate::{heap, judge, pool, say, sweep, window};
 
 /// `__register_atfork` of libc, where it was found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static LEFT: AtomicBool = AtomicBool::new(false);
+/// From here on the heap may lie on reserved pages: below it was moved before a fork.
+static POOL_FROM: AtomicUsize = AtomicUsize::new(0);
 
 type Handler = extern "C" fn();
 type Register = extern "C" fn(Option<Handler>, Option<Handler>, Option<Handler>, usize) -> i32;
@@ -54,9 +62,23 @@ extern "C" fn in_child() {
 }
 
 extern "C" fn before() {
-    if heap::own().is_some() && threads() == Some(1) {
-        leave_pools();
+    // Forks inside libc come here only, and cannot be refused any more.
+    let may_be = heap::own().is_some() && may_use_pools();
+    if may_be && threads() == Some(1) && !leave_pools() {
+        say_not_left();
     }
+}
+
+/// The part of the heap that may lie on reserved pages, where there is one.
+fn on_pools() -> Option<(usize, usize)> {
+    let (start, end) = heap::own()?;
+    let from = start.max(POOL_FROM.load(Relaxed));
+    (from < end).then_some((from, end))
+}
+
+/// Takes note that the heap lies on reserved pages from an address on.
+pub fn on_pool(from: usize) {
+    POOL_FROM.fetch_min(from, Relaxed);
 }
 
 /// Libc's `fork`, where it was found.
@@ -78,62 +100,72 @@ pub fn fork() -> Option<i32> {
     Some(function())
 }
 
-/// Whether the heap has left its reserved pages.
-pub fn left_pools() -> bool {
-    LEFT.load(Relaxed)
+/// Whether the heap may be put on reserved pages: not after a fork, but where nothing else will do.
+pub fn may_use_pools() -> bool {
+    !LEFT.load(Relaxed) || heap::mandatory_pool()
 }
 
-/// Whether a fork must be refused: reserved pages are private, and other threads write to them.
+/// Whether a fork must be refused: reserved pages are private, and other threads write to them, or
+/// there is no memory to move them to.
 pub fn must_refuse() -> bool {
-    let refused = heap::own().is_some() && !left_pools() && threads() != Some(1);
-    if refused {
+    if heap::own().is_none() || !may_use_pools() {
+        return false;
+    }
+    if threads() != Some(1) {
         say::once(&[
             b"fork refused: private memory is on reserved pages and other threads use it; \
             use --data thp",
         ]);
+        return true;
+    }
+    let refused = !leave_pools();
+    if refused {
+        say_not_left();
     }
     refused
 }
 
-fn leave_pools() {
-    let Some((start, end)) = heap::own() else {
-        return;
-    };
-    if LEFT.load(Relaxed) || !pool::leave() || LEFT.swap(true, Relaxed) || start == end {
-        return;
+fn say_not_left() {
+    say::once(&[b"fork: no memory to move private memory to from reserved pages; use --data thp"]);
+}
+
+/// Moves what lies on reserved pages to transparent ones. Whether none is left there.
+fn leave_pools() -> bool {
+    if !pool::leave() {
+        return false;
     }
-    let length = end - start;
-    let rights = flag::READ | flag::WRITE;
-    let Some(room) = crate::window::reserve(length, start) else {
-        return;
+    let Some((start, end)) = on_pools() else {
+        LEFT.store(true, Relaxed);
+        return true;
     };
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: into the room.
-    let at = unsafe { calls::mmap(room.at, length, rights, flags) };
-    room.trim(length);
+    let length = end - start;
+    let Some(room) = reserve(length, start) else {
+        return false;
+    };
+    let at = room.open(length, flag::READ | flag::WRITE);
     if calls::failed(at) {
-        LEFT.store(false, Relaxed);
-        return;
+        return false;
     }
     calls::advise(room.at, length, Advice::HugePage);
-    if calls::failed(calls::advise(room.at, length, Advice::PopulateWrite)) {
+    if !populate(room.at, length, settings().base) {
         // SAFETY: mapped above.
         unsafe { calls::munmap(room.at, length) };
-        LEFT.store(false, Relaxed);
-        return;
+        return false;
     }
-    // SAFETY: one thread; the copy takes the place of the original in one step.
-    unsafe {
-        core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length);
-        calls::munmap(start, length);
-        calls::mremap(
-            room.at,
-            length,
-            length,
-            flag::MAYMOVE | flag::MREMAP_FIXED,
-            start,
-        );
+    // SAFETY: one thread, and the copy is as long as the original.
+    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
+    if calls::failed(move_over(room.at, length, start)) {
+        return false;
     }
+    POOL_FROM.store(end, Relaxed);
+    LEFT.store(true, Relaxed);
+    if heap::mandatory_pool() {
+        say::once(&[
+            b"fork: private memory moved from reserved pages to transparent ones; \
+            what comes next is on reserved pages again",
+        ]);
+    }
+    true
 }
 
 /// Threads of this process: field 20 of `/proc/self/stat`, behind the name in parentheses.

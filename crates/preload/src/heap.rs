@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::state::{down, growing, settings, stood_aside, up};
 use crate::window::on_huge_pages;
-use crate::{growth, judge};
+use crate::{fork, growth, judge, must, room};
 
 /// The address of libc's variable `__curbrk`.
 static LIBC: AtomicUsize = AtomicUsize::new(0);
@@ -112,7 +112,7 @@ fn set_from(now: usize, to: usize) -> isize {
     if to > mapped {
         let large = judge::large(judge::HEAP, to - mapped);
         if !extend(mapped, to, large) {
-            return calls::ENOMEM;
+            return must::refused(must::Role::Data);
         }
         // More may have been mapped than was asked for.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;
@@ -176,8 +176,9 @@ fn release(from: usize, to: usize) {
         unsafe { calls::brk(from) };
         return;
     }
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED;
-    // SAFETY: inside our own range, above libc's break.
+    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
+    // SAFETY: inside our own range, above libc's break. Memory without rights needs nothing that
+    // the kernel could be short of once it has unmapped what was there.
     unsafe { calls::mmap(from, to - from, 0, flags) };
 }
 
@@ -187,6 +188,10 @@ fn extend(mapped: usize, to: usize, large: bool) -> bool {
         return extend_own(mapped, to);
     }
     let settings = settings();
+    // No range for reserved pages could be set aside (`start`), and nothing else will do.
+    if mandatory_pool() {
+        return false;
+    }
     if !large || settings.pmd == 0 || stood_aside() {
         return move_break(to);
     }
@@ -227,8 +232,8 @@ pub fn begin_own(size: usize) -> bool {
     let Some(whole) = size.checked_add(step) else {
         return false;
     };
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
-    // SAFETY: a new mapping.
+    let flags = flag::PRIVATE | flag::ANONYMOUS;
+    // SAFETY: a new mapping; without rights it counts for no limit but that on addresses.
     let at = unsafe { calls::mmap(0, whole, 0, flags) };
     if calls::failed(at) {
         return false;
@@ -266,7 +271,7 @@ fn extend_own(mapped: usize, to: usize) -> bool {
     if ahead > OWN_END.load(Relaxed) {
         return false;
     }
-    let done = !crate::fork::left_pools()
+    let done = fork::may_use_pools()
         && settings()
             .data
             .pools
@@ -279,33 +284,32 @@ fn extend_own(mapped: usize, to: usize) -> bool {
     false
 }
 
-fn mandatory_pool() -> bool {
+/// Whether private memory is to be on reserved pages or not at all.
+pub fn mandatory_pool() -> bool {
     settings().data.mandatory && !settings().data.thp
 }
 
 /// Reserved pages of one size, populated: `[from, to)` or nothing.
 fn map_pool(from: usize, to: usize, size: usize) -> bool {
-    let shift = size.trailing_zeros() as usize;
-    let fixed = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    let flags = fixed | flag::HUGETLB | shift << 26;
-    let rights = flag::READ | flag::WRITE;
-    // SAFETY: inside our own range, above what is used of it.
-    let at = unsafe { calls::mmap(from, to - from, rights, flags) };
-    if !calls::failed(at) && !calls::failed(calls::advise(from, to - from, Advice::PopulateWrite)) {
-        return true;
+    let laid = room::lay(from, to - from, size, flag::PRIVATE);
+    if laid {
+        fork::on_pool(from);
     }
-    release(from, to);
-    false
+    laid
 }
 
 fn map_transparent(from: usize, to: usize) -> bool {
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: inside our own range, above what is used of it.
-    let at = unsafe { calls::mmap(from, to - from, flag::READ | flag::WRITE, flags) };
-    if calls::failed(at) {
+    let length = to - from;
+    // SAFETY: inside our own range, above what is used of it: private memory without rights.
+    let opened = unsafe { calls::mprotect(from, length, flag::READ | flag::WRITE) };
+    if calls::failed(opened) {
         return false;
     }
-    calls::advise(from, to - from, Advice::HugePage);
+    calls::advise(from, length, Advice::HugePage);
+    if settings().data.mandatory && !on_huge_pages(from, length) {
+        release(from, to);
+        return false;
+    }
     true
 }
 

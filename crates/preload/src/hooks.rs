@@ -9,9 +9,10 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, failed, flag};
+use crate::room::reserve_as;
 use crate::shared::{self, Answer};
 use crate::state::{growing, settings, stood_aside, up};
-use crate::{arena, fork, growth, heap, judge, pieces, pool, stack, window};
+use crate::{arena, fork, growth, heap, judge, must, pieces, pool, stack, window};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
@@ -71,6 +72,17 @@ fn map(
         return own();
     }
     let settings = settings();
+    let call = must::Call {
+        address,
+        length,
+        protection,
+        flags,
+        file,
+        offset,
+    };
+    if let Some(answer) = must::mapped(&call) {
+        return answer;
+    }
     if flags & flag::ANONYMOUS != 0 {
         if flags & (flag::HUGETLB | flag::GROWSDOWN | flag::LOW) != 0 {
             return own();
@@ -92,7 +104,7 @@ fn map(
 
 /// Private memory as allocators ask for it.
 #[inline(always)]
-fn private(length: usize, own: impl Fn() -> isize) -> isize {
+pub fn private(length: usize, own: impl Fn() -> isize) -> isize {
     growth::note(length);
     let settings = settings();
     if !growing() {
@@ -115,14 +127,17 @@ fn private(length: usize, own: impl Fn() -> isize) -> isize {
             judge::record(kind, at, length, large);
             return at as isize;
         }
-        if settings.data.mandatory && length >= settings.pmd {
-            return calls::ENOMEM;
+        if settings.data.mandatory {
+            return must::plain(length);
         }
     }
     // Only reserved pages will do, and those are the heap's. Malloc's way round a heap that
     // cannot grow are mappings of 1M.
-    if settings.data.mandatory && !settings.data.thp && length >= settings.data.pools[0] / 2 {
-        return calls::ENOMEM;
+    if settings.data.mandatory && !settings.data.thp {
+        if length >= settings.data.pools[0] / 2 {
+            return must::refused(must::Role::Data);
+        }
+        must::small(length);
     }
     judged(own(), kind, length)
 }
@@ -161,6 +176,9 @@ fn other_private(
         if large && address == 0 && !at_address {
             return stack::of_thread(length, protection, flags).unwrap_or_else(own);
         }
+        if length >= settings.stack_after && settings.stack.mandatory {
+            return must::refused(must::Role::Stack);
+        }
         return own();
     }
     let whole = flag::NORESERVE | flag::POPULATE;
@@ -170,6 +188,8 @@ fn other_private(
             return at;
         }
     }
+    let over = flags & flag::FIXED != 0 && protection == MEMORY && settings.data.wanted();
+    let inside = over && is_part(address);
     let at = own();
     if failed(at) || !settings.data.wanted() {
         return at;
@@ -182,7 +202,22 @@ fn other_private(
         return at;
     }
     growth::note(length);
+    if inside {
+        fits_in(at as usize, length);
+        return at;
+    }
     judged(at, judge::COMMIT, length)
+}
+
+/// Whether what is to be mapped over memory takes the place of a part of something that the program
+/// uses: what it only reserved cannot be read. What is read in for this goes with what it is in.
+fn is_part(address: usize) -> bool {
+    let settings = settings();
+    let begins = address & settings.base.wrapping_sub(1) == 0;
+    growing()
+        && settings.touch
+        && begins
+        && !failed(calls::advise(address, settings.base, Advice::PopulateRead))
 }
 
 /// Memory that is asked for with all its pages: used as a whole, whatever its kind is.
@@ -192,19 +227,43 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
     if !large || !settings.touch || !settings.data.thp {
         return None;
     }
-    let room = window::reserve(length, 0)?;
-    let flags = flags & !flag::POPULATE | flag::FIXED;
-    // SAFETY: into the room.
-    let at = unsafe { calls::mmap(room.at, length, MEMORY, flags) };
-    if failed(at) {
-        room.drop_all();
+    let room = reserve_as(length, 0, settings.pmd, 0, flags & flag::NORESERVE)?;
+    if failed(room.open(length, MEMORY)) {
         return None;
     }
-    room.trim(length);
     calls::advise_pages(room.at, length);
     // As mmap does: what cannot be there now comes with its first touch.
     calls::advise_pages_in(room.at, length);
-    Some(at)
+    Some(room.at as isize)
+}
+
+/// Advises what took the place of a part of something, however small: with other advice than what
+/// is around it, it would be a mapping of its own for ever, and the kernel moves no two at once
+/// (`mremap`). So not where the kernel made it one with a neighbour, which then has no advice
+/// either; and before it is touched, for pages that were touched under other advice stay apart.
+fn fits_in(start: usize, length: usize) {
+    let end = start + length;
+    if !is_one_at(start) && !is_one_at(end) {
+        calls::advise_pages(start, length);
+    }
+}
+
+/// Whether the pages on both sides of an address are of one mapping. The kernel says so where it
+/// is asked to make them longer in place: EFAULT where they are not, ENOMEM where they are and
+/// something follows.
+fn is_one_at(address: usize) -> bool {
+    let page = settings().base;
+    let Some(at) = up(address, page).and_then(|at| at.checked_sub(page)) else {
+        return false;
+    };
+    // SAFETY: in place, so nothing moves; where there was room behind, it is given back.
+    unsafe {
+        let result = calls::mremap(at, 2 * page, 3 * page, 0, 0);
+        if !failed(result) {
+            calls::mremap(at, 3 * page, 2 * page, 0, 0);
+        }
+        !failed(result) || result == calls::ENOMEM
+    }
 }
 
 fn shared_memory(length: usize, protection: usize, own: impl Fn() -> isize) -> isize {
@@ -261,17 +320,35 @@ pub extern "C" fn mprotect(
     };
     if protection != MEMORY {
         heap::changed(address, length);
-    } else if result == 0 {
-        let settings = settings();
-        if in_libc(caller) && arena::grew(address, length) {
-            return finish(result);
-        }
-        if settings.data.wanted() && !stood_aside() {
-            growth::note(length);
-            judged(address as isize, judge::COMMIT, length);
-        }
+    }
+    if result == 0 && protection & flag::WRITE != 0 {
+        return finish(writable(address, length, protection, caller));
     }
     finish(result)
+}
+
+/// After memory was made writable. 0, or `-ENOMEM` where larger pages are mandatory for it and
+/// there are none.
+fn writable(address: usize, length: usize, protection: usize, caller: usize) -> isize {
+    let settings = settings();
+    let libc = in_libc(caller);
+    let heap = libc && protection == MEMORY && arena::grew(address, length);
+    // What libc does beside its heaps are stacks.
+    if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
+        return match must::settle(address, length) {
+            true => 0,
+            false => must::refused(must::Role::Stack),
+        };
+    }
+    let must = settings.data.mandatory && growing() && (heap || !libc);
+    if must && !must::usable(address, length) {
+        return must::refused(must::Role::Data);
+    }
+    if !heap && protection == MEMORY && settings.data.wanted() && !stood_aside() {
+        growth::note(length);
+        judged(address as isize, judge::COMMIT, length);
+    }
+    0
 }
 
 fn in_libc(address: usize) -> bool {
@@ -299,6 +376,12 @@ pub extern "C" fn mremap(
         return finish(pool::remap(old, old_length, length, || {
             private(length, own)
         }));
+    }
+    if length > old_length && settings.data.mandatory && growing() {
+        growth::note(length - old_length);
+        if let Some(answer) = must::grow(old, old_length, length, flags, to) {
+            return finish(answer);
+        }
     }
     let may_grow = flags == flag::MAYMOVE && length > old_length && length >= 2 * settings.pmd;
     if may_grow && growing() {
@@ -355,12 +438,17 @@ fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize>
     if !failed(at) {
         return Some(at as usize);
     }
-    let room = window::reserve(length, old)?;
+    // Memory that is locked as it is mapped would be filled here for nothing.
+    if window::LOCKED.load(core::sync::atomic::Ordering::Relaxed) {
+        return None;
+    }
+    // With rights: what limits would refuse, they refuse here, before the place is given up.
+    let room = reserve_as(length, old, settings().pmd, MEMORY, 0)?;
     let how = flag::MAYMOVE | flag::MREMAP_FIXED;
     // SAFETY: into the room; the program gives its old range up.
     let at = unsafe { calls::mremap(old, old_length, length, how, room.at) };
     if failed(at) {
-        room.drop_all();
+        room.leave(length);
         return None;
     }
     room.trim(length);
@@ -389,7 +477,12 @@ pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
         return finish(shared::attach(id, flags));
     }
     // SAFETY: the program's own call.
-    finish(unsafe { calls::shmat(id, address, flags) })
+    let at = unsafe { calls::shmat(id, address, flags) };
+    if settings().shm.mandatory && !failed(at) && at as usize & settings().pmd.wrapping_sub(1) != 0
+    {
+        must::stays(must::Kind::Misaligned);
+    }
+    finish(at)
 }
 
 /// Whether `fork` must fail, with `errno` set.
@@ -412,17 +505,25 @@ pub fn not_there() -> i32 {
 pub fn prctl(option: i32, arguments: [usize; 4]) -> i32 {
     const SET_SECCOMP: i32 = 22;
     if option == SET_SECCOMP {
-        crate::state::stand_aside();
+        filtered();
     }
     let [b, c, d, e] = arguments;
     // SAFETY: the program's own call.
     finish(unsafe { calls::prctl([option as u32 as usize, b, c, d, e, 0]) }) as i32
 }
 
+fn filtered() {
+    let settings = settings();
+    if settings.data.mandatory || settings.shm.mandatory {
+        must::stays(must::Kind::Filtered);
+    }
+    crate::state::stand_aside();
+}
+
 /// `syscall(2)`: the same for `seccomp(2)`, which libc has no function for.
 pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
     if number == calls::SECCOMP {
-        crate::state::stand_aside();
+        filtered();
     }
     // SAFETY: the program's own call.
     finish(unsafe { calls::call(number, arguments) })

@@ -5,7 +5,9 @@
 //! itself (`patch`). Private memory stays on base pages until the process has grown
 //! (`growth`); then it is cut from aligned windows whose first touch is a huge page
 //! (`window`, `heap`, `arena`), and what lies behind is moved there, block by block (`sweep`).
-//! Shared memory comes from a pool or from a file on a private tmpfs (`shared`).
+//! Shared memory comes from a pool or from a file on a private tmpfs (`shared`). Where larger pages
+//! are mandatory, every other kind of memory is looked after as well (`must`). What comes to an
+//! address that is in use leaves no gap there when it fails (`room`).
 //!
 //! It must not: allocate, take a lock that it could wait on for ever, print to the program's
 //! output, start a thread, install a signal handler, keep a descriptor open, or panic. On any
@@ -35,11 +37,13 @@ pub mod heap;
 pub mod hooks;
 pub mod judge;
 pub mod maps;
+pub mod must;
 pub mod patch;
 pub mod pieces;
 pub mod pool;
 pub mod report;
 pub mod reserve;
+pub mod room;
 pub mod sample;
 pub mod say;
 pub mod settings;

@@ -32,6 +32,20 @@ pub fn movable(line: &[u8]) -> Option<Mapping> {
     (start < end).then_some(Mapping { start, end, shared })
 }
 
+/// Where the mapping of a line lies, if it is private anonymous memory that can be read and written.
+pub fn private_memory(line: &[u8]) -> Option<(usize, usize)> {
+    let mut fields = line
+        .split(|byte| *byte == b' ')
+        .filter(|field| !field.is_empty());
+    let (range, rights) = (fields.next()?, fields.next()?);
+    let (inode, name) = (fields.nth(2)?, fields.next().unwrap_or(b""));
+    let dash = range.iter().position(|byte| *byte == b'-')?;
+    let (start, end) = (range.get(..dash)?, range.get(dash + 1..)?);
+    let usable = rights.starts_with(b"rw") && rights.get(3) == Some(&b'p');
+    let is_it = usable && inode == b"0" && is_memory(name);
+    is_it.then_some((hexadecimal(start)?, hexadecimal(end)?))
+}
+
 fn is_memory(name: &[u8]) -> bool {
     name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:")
 }
@@ -102,10 +116,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn private_memory_can_be_written_and_belongs_to_no_file() {
+        let memory = |line: &[u8]| private_memory(line);
+        assert_eq!(
+            memory(b"1000-3000 rwxp 00000000 00:00 0 "),
+            Some((0x1000, 0x3000))
+        );
+        assert_eq!(memory(b"1000-3000 r--p 00000000 00:00 0 "), None);
+        assert_eq!(
+            memory(b"1000-3000 rw-s 00000000 00:01 2060  /dev/zero (deleted)"),
+            None
+        );
+        assert_eq!(
+            memory(b"1000-3000 rw-p 00000000 08:01 77 /usr/lib/libc.so.6"),
+            None
+        );
+    }
+
     proptest! {
         #[test]
         fn no_line_makes_it_fail(line in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = movable(&line);
+            let _ = (movable(&line), private_memory(&line));
         }
     }
 }

@@ -64,6 +64,14 @@ fn look_up(start: usize, length: usize) -> usize {
     length
 }
 
+/// How long the mapping of a piece is that begins there, where one does.
+pub fn mapped(start: usize) -> Option<usize> {
+    let piece = PIECES
+        .iter()
+        .find(|piece| start != 0 && piece.start.load(Relaxed) == start)?;
+    Some(piece.mapped.load(Relaxed))
+}
+
 /// Takes note that something else is done to a range: what it meets is not whole any more.
 pub fn changed(start: usize, length: usize) {
     if COUNT.load(Relaxed) != 0

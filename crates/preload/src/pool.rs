@@ -19,8 +19,9 @@
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
+use crate::room::reserve;
 use crate::state::{LOCK, down, settings, up};
-use crate::{fork, heap, window};
+use crate::{fork, heap};
 
 /// The range: from here to there. Zero: none was reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -52,7 +53,7 @@ fn page() -> usize {
 /// Not a short one: programs give other rights to parts of those.
 pub fn cut(length: usize) -> Option<usize> {
     let page = page();
-    if page == 0 || length < settings().pmd / 8 || fork::left_pools() || heap::own().is_none() {
+    if page == 0 || length < settings().pmd / 8 || !fork::may_use_pools() || heap::own().is_none() {
         return None;
     }
     let _held = LOCK.take()?;
@@ -202,7 +203,7 @@ pub fn holds(start: usize, length: usize) -> bool {
         && start >= MAPPED.load(Relaxed)
         && length <= end - start
         && length != 0
-        && !fork::left_pools()
+        && fork::may_use_pools()
 }
 
 /// Takes back what the program unmaps, which `holds`; `start` is a multiple of the base page.
@@ -273,14 +274,10 @@ pub fn leave() -> bool {
 }
 
 fn leave_page(at: usize, page: usize) -> bool {
-    let Some(room) = window::reserve(page, at) else {
+    let Some(room) = reserve(page, at) else {
         return false;
     };
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: into the room.
-    let copy = unsafe { calls::mmap(room.at, page, MEMORY, flags) };
-    room.trim(page);
-    if calls::failed(copy) {
+    if calls::failed(room.open(page, MEMORY)) {
         return false;
     }
     calls::advise(room.at, page, Advice::HugePage);

@@ -7,17 +7,17 @@
 //!
 //! # Safety
 //!
-//! Maps only over room that it reserved.
+//! Attaches and maps anew only; what comes to an address of its own is moved there (`room`).
 
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
-use crate::pieces;
+use crate::room::{self, hugetlb, move_over, populate, reserve, reserve_for};
 use crate::say;
 use crate::settings::number;
 use crate::state::{down, settings, up};
 use crate::tmpfs::{self, decimal};
-use crate::window::reserve;
+use crate::{must, pieces};
 
 const MEMORY: usize = flag::READ | flag::WRITE;
 
@@ -41,18 +41,14 @@ pub fn anonymous(length: usize) -> Answer {
     }
     if settings.shm.thp
         && settings.pmd != 0
-        && let Some(at) = transparent(length)
+        && let Some(at) = transparent(length, 0)
     {
         return Answer::At(at);
     }
     if settings.shm.mandatory {
-        return Answer::Fail(calls::ENOMEM);
+        return Answer::Fail(must::refused(must::Role::Shm));
     }
     mosaic(length).map_or(Answer::Pass, Answer::At)
-}
-
-fn hugetlb(size: usize) -> usize {
-    flag::HUGETLB | (size.trailing_zeros() as usize) << 26
 }
 
 fn from_pool(length: usize, size: usize) -> Option<usize> {
@@ -61,14 +57,8 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
     if size > settings().pmd && whole - length > length / 16 {
         return None;
     }
-    let flags = flag::SHARED | flag::ANONYMOUS | hugetlb(size);
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, whole, MEMORY, flags) };
-    if calls::failed(at) {
-        return None;
-    }
-    let at = at as usize;
-    if populate(at, whole, size) && pieces::remember(at, length, whole, size) {
+    let at = reserved_pages(whole, size)?;
+    if pieces::remember(at, length, whole, size) {
         return Some(at);
     }
     // SAFETY: mapped above.
@@ -76,55 +66,74 @@ fn from_pool(length: usize, size: usize) -> Option<usize> {
     None
 }
 
-/// Populates in steps: one call holds the address space's lock throughout.
-fn populate(start: usize, length: usize, page: usize) -> bool {
-    let step = page.max(64 << 20);
-    let mut at = start;
-    while at < start + length {
-        let part = step.min(start + length - at);
-        if calls::failed(calls::advise(at, part, Advice::PopulateWrite)) {
-            return false;
-        }
-        at += part;
+/// Reserved pages of one size, populated.
+fn reserved_pages(length: usize, size: usize) -> Option<usize> {
+    let flags = flag::SHARED | flag::ANONYMOUS | hugetlb(size);
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, length, MEMORY, flags) };
+    if calls::failed(at) {
+        return None;
     }
-    true
+    let at = at as usize;
+    if populate(at, length, size) {
+        return Some(at);
+    }
+    // SAFETY: mapped above.
+    unsafe { calls::munmap(at, length) };
+    None
 }
 
-fn transparent(length: usize) -> Option<usize> {
-    let room = reserve(length, 0)?;
-    let at = if settings().shmem_touch {
-        let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
-        // SAFETY: into the room.
-        unsafe { calls::mmap(room.at, length, MEMORY, flags) }
+/// At an address that leaves the rest `offset` when divided by the huge page.
+fn transparent(length: usize, offset: usize) -> Option<usize> {
+    let settings = settings();
+    let room = reserve(length, offset)?;
+    let rest = down(offset, settings.base) & settings.pmd.wrapping_sub(1);
+    let at = if settings.shmem_touch && rest == 0 {
+        room.put(
+            length,
+            MEMORY,
+            flag::SHARED | flag::ANONYMOUS,
+            usize::MAX,
+            0,
+        )
     } else {
-        let Some(file) = tmpfs::file(up(length, settings().base)?) else {
+        // Address and offset in the file must agree modulo the huge page.
+        let Some(file) = tmpfs::file(up(length.checked_add(rest)?, settings.base)?) else {
             room.drop_all();
             return None;
         };
-        // SAFETY: into the room.
-        let at = unsafe {
-            calls::mmap_file(room.at, length, MEMORY, flag::SHARED | flag::FIXED, file, 0)
-        };
+        let at = room.put(length, MEMORY, flag::SHARED, file, rest);
         calls::close(file);
         at
     };
     if calls::failed(at) {
-        room.drop_all();
         return None;
     }
-    room.trim(length);
     calls::advise(room.at, length, Advice::HugePage);
-    if settings().shm.mandatory && !wholly_huge(room.at, length) {
-        // SAFETY: mapped above.
+    if settings.shm.mandatory && !must::settle(room.at, length) {
+        // SAFETY: put there above, not handed out.
         unsafe { calls::munmap(room.at, length) };
         return None;
     }
     Some(room.at)
 }
 
-/// Whether all whole blocks are huge pages, after they were populated.
-fn wholly_huge(start: usize, length: usize) -> bool {
-    crate::window::on_huge_pages(start, down(length, settings().pmd))
+/// Shared anonymous memory on larger pages that can take the place of what is at an address.
+pub fn anonymous_for(length: usize, address: usize) -> Option<usize> {
+    let settings = settings();
+    for size in settings.shm.pools.iter().filter(|size| **size != 0) {
+        if (address | length) & (size - 1) == 0
+            && let Some(at) = reserved_pages(length, *size)
+        {
+            return Some(at);
+        }
+    }
+    let thp = settings.shm.thp && settings.pmd != 0;
+    if thp {
+        transparent(length, address)
+    } else {
+        None
+    }
 }
 
 /// As many reserved pages as there are, of each size in turn, and base pages behind them.
@@ -139,57 +148,31 @@ fn mosaic(length: usize) -> Option<usize> {
         let pages = free_pages(*size)
             .unwrap_or(0)
             .min((length - done) >> size.trailing_zeros());
-        done += lay(room.0 + done, pages * size, *size);
+        let bytes = pages << size.trailing_zeros();
+        if room::lay(room.at + done, bytes, *size, flag::SHARED) {
+            done += bytes;
+        }
     }
-    let rest = length - done;
-    let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: into the room.
-    let behind =
-        rest == 0 || !calls::failed(unsafe { calls::mmap(room.0 + done, rest, MEMORY, flags) });
     say_short(length, done);
-    let used = if behind && done != 0 {
-        up(length, settings().base)?
-    } else {
-        0
-    };
-    // SAFETY: the part of the room that nothing was put into, or all of it.
-    unsafe { calls::munmap(room.0 + used, room.1 - used) };
-    (used != 0).then_some(room.0)
-}
-
-/// Puts reserved pages at an address of the room, populated. How many bytes: all or none.
-fn lay(at: usize, length: usize, size: usize) -> usize {
-    if length == 0 {
-        return 0;
-    }
-    let flags = flag::SHARED | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: into the room.
-    let mapped = unsafe { calls::mmap(at, length, MEMORY, flags | hugetlb(size)) };
-    if !calls::failed(mapped) && populate(at, length, size) {
-        return length;
-    }
-    let room = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE | flag::FIXED;
-    // SAFETY: our own room again.
-    unsafe { calls::mmap(at, length, 0, room) };
-    0
-}
-
-/// Room at a multiple of a page size that may be larger than the huge page: address and length.
-fn reserve_for(length: usize, size: usize) -> Option<(usize, usize)> {
-    let whole = up(length, size)?.checked_add(size)?;
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::NORESERVE;
-    // SAFETY: a new mapping.
-    let start = unsafe { calls::mmap(0, whole, 0, flags) };
-    if calls::failed(start) {
+    if done == 0 || !base_pages_behind(room.at + done, length - done) {
+        // SAFETY: laid above, not handed out.
+        unsafe { calls::munmap(room.at, done) };
+        room.leave(length);
         return None;
     }
-    let start = start as usize;
-    let at = up(start, size)?;
-    if at > start {
-        // SAFETY: reserved above.
-        unsafe { calls::munmap(start, at - start) };
-    }
-    Some((at, whole - (at - start)))
+    room.trim(length);
+    Some(room.at)
+}
+
+fn base_pages_behind(at: usize, length: usize) -> bool {
+    let flags = flag::SHARED | flag::ANONYMOUS;
+    // SAFETY: a new mapping.
+    let made = || unsafe { calls::mmap(0, length, MEMORY, flags) };
+    length == 0
+        || match made() {
+            made if calls::failed(made) => false,
+            made => !calls::failed(move_over(made as usize, length, at)),
+        }
 }
 
 fn say_short(length: usize, got: usize) {
@@ -249,29 +232,17 @@ pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset:
     let Some(room) = reserve(length, offset) else {
         return pass();
     };
-    // SAFETY: into the room.
-    let at = unsafe {
-        calls::mmap_file(
-            room.at,
-            length,
-            protection,
-            flags | flag::FIXED,
-            file,
-            offset,
-        )
+    let at = match room.put(length, protection, flags, file, offset) {
+        calls::EEXIST => return pass(),
+        at => at,
     };
     if calls::failed(at) {
-        room.drop_all();
         return at;
     }
-    room.trim(length);
-    if settings().shmem_touch {
-        calls::advise(room.at, length, Advice::HugePage);
-    }
+    // Whatever `shmem_enabled` says: a mount of its own goes by its own option (`huge=advise`).
+    calls::advise(room.at, length, Advice::HugePage);
     at
 }
-
-const SHM_REMAP: usize = 0o40000;
 
 /// `shmget(2)` with larger pages for a new segment.
 pub fn segment(key: usize, size: usize, flags: usize) -> isize {
@@ -297,13 +268,13 @@ pub fn segment(key: usize, size: usize, flags: usize) -> isize {
             }
         }
         if settings.shm.mandatory && !settings.shm.thp {
-            return calls::ENOMEM;
+            return must::refused(must::Role::Shm);
         }
     }
     let id = calls::shmget(key, size, flags);
     if settings.shm.mandatory && new && size >= settings.pmd && id >= 0 && !fill_thp(id as usize) {
         calls::shm_remove(id as usize);
-        return calls::ENOMEM;
+        return must::refused(must::Role::Shm);
     }
     id
 }
@@ -328,7 +299,7 @@ fn fill_thp(id: usize) -> bool {
         return false;
     }
     let size = calls::shm_size(id).unwrap_or(0);
-    let huge = wholly_huge(at as usize, size);
+    let huge = must::settle(at as usize, size);
     // SAFETY: attached above.
     unsafe { calls::shmdt(at as usize) };
     huge
@@ -350,13 +321,12 @@ pub fn attach(id: usize, flags: usize) -> isize {
     let Some(room) = reserve(size, 0) else {
         return at;
     };
-    // SAFETY: over the room.
-    let better = unsafe { calls::shmat(id, room.at, flags | SHM_REMAP) };
+    room.drop_all();
+    // SAFETY: an address that is taken is refused.
+    let better = unsafe { calls::shmat(id, room.at, flags) };
     if calls::failed(better) {
-        room.drop_all();
         return at;
     }
-    room.trim(size);
     // SAFETY: attached above, not handed out.
     unsafe { calls::shmdt(at as usize) };
     advise_shared(room.at, size);

@@ -3,30 +3,38 @@
 //!
 //! # Safety
 //!
-//! Maps only over room that it reserved; reads one byte of the stack below its end, which is
+//! Reads one byte of the stack below its end, which is
 //! what makes the kernel extend it.
 
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
+use crate::must;
+use crate::room::reserve_as;
 use crate::state::{down, settings};
-use crate::window::reserve;
 
 /// The stack of a thread: without the mark that forbids huge pages, its top at the end of one.
 pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize> {
     let settings = settings();
-    let room = reserve(length, 0usize.wrapping_sub(length))?;
-    let flags = (flags & !flag::STACK) | flag::FIXED;
-    // SAFETY: into the room.
-    let at = unsafe { calls::mmap(room.at, length, protection, flags) };
-    if calls::failed(at) {
-        room.drop_all();
+    // What locks or fills it at once is the program's own call.
+    if flags & !(flag::PRIVATE | flag::ANONYMOUS | flag::STACK | flag::NORESERVE) != 0 {
         return None;
     }
-    room.trim(length);
+    let end = 0usize.wrapping_sub(length);
+    let room = reserve_as(length, end, settings.pmd, 0, flags & flag::NORESERVE)?;
+    let at = room.open(length, protection);
+    if calls::failed(at) {
+        return None;
+    }
     calls::name_range(room.at, length, c"hugeleaf-stack");
     if settings.touch {
         calls::advise(room.at, length, Advice::HugePage);
+    }
+    // Without rights so far (glibc's way) it is asked for when it gets them.
+    if settings.stack.mandatory && protection & flag::WRITE != 0 && !must::settle(room.at, length) {
+        // SAFETY: made above, not handed out.
+        unsafe { calls::munmap(room.at, length) };
+        return Some(must::refused(must::Role::Stack));
     }
     Some(at)
 }
@@ -46,6 +54,10 @@ pub fn of_first_thread() {
     let here = &raw const limit as usize;
     let far = (limit - limit / 4).min(FARTHEST);
     let low = down(here.saturating_sub(far), settings.base);
+    // The kernel extends it when it is touched, and asks nobody.
+    if settings.stack.mandatory {
+        must::stays(must::Kind::FirstStack);
+    }
     // SAFETY: within the limit the kernel maps the stack down to where it is read.
     unsafe { (low as *const u8).read_volatile() };
     calls::advise(

@@ -177,7 +177,7 @@ fn heaps(libc: &Object, process: &elf::Process, environment: *const *const c_cha
         own_variables(&process.data);
     }
     if settings.text.thp && settings.pmd != 0 && !text::move_all(&process.text) {
-        say::once(&[b"--text: the program's text stays where it is"]);
+        text::not_moved();
     }
 }
 
@@ -221,22 +221,40 @@ fn own_variables(ranges: &[(usize, usize); 4]) {
 }
 
 fn begin_pool_heap(libc: &Object) {
+    const ADDRESS_SPACE: usize = 9;
     let Some(memory) = calls::memory() else {
         return;
     };
-    if heap::begin_own(memory) {
-        large_chunks_from_the_heap(libc);
+    // What is set aside counts for a limit on addresses: half of that stays for everything else.
+    let limit = calls::soft_limit(ADDRESS_SPACE).unwrap_or(usize::MAX);
+    let mut size = memory.min(limit / 2);
+    while !heap::begin_own(size) {
+        size /= 2;
+        if size < state::settings().pmd.max(state::settings().base) {
+            // The heap stays where it is; where only reserved pages will do, it does not grow.
+            return;
+        }
     }
+    large_chunks_from_the_heap(libc);
 }
 
 /// Malloc takes chunks of up to 32M from the heap, where they would have been mappings of their
 /// own (`mallopt(3)`, the largest threshold that it accepts).
 fn large_chunks_from_the_heap(libc: &Object) {
     const MMAP_THRESHOLD: i32 = -3;
+    const TRIM_THRESHOLD: i32 = -1;
+    const ARENA_MAX: i32 = -8;
     const LARGEST: i32 = 32 << 20;
     if let Some((mallopt, _)) = libc.symbol(b"mallopt") {
         // SAFETY: the function of glibc with that name has these arguments.
         let mallopt: extern "C" fn(i32, i32) -> i32 = unsafe { core::mem::transmute(mallopt) };
         mallopt(MMAP_THRESHOLD, LARGEST);
+        // Twice that, as glibc keeps them by itself. With less, a heap that somebody else's `sbrk`
+        // cut is trimmed by what was just taken for a large chunk, and malloc fails.
+        mallopt(TRIM_THRESHOLD, 2 * LARGEST);
+        // Heaps of threads are mappings, and reserved pages are the heap's.
+        if heap::mandatory_pool() {
+            mallopt(ARENA_MAX, 1);
+        }
     }
 }

@@ -81,6 +81,15 @@ pub fn step(asked: usize) -> bool {
     run.left != 0
 }
 
+/// Calls `each` for the lines of this process's maps until it says no.
+pub fn own_maps(each: impl FnMut(&[u8]) -> bool) {
+    let maps = calls::open(b"/proc/self/maps\0", 0);
+    if !calls::failed(maps) {
+        with_buffers(|buffers| each_line(maps as usize, &mut buffers.lines, each));
+        calls::close(maps as usize);
+    }
+}
+
 /// Goes on from where the last step ended.
 fn go_on(buffers: &mut Buffers, run: &mut Run) {
     let (maps, pagemap) = (

@@ -9,8 +9,9 @@
 #![allow(unsafe_code)]
 
 use crate::calls::{self, Advice, flag};
+use crate::room::reserve;
+use crate::say;
 use crate::state::{down, settings, up};
-use crate::window::reserve;
 
 /// Moves the whole blocks inside the ranges. Whether each of them is on huge pages now.
 pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
@@ -28,15 +29,26 @@ pub fn move_all(ranges: &[(usize, usize); 4]) -> bool {
     moved
 }
 
+/// Says that the text was not moved. Where that is mandatory the program does not run: two lines and
+/// status 125, as for every failure of `run` itself.
+pub fn not_moved() {
+    if !settings().text.mandatory {
+        return say::once(&[b"--text: the program's text stays where it is"]);
+    }
+    for text in [
+        &b"hugeleaf: run: --text: the program's text must be on larger pages and cannot be\n"[..],
+        b"  next: hugeleaf status shows what is free; leave out the '!' of --text\n",
+    ] {
+        calls::write(2, text);
+    }
+    calls::exit(125);
+}
+
 fn move_blocks(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, 0) else {
         return false;
     };
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::FIXED;
-    // SAFETY: into the room.
-    let at = unsafe { calls::mmap(room.at, length, flag::READ | flag::WRITE, flags) };
-    room.trim(length);
-    if calls::failed(at) {
+    if calls::failed(room.open(length, flag::READ | flag::WRITE)) {
         return false;
     }
     calls::advise(room.at, length, Advice::HugePage);

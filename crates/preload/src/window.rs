@@ -17,6 +17,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::judge::KINDS;
+use crate::room::reserve;
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
 /// What is mapped ahead of one kind, and not handed out: from here to there.
@@ -158,60 +159,6 @@ fn map_aligned(size: usize) -> Option<usize> {
     }
     // SAFETY: mapped just now.
     unsafe { calls::munmap(at, size) };
-    let room = reserve(size, 0)?;
-    // SAFETY: inside the room, which is ours.
-    let at = unsafe { calls::mmap(room.at, size, MEMORY, ANONYMOUS | flag::FIXED) };
-    room.trim(size);
-    (!calls::failed(at)).then_some(room.at)
-}
-
-/// Addresses without memory: something can be put at `at` that is congruent to what was asked.
-pub struct Room {
-    /// Where to put it.
-    pub at: usize,
-    start: usize,
-    end: usize,
-}
-
-/// Room for `size` bytes at an address that leaves the rest `offset` when divided by the huge
-/// page.
-pub fn reserve(size: usize, offset: usize) -> Option<Room> {
-    let pmd = settings().pmd;
-    let whole = up(size, settings().base)?.checked_add(pmd)?;
-    let flags = ANONYMOUS | flag::NORESERVE;
-    // SAFETY: a new mapping.
-    let start = unsafe { calls::mmap(0, whole, 0, flags) };
-    if calls::failed(start) {
-        return None;
-    }
-    let start = start as usize;
-    let rest = down(offset, settings().base).wrapping_sub(start) & (pmd - 1);
-    Some(Room {
-        at: start + rest,
-        start,
-        end: start + whole,
-    })
-}
-
-impl Room {
-    /// Gives back what is left of the room around the `size` bytes that were put there.
-    pub fn trim(&self, size: usize) {
-        let Some(used) = up(self.at + size, settings().base) else {
-            return;
-        };
-        if self.at > self.start {
-            // SAFETY: reserved above, nothing was put there.
-            unsafe { calls::munmap(self.start, self.at - self.start) };
-        }
-        if self.end > used {
-            // SAFETY: as above.
-            unsafe { calls::munmap(used, self.end - used) };
-        }
-    }
-
-    /// Gives all of it back.
-    pub fn drop_all(&self) {
-        // SAFETY: reserved above, nothing was put there.
-        unsafe { calls::munmap(self.start, self.end - self.start) };
-    }
+    let at = reserve(size, 0)?.open(size, MEMORY);
+    (!calls::failed(at)).then_some(at as usize)
 }

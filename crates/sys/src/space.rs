@@ -2,8 +2,9 @@
 //! and pages mapped into the range piece by piece.
 #![allow(unsafe_code)]
 //! # Safety
-//! A [`Space`] owns its addresses from mmap(2) until it is dropped. MAP_FIXED is used on parts of
-//! it only, which is checked at each call, so that no other mapping is ever replaced. What the
+//! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced,
+//! which is checked at each call; and no part is unmapped before what replaces it is certain, so
+//! that no other thread's mapping can come to lie there and be replaced. What the
 //! pages hold can change under raw pointers from [`Space::as_ptr`] by `discard`, `clear` and
 //! `map_*`; whoever reads through them says so in its own safety rules.
 
@@ -247,11 +248,13 @@ impl Space {
     /// Maps private anonymous memory into a part, in place of what was there.
     ///
     /// # Errors
-    /// EINVAL where `part` lies outside or is not made of whole base pages; ENOMEM past a limit.
+    /// EINVAL where `part` lies outside or is not made of whole base pages; ENOMEM past a limit. What
+    /// was there is there still. For a moment the new mapping has addresses of its own: a limit on
+    /// them (RLIMIT_AS) must leave as many as `part` has.
     pub fn map_private(&self, part: Range) -> Result<(), SysError> {
         self.check(MemoryCall::MapPrivate, "mmap", part)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        self.fixed(part, READ_WRITE, flags, -1, 0)
+        self.replace(part, flags, -1, 0)
     }
 
     /// Maps a file in memory into a part, shared, in place of what was there.
@@ -272,7 +275,7 @@ impl Space {
             Reserve::All => libc::MAP_SHARED,
             Reserve::None => libc::MAP_SHARED | libc::MAP_NORESERVE,
         };
-        self.fixed(part, READ_WRITE, flags, file.file().as_raw_fd(), offset)
+        self.replace(part, flags, file.file().as_raw_fd(), offset)
     }
 
     /// Takes the pages of a part away; its addresses stay set aside.
@@ -281,33 +284,30 @@ impl Space {
     /// As [`Space::map_private`].
     pub fn clear(&self, part: Range) -> Result<(), SysError> {
         self.check(MemoryCall::Clear, "mmap", part)?;
-        self.fixed(part, NO_ACCESS, NOTHING, -1, 0)
+        // Addresses alone need nothing that could be short once what was there is unmapped.
+        mmap(Some(part.start()), part.len(), NO_ACCESS, NOTHING, -1, 0)
+            .map(|_| ())
+            .map_err(|errno| SysError::new("mmap", part.to_string(), errno))
     }
 
-    fn fixed(
+    /// Puts a new mapping in the place of what a part holds; where that fails, what was there is
+    /// there still.
+    ///
+    /// A mapping with MAP_FIXED would not do: the kernel unmaps first, and asks the pool and the
+    /// accounting then. Where they refuse, a gap is left that any thread's next mapping may get. So
+    /// the new one is made elsewhere, and moved by one call that asks for nothing.
+    fn replace(
         &self,
         part: Range,
-        protection: i32,
         flags: i32,
         descriptor: RawFd,
         offset: u64,
     ) -> Result<(), SysError> {
         let fail = |errno| SysError::new("mmap", part.to_string(), errno);
-        mmap(
-            Some(part.start()),
-            part.len(),
-            protection,
-            flags,
-            descriptor,
-            offset,
-        )
-        .map(|_| ())
-        .map_err(|errno| {
-            // Whether a mapping that fails leaves a gap differs between kernels (6.18: it does).
-            // Nobody else may get addresses that are given back with the rest.
-            let flags = NOTHING | libc::MAP_FIXED_NOREPLACE;
-            let _ = mmap_at(part.start(), part.len(), NO_ACCESS, flags);
-            fail(errno)
+        let made = make_aligned(part, flags, descriptor, offset).map_err(fail)?;
+        mremap_over(made, part).map_err(|errno| {
+            munmap(made);
+            SysError::new("mremap", part.to_string(), errno)
         })
     }
 
@@ -468,13 +468,83 @@ fn mmap(
     }
 }
 
-/// Maps nothing where nothing is mapped.
-fn mmap_at(at: u64, length: Bytes, protection: i32, flags: i32) -> Result<(), Errno> {
+/// A new mapping as long as `part` and aligned as it is: a page table that it shared with a
+/// neighbour would come along, and keep the kernel from putting a huge page there.
+fn make_aligned(part: Range, flags: i32, descriptor: RawFd, offset: u64) -> Result<Range, Errno> {
+    let at_any = |at: Option<u64>| map_new(at, part.len(), flags, descriptor, offset);
+    let unit = 1 << (part.start() | part.len().get()).trailing_zeros().min(62);
+    // Reserved pages always are, others often.
+    let made = at_any(None)?;
+    if made.start() % unit == 0 {
+        return Ok(made);
+    }
+    let room = part.len().get().checked_add(unit).ok_or(Errno::NOMEM)?;
+    let Ok(start) = mmap(None, Bytes(room), NO_ACCESS, NOTHING, -1, 0) else {
+        // No room for a better address: at the price of huge pages at the ends.
+        return Ok(made);
+    };
+    if let Ok(room) = Range::new(start, start + room) {
+        munmap(room);
+    }
+    // Where another thread is faster, the first one will do.
+    match at_any(Some(start.next_multiple_of(unit))) {
+        Ok(better) => {
+            munmap(made);
+            Ok(better)
+        }
+        Err(_) => Ok(made),
+    }
+}
+
+/// Maps where nothing is mapped: at an address, or anywhere.
+fn map_new(
+    at: Option<u64>,
+    length: Bytes,
+    flags: i32,
+    descriptor: RawFd,
+    offset: u64,
+) -> Result<Range, Errno> {
     let len = usize::try_from(length.get()).map_err(|_| Errno::NOMEM)?;
-    let at = usize::try_from(at).map_err(|_| Errno::INVAL)?;
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
+    let free = if at.is_some() {
+        libc::MAP_FIXED_NOREPLACE
+    } else {
+        0
+    };
+    let wish = usize::try_from(at.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
     // SAFETY: MAP_FIXED_NOREPLACE replaces no mapping.
-    let start = unsafe { libc::mmap(at as *mut libc::c_void, len, protection, flags, -1, 0) };
-    match start {
+    let start = unsafe {
+        libc::mmap(
+            wish as *mut libc::c_void,
+            len,
+            READ_WRITE,
+            flags | free,
+            descriptor,
+            offset,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(last_errno());
+    }
+    Range::new(start as u64, start as u64 + length.get()).map_err(|_| Errno::INVAL)
+}
+
+/// Moves a mapping of our own to the place of what is at `to`, in one step.
+fn mremap_over(made: Range, to: Range) -> Result<(), Errno> {
+    let fit = |value: u64| usize::try_from(value).map_err(|_| Errno::INVAL);
+    let (from, at, len) = (fit(made.start())?, fit(to.start())?, fit(made.len().get())?);
+    // SAFETY: `made` is a new mapping that nobody knows of; `to` is a part of a `Space`, which owns
+    // what is replaced there.
+    let moved = unsafe {
+        libc::mremap(
+            from as *mut libc::c_void,
+            len,
+            len,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            at as *mut libc::c_void,
+        )
+    };
+    match moved {
         libc::MAP_FAILED => Err(last_errno()),
         _ => Ok(()),
     }
@@ -565,6 +635,67 @@ mod tests {
         assert_eq!(unsafe { at.read_volatile() }, 0);
         space.clear(part).unwrap();
         assert!(space.advise(part, Advice::PopulateWrite).is_err());
+    }
+
+    /// A file of more reserved pages than memory holds, and its length; `None` where there is no
+    /// pool.
+    fn no_pages(memory: &Memory) -> Option<(MemoryFile, Bytes)> {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let field = |name: &str| {
+            let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+            let kilobytes = rest.trim().strip_suffix(" kB")?;
+            Some(kilobytes.parse::<u64>().ok()? * 1024)
+        };
+        let page = PageSize::new(Bytes(field("Hugepagesize:")?)).unwrap();
+        let length = page.round_up(field("MemTotal:")? + 1).map(Bytes)?;
+        let file = memory.create_file("test", length, Some(page)).ok()?;
+        Some((file, length))
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_stays() {
+        let memory = Memory::new();
+        let Some((file, length)) = no_pages(&memory) else {
+            println!("not run: what_cannot_be_replaced_stays: needs hugetlb");
+            return;
+        };
+        let align: PageSize = "1G".parse().unwrap();
+        let space = memory.set_aside(length, align).unwrap();
+        let first = space.part(0, base().bytes()).unwrap();
+        space.map_private(first).unwrap();
+        // SAFETY: mapped just now, for reading and writing.
+        unsafe { space.as_ptr().write_volatile(7) };
+        let error = space.map_file(space.range(), &file, 0, Reserve::All);
+        assert_eq!(error.unwrap_err().errno, Errno::NOMEM);
+        // SAFETY: it is there still, which is what is tested: without it the test ends here.
+        assert_eq!(unsafe { space.as_ptr().read_volatile() }, 7);
+    }
+
+    /// Another thread maps all the time, so that it gets each gap that there is for a moment.
+    #[test]
+    fn nobody_gets_the_place_of_what_cannot_be_replaced() {
+        let memory = Memory::new();
+        let Some((file, length)) = no_pages(&memory) else {
+            println!("not run: nobody_gets_the_place_of_what_cannot_be_replaced: needs hugetlb");
+            return;
+        };
+        let space = memory.set_aside(length, base()).unwrap();
+        let (range, done) = (space.range(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let at = mmap(None, length, NO_ACCESS, NOTHING, -1, 0).unwrap();
+                    let got = Range::new(at, at + length.get()).unwrap();
+                    munmap(got);
+                    assert_eq!(got.intersect(range), None, "{got} is in the space {range}");
+                }
+            });
+            for _ in 0..100 {
+                let error = space.map_file(range, &file, 0, Reserve::All);
+                assert_eq!(error.unwrap_err().errno, Errno::NOMEM);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

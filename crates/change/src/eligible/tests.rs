@@ -76,6 +76,7 @@ fn anon(range: Range, runs: &[(Range, PageState)]) -> Segment {
             exclusive_known: true,
         }),
         file_system: None,
+        mount_huge: None,
     }
 }
 

@@ -17,6 +17,7 @@ mod support;
 mod debuggers;
 mod growth;
 mod limits;
+mod mandatory;
 mod memory;
 mod numbers;
 mod pools;

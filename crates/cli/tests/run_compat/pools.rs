@@ -60,7 +60,7 @@ impl Pool {
 
     /// Nothing of it was lost to a program that has ended.
     #[track_caller]
-    fn is_whole(&self, what: &str) {
+    pub fn is_whole(&self, what: &str) {
         let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
         assert_eq!((free, self.number("resv_hugepages")), (total, 0), "{what}");
     }

@@ -235,7 +235,7 @@ fn every_crate_says_what_it_is_for() {
 }
 
 /// Files that hold unsafe code, and why they must.
-const UNSAFE: [(&str, &str); 48] = [
+const UNSAFE: [(&str, &str); 50] = [
     ("crates/sys/src/asked.rs", "between fork and exec"),
     ("crates/sys/src/careful.rs", "setfsuid of one thread"),
     (
@@ -266,9 +266,14 @@ const UNSAFE: [(&str, &str); 48] = [
         "a jump at the entry of libc's functions",
     ),
     (
+        "crates/preload/src/must.rs",
+        "memory that must be on larger pages",
+    ),
+    (
         "crates/preload/src/pool.rs",
         "mappings that are cut from reserved pages",
     ),
+    ("crates/preload/src/room.rs", "what is put at an address"),
     (
         "crates/preload/src/sample.rs",
         "buffers that are mapped for a look",

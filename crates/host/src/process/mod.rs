@@ -15,7 +15,7 @@ use hugeleaf_sys::Pid;
 use crate::fact::ReadError;
 
 pub use all::read_all_processes;
-pub use read::{identity, parse_mountinfo, read_process};
+pub use read::{Mount, identity, parse_mountinfo, read_process};
 pub(crate) use read::{mappings, read_basics};
 pub use rings::parse_registered;
 pub use role::role_of;

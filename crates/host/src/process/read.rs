@@ -292,7 +292,7 @@ fn segment(
     entry: &SmapsEntry,
     before: Option<&MapLine>,
     policy: Option<String>,
-    file_system: Option<String>,
+    file_system: Option<Mount>,
 ) -> Segment {
     let (map, c) = (&entry.map, &entry.counts);
     let mut by_page_size = Vec::new();
@@ -334,21 +334,36 @@ fn segment(
         merged: c.merged,
         by_page_size,
         pages: Fact::Absent,
-        file_system,
+        file_system: file_system.as_ref().map(|mount| mount.file_system.clone()),
+        mount_huge: file_system.and_then(|mount| mount.huge),
     }
 }
 
-/// File systems by device (proc(5), `/proc/PID/mountinfo`); lines of another form are passed over.
-pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), String)> {
+/// What is mounted of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// The type of its file system.
+    pub file_system: String,
+    /// The file system's option `huge=`, which tmpfs shows unless it is `never`.
+    pub huge: Option<String>,
+}
+
+/// Mounts by device (proc(5), `/proc/PID/mountinfo`); lines of another form are passed over.
+pub fn parse_mountinfo(text: &str) -> Vec<((u32, u32), Mount)> {
     text.lines()
         .filter_map(|line| {
             let (mount, source) = line.split_once(" - ")?;
             let (major, minor) = mount.split_ascii_whitespace().nth(2)?.split_once(':')?;
-            let file_system = source.split_ascii_whitespace().next()?;
-            Some((
-                (major.parse().ok()?, minor.parse().ok()?),
-                file_system.to_owned(),
-            ))
+            let mut fields = source.split_ascii_whitespace();
+            let file_system = fields.next()?.to_owned();
+            // The source may hold spaces, escaped; the options are last.
+            let mut options = fields.last().unwrap_or_default().split(',');
+            let huge = options.find_map(|option| option.strip_prefix("huge="));
+            let mount = Mount {
+                file_system,
+                huge: huge.map(str::to_owned),
+            };
+            Some(((major.parse().ok()?, minor.parse().ok()?), mount))
         })
         .collect()
 }
@@ -488,4 +503,31 @@ fn children(root: &Root, pid: Pid) -> Vec<Pid> {
         .collect();
     found.sort_unstable();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_say_their_file_system_and_its_huge_pages() {
+        let text = "\
+36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+25 1 0:21 / /dev/shm rw,nosuid shared:3 - tmpfs tmp\\040fs rw,size=100k,huge=advise
+26 1 0:22 / /run rw - tmpfs tmpfs rw,size=100k
+nonsense
+";
+        let mount = |file_system: &str, huge: Option<&str>| Mount {
+            file_system: file_system.to_owned(),
+            huge: huge.map(str::to_owned),
+        };
+        assert_eq!(
+            parse_mountinfo(text),
+            [
+                ((98, 0), mount("ext3", None)),
+                ((0, 21), mount("tmpfs", Some("advise"))),
+                ((0, 22), mount("tmpfs", None)),
+            ]
+        );
+    }
 }

@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-pub use crate::real::{Advice, advise, failed, flag};
+pub use crate::real::{Advice, EEXIST, advise, failed, flag};
 
 use crate::program;
 use crate::real;
@@ -72,4 +72,29 @@ pub unsafe fn mremap(old: usize, length: usize, new: usize, flags: usize, to: us
     program::nobody_has(to, new, "moved over");
     // SAFETY: by the caller.
     unsafe { real::mremap(old, length, new, flags, to) }
+}
+
+/// # Safety
+///
+/// As of the real one.
+pub unsafe fn mmap_file(
+    address: usize,
+    length: usize,
+    protection: usize,
+    flags: usize,
+    _file: usize,
+    _offset: usize,
+) -> isize {
+    // SAFETY: by the caller; the modules of the model map no files.
+    unsafe { mmap(address, length, protection, flags) }
+}
+
+/// # Safety
+///
+/// As of the real one.
+pub unsafe fn mprotect(address: usize, length: usize, protection: usize) -> isize {
+    turn();
+    program::nobody_has(address, length, "given other rights");
+    // SAFETY: by the caller.
+    unsafe { real::mprotect(address, length, protection) }
 }

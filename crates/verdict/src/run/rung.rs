@@ -66,7 +66,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
         (Some(Ok(way)), _) => Judged::Ways(vec![way]),
         (_, Some(Ok(judged))) => judged,
         // A size that only a pool can have is short in the pool; one that THP has, in THP.
-        (Some(Err(lack)), Some(Err(_))) if Some(size) != pmd(host) => Judged::Not(lack),
+        (Some(Err(lack)), Some(Err(_))) if !is_of_thp(host, role, size) => Judged::Not(lack),
         (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Not(lack),
         (None, None) => Judged::Base,
     }
@@ -75,6 +75,16 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
 /// The size of a full THP.
 pub fn pmd(host: &Host) -> Option<PageSize> {
     host.thp.known().and(host.pmd_page.get())
+}
+
+/// Whether transparent huge pages of a size exist here for a role, on or off.
+fn is_of_thp(host: &Host, role: RunRole, size: PageSize) -> bool {
+    let order = host.thp.known().and_then(|thp| order(thp, size));
+    let own = order.is_some_and(|order| match role {
+        RunRole::Shm => !order.shmem.is_absent(),
+        _ => !order.anon.is_absent(),
+    });
+    own || Some(size) == pmd(host)
 }
 
 fn order(thp: &Thp, size: PageSize) -> Option<&ThpOrder> {
@@ -152,10 +162,15 @@ fn smaller_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Lac
         // Unreadable: nothing is known, so nothing is said.
         None if !own.is_absent() => Ok(Judged::ByItself),
         None => Err(none()),
-        Some(word) => Err(Lack::new(
-            format!("hugepages-{}kB/{name} is {word}", size.bytes().get() / 1024),
-            format!("echo always > {}", thp_size_file(size, name)),
-        )),
+        Some(word) => {
+            let knob = format!("hugepages-{}kB/{name}", size.bytes().get() / 1024);
+            let because = match own.known().map(String::as_str) {
+                Some("inherit") => format!("{knob} is inherit, and {name} is {word}"),
+                _ => format!("{knob} is {word}"),
+            };
+            let command = format!("echo always > {}", thp_size_file(size, name));
+            Err(Lack::new(because, command))
+        }
     }
 }
 

@@ -164,6 +164,34 @@ fn what_is_known_not_to_be_had_is_named() {
     );
 }
 
+/// A size that THP has is switched on by its own knob, whatever pools there are.
+#[test]
+fn small_shared_memory_names_the_knob_of_its_size() {
+    let set = |own: &str, top: &str| {
+        with_thp(host(0, 0), |thp| {
+            thp.orders[1].shmem = word(own);
+            thp.shmem_enabled = word(top);
+        })
+    };
+    let found = settled(&[("shm", "64K")], &set("never", "never")).missing;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].because, "hugepages-64kB/shmem_enabled is never");
+    assert_eq!(
+        found[0].command,
+        "echo always > /sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled"
+    );
+    assert_eq!(
+        missing(&[("shm", "64K")], &set("inherit", "never")),
+        ["--shm 64K: hugepages-64kB/shmem_enabled is inherit, and shmem_enabled is never"]
+    );
+    assert!(missing(&[("shm", "64K")], &set("always", "never")).is_empty());
+    // A size that no THP has is the pool's.
+    assert_eq!(
+        missing(&[("shm", "16G,2M")], &set("never", "never")),
+        ["--shm 16G: this host has no pool of 16G pages, only of 2M, 1G"]
+    );
+}
+
 #[test]
 fn a_smaller_size_that_is_on_needs_nothing() {
     let host = with_thp(host(0, 0), |thp| thp.orders[1].anon = word("always"));

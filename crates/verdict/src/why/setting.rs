@@ -79,9 +79,13 @@ pub fn of_private(case: &Case<'_>, segment: &Segment) -> Obstacle {
 pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Obstacle {
     let advised = segment.asked.advised == Advised::Huge;
     if tmpfs_mount(segment).is_some() {
-        // Files of a mounted tmpfs go by its own option, which THPeligible answers for.
-        return match segment.thp_eligible.get() {
-            Some(true) => Obstacle::SmallSteps,
+        // Files of a mounted tmpfs go by its own option; where that is not known, THPeligible
+        // answers for it.
+        return match (segment.mount_huge.as_deref(), segment.thp_eligible.get()) {
+            (Some("advise"), _) if !advised => Obstacle::ShmemNotAdvised,
+            (Some("advise" | "within_size" | "always"), _) | (_, Some(true)) => {
+                Obstacle::SmallSteps
+            }
             _ => Obstacle::ShmemNever,
         };
     }
@@ -109,14 +113,13 @@ pub fn shmem_is_denied(case: &Case<'_>) -> bool {
 }
 
 /// Whether the kernel now places new shared memory so that large pages fit. Files on a mounted
-/// tmpfs go by its mount option, which is not known here.
+/// tmpfs go by its mount option.
 pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
-    let own = tmpfs_mount(segment).is_none();
-    match shmem_top(case) {
-        Some("force") => true,
-        Some("advise" | "within_size" | "always") => own,
-        _ => false,
-    }
+    let word = match tmpfs_mount(segment) {
+        Some(_) if shmem_top(case) != Some("force") => segment.mount_huge.as_deref(),
+        _ => shmem_top(case),
+    };
+    matches!(word, Some("force" | "advise" | "within_size" | "always"))
 }
 
 /// For a file on a mounted tmpfs (POSIX shared memory): the folder it is mounted on, as far as

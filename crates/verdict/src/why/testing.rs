@@ -188,6 +188,7 @@ pub fn anon(start: u64, len: u64) -> Segment {
         by_page_size: Vec::new(),
         pages: Fact::Absent,
         file_system: None,
+        mount_huge: None,
     };
     set_pages(&mut segment, vec![(range, OWN)]);
     segment

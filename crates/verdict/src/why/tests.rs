@@ -343,6 +343,14 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
         verdict.command,
         "mount -o remount,huge=advise /dev/shm && systemctl restart server.service"
     );
+    // The option was set since.
+    p.segments[0].mount_huge = Some("advise".to_owned());
+    let verdict = only(&since, &p);
+    assert!(
+        verdict.text.contains("it has huge=advise now"),
+        "{verdict:?}"
+    );
+    assert_eq!(verdict.command, "systemctl restart server.service");
     // An offset that makes up for it.
     p.segments[0].offset = 12 * K;
     let verdicts = judge(&host(), &p);
@@ -366,6 +374,31 @@ fn aligned_shared_memory_can_be_promoted_unless_denied() {
     ] {
         let host = with_thp(|t| t.shmem_enabled = word(knob));
         assert_eq!(ids(&host, segment), [(id, 8 * M)], "{knob}");
+    }
+}
+
+/// A file on a mounted tmpfs goes by the option of the mount, whatever the host's knob says.
+#[test]
+fn posix_shared_memory_goes_by_its_mount() {
+    let posix = |huge: Option<&str>| {
+        let mut segment = shm(AT, 8 * M);
+        segment.name = "/dev/shm/PostgreSQL.1".to_owned();
+        segment.mount_huge = huge.map(str::to_owned);
+        segment
+    };
+    for knob in ["never", "advise", "always"] {
+        let host = with_thp(|t| t.shmem_enabled = word(knob));
+        for (segment, id) in [
+            (posix(None), "shmem-never"),
+            (posix(Some("advise")), "shmem-not-advised"),
+            (flagged(posix(Some("advise")), b"hg"), "small-steps"),
+            (posix(Some("within_size")), "small-steps"),
+        ] {
+            let huge = segment.mount_huge.clone();
+            let verdict = only(&host, &process(vec![segment]));
+            assert_eq!(verdict.id.name(), id, "{knob} {huge:?}");
+            assert!(!verdict.text.contains("shmem_enabled"), "{verdict:?}");
+        }
     }
 }
 

@@ -168,9 +168,12 @@ impl Words<'_> {
                 ),
             },
             Obstacle::ShmemNotAdvised => format!(
-                "large pages for shared memory are for advised memory only ({} is advise), and the \
+                "large pages for shared memory are for advised memory only ({}), and the \
                  program did not advise this; the address fits, so promotion can have it",
-                setting::shmem_knob(self.case).path
+                match setting::tmpfs_mount(self.segment) {
+                    Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
+                    None => format!("{} is advise", setting::shmem_knob(self.case).path),
+                }
             ),
             Obstacle::TextNotCollapsed => {
                 "this kernel puts program text on large pages, and has not done so here".to_owned()
@@ -284,6 +287,12 @@ impl Words<'_> {
                 )
             }
             _ => match setting::tmpfs_mount(self.segment) {
+                Some(folder) if setting::shmem_places_well(self.case, self.segment) => format!(
+                    "mapped at an address that does not fit {page} pages, while the tmpfs on \
+                     {folder} was mounted without huge=; it has huge={} now. It cannot be \
+                     promoted before a restart",
+                    self.segment.mount_huge.as_deref().unwrap_or(value)
+                ),
                 Some(folder) => format!(
                     "mapped at an address that does not fit {page} pages: the tmpfs on {folder} \
                      was mounted without huge= then. It cannot be promoted before a restart"

@@ -1,0 +1,197 @@
+//! Addresses that are set aside, and how something is put there.
+//!
+//! `mmap` with `MAP_FIXED` unmaps what is there before it asks for what it needs: a pool that is
+//! short, shared memory that is not accounted for, and on kernels before 6.12 private memory too,
+//! leave a gap, which another thread's next mapping may get. So nothing here is mapped over. Where
+//! the room is only a good address, it is given up and taken with `MAP_FIXED_NOREPLACE`: who comes
+//! in between has the place. Private memory without rights is given rights where it is. And what
+//! must keep its place is replaced by something that was made elsewhere, whole, and moved there by
+//! one `mremap`, which asks for nothing but a few bytes of the kernel's own.
+//! `docs/internals/kernel-notes.md` has what was tried.
+//!
+//! # Safety
+//!
+//! Maps only over room that it reserved, or where the caller says that the place is its own; unmaps
+//! only what it reserved and nothing can have taken since.
+
+#![allow(unsafe_code)]
+
+use crate::calls::{self, Advice, flag};
+use crate::state::{down, settings, up};
+
+const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
+const MEMORY: usize = flag::READ | flag::WRITE;
+
+/// Addresses without memory: something can be put at `at` that is congruent to what was asked.
+pub struct Room {
+    /// Where to put it.
+    pub at: usize,
+    start: usize,
+    end: usize,
+}
+
+/// Room for `size` bytes at an address that leaves the rest `offset` when divided by the huge
+/// page.
+pub fn reserve(size: usize, offset: usize) -> Option<Room> {
+    reserve_as(size, offset, settings().pmd, 0, 0)
+}
+
+/// The same at a multiple of a page size.
+pub fn reserve_for(size: usize, page: usize) -> Option<Room> {
+    reserve_as(size, 0, page, 0, 0)
+}
+
+/// The same with rights, so that limits on memory count the room as they will count what takes its
+/// place, and with more flags of `mmap`.
+pub fn reserve_as(
+    size: usize,
+    offset: usize,
+    page: usize,
+    rights: usize,
+    flags: usize,
+) -> Option<Room> {
+    let whole = up(size, settings().base)?.checked_add(page)?;
+    // SAFETY: a new mapping.
+    let start = unsafe { calls::mmap(0, whole, rights, NOTHING | flags) };
+    if calls::failed(start) {
+        return None;
+    }
+    let start = start as usize;
+    let rest = down(offset, settings().base).wrapping_sub(start) & page.wrapping_sub(1);
+    Some(Room {
+        at: start + rest,
+        start,
+        end: start + whole,
+    })
+}
+
+impl Room {
+    /// Gives rights to `size` bytes of the room: private memory. The address, or `-errno` and no
+    /// room any more.
+    pub fn open(&self, size: usize, rights: usize) -> isize {
+        // SAFETY: our own room, which nobody knows yet.
+        let result = unsafe { calls::mprotect(self.at, size, rights) };
+        if calls::failed(result) {
+            self.drop_all();
+            return result;
+        }
+        self.trim(size);
+        self.at as isize
+    }
+
+    /// Puts a mapping of `size` bytes there. The address; or `-errno`, and no room any more:
+    /// `-EEXIST` where another thread took the place meanwhile.
+    ///
+    /// Not moved in from elsewhere: where the place that it comes from shares a page table with a
+    /// neighbour, an empty one comes along, and what is faulted in there is no huge page.
+    pub fn put(
+        &self,
+        size: usize,
+        rights: usize,
+        flags: usize,
+        file: usize,
+        offset: usize,
+    ) -> isize {
+        self.drop_all();
+        let flags = flags | flag::FIXED_NOREPLACE;
+        // SAFETY: replaces nothing.
+        let made = unsafe { calls::mmap_file(self.at, size, rights, flags, file, offset) };
+        if calls::failed(made) || made as usize == self.at {
+            return made;
+        }
+        // Old kernels take the address as a wish.
+        // SAFETY: mapped just now.
+        unsafe { calls::munmap(made as usize, size) };
+        calls::EEXIST
+    }
+
+    /// Gives back what is left of the room around the `size` bytes that were put there.
+    pub fn trim(&self, size: usize) {
+        let Some(used) = up(self.at + size, settings().base) else {
+            return;
+        };
+        if self.at > self.start {
+            // SAFETY: reserved above, nothing was put there.
+            unsafe { calls::munmap(self.start, self.at - self.start) };
+        }
+        if self.end > used {
+            // SAFETY: as above.
+            unsafe { calls::munmap(used, self.end - used) };
+        }
+    }
+
+    /// Gives all of it back, where nothing was moved into it.
+    pub fn drop_all(&self) {
+        // SAFETY: reserved above, nothing was put there.
+        unsafe { calls::munmap(self.start, self.end - self.start) };
+    }
+
+    /// Gives back what is ours for sure, after a move of `size` bytes that failed: whether the
+    /// kernel unmapped the place first differs between kernels and errors, and where it did, it
+    /// may be another thread's by now. Only what is free can be taken, so what can is no one's.
+    pub fn leave(&self, size: usize) {
+        self.trim(size);
+        let flags = NOTHING | flag::NORESERVE | flag::FIXED_NOREPLACE;
+        // SAFETY: replaces nothing; old kernels take the address as a hint.
+        let at = unsafe { calls::mmap(self.at, size, 0, flags) };
+        if !calls::failed(at) {
+            // SAFETY: mapped just now.
+            unsafe { calls::munmap(at as usize, size) };
+        }
+    }
+}
+
+/// Moves a mapping of our own that nobody knows yet to the place of what is at `to`, in one step.
+/// The new address; or `-errno`, and the mapping is gone.
+///
+/// What is at `to` must be the caller's to replace.
+pub fn move_over(made: usize, size: usize, to: usize) -> isize {
+    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+    // SAFETY: ours until now, and by the caller the place is its own.
+    let moved = unsafe { calls::mremap(made, size, size, how, to) };
+    if calls::failed(moved) {
+        // SAFETY: it was not moved, and nobody knows of it.
+        unsafe { calls::munmap(made, size) };
+    }
+    moved
+}
+
+/// Puts reserved pages of one size, populated, in the place of our own room at `at`: all of
+/// `length`, or what was there stays. `kind` is private or shared.
+pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
+    if length == 0 {
+        return false;
+    }
+    let flags = kind | flag::ANONYMOUS | hugetlb(size);
+    // SAFETY: a new mapping.
+    let made = unsafe { calls::mmap(0, length, MEMORY, flags) };
+    if calls::failed(made) {
+        return false;
+    }
+    let made = made as usize;
+    if !populate(made, length, size) {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(made, length) };
+        return false;
+    }
+    !calls::failed(move_over(made, length, at))
+}
+
+/// The flags of `mmap` that ask for reserved pages of a size.
+pub fn hugetlb(size: usize) -> usize {
+    flag::HUGETLB | (size.trailing_zeros() as usize) << 26
+}
+
+/// Populates in steps: one call holds the address space's lock throughout.
+pub fn populate(start: usize, length: usize, page: usize) -> bool {
+    let step = page.max(64 << 20);
+    let mut at = start;
+    while at < start + length {
+        let part = step.min(start + length - at);
+        if calls::failed(calls::advise(at, part, Advice::PopulateWrite)) {
+            return false;
+        }
+        at += part;
+    }
+    true
+}
