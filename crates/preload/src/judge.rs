@@ -13,12 +13,18 @@
 //! large by themselves: a program may make a few of them and ask for nothing any more, so the
 //! first four are taken as used until a look says otherwise.
 //!
+//! # Safety
+//!
+//! The table of kinds is mapped once, and stays.
+//!
 //! Everything is a hint: two threads at once may mix two samples into one, which is then looked at
 //! in vain. Who names a size, or makes it mandatory, is not judged.
 
-use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+#![allow(unsafe_code)]
 
-use crate::calls::{self, Advice};
+use crate::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::calls::{self, Advice, flag};
 use crate::heap;
 use crate::sample::{Files, Found, How, Scratch};
 use crate::state::{Lock, RESIDENT, down, growing, settings, up};
@@ -65,27 +71,16 @@ struct Kind {
     unused: AtomicUsize,
 }
 
-static ALL: [Kind; KINDS] = [const {
-    Kind {
-        samples: [const {
-            Sample {
-                start: AtomicUsize::new(0),
-                length: AtomicUsize::new(0),
-                weight: AtomicUsize::new(0),
-                used: AtomicUsize::new(0),
-            }
-        }; SAMPLES],
-        next: AtomicUsize::new(0),
-        since: AtomicUsize::new(0),
-        unseen: AtomicUsize::new(0),
-        count: AtomicUsize::new(0),
-        used: AtomicUsize::new(0),
-        unused: AtomicUsize::new(0),
-    }
-}; KINDS];
+/// Where the kinds are: mapped when the process has asked for some memory, because most programs
+/// never do and would pay for a mapping more. Zero: samples are not taken yet.
+static TABLE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether samples are taken: not before the process has asked for some memory.
-static WATCHING: AtomicBool = AtomicBool::new(false);
+fn all() -> &'static [Kind] {
+    let table = TABLE.load(Relaxed) as *const [Kind; KINDS];
+    // SAFETY: null, or what `watch` mapped, which stays; zeros are valid.
+    unsafe { table.as_ref() }.map_or(&[], |kinds| kinds.as_slice())
+}
+
 /// One look at a time.
 pub static LOCK: Lock = Lock::new();
 
@@ -105,7 +100,20 @@ pub fn judging() -> bool {
 
 /// From now on samples are taken.
 pub fn watch() {
-    WATCHING.store(true, Relaxed);
+    if !judging() || TABLE.load(Relaxed) != 0 {
+        return;
+    }
+    let Some(_held) = LOCK.take() else { return };
+    if TABLE.load(Relaxed) != 0 {
+        return;
+    }
+    let flags = flag::PRIVATE | flag::ANONYMOUS;
+    let length = size_of::<[Kind; KINDS]>();
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, length, flag::READ | flag::WRITE, flags) };
+    if !calls::failed(at) {
+        TABLE.store(at as usize, Relaxed);
+    }
 }
 
 /// Bytes of a kind that may be on huge pages without having been looked at.
@@ -119,8 +127,11 @@ pub fn large(kind: usize, length: usize) -> bool {
     if !judging() {
         return growing() || length >= settings.data_after;
     }
-    let Some(kind) = ALL.get(kind).filter(|_| settings.touch) else {
+    if !settings.touch {
         return false;
+    }
+    let Some(kind) = all().get(kind) else {
+        return length >= settings.data_after;
     };
     let (used, unused) = (kind.used.load(Relaxed), kind.unused.load(Relaxed));
     let dense = unused <= used / (PARTS - 1);
@@ -138,10 +149,10 @@ pub fn record(kind: usize, start: usize, length: usize, large: bool) {
 
 /// The same, where more is on huge pages by it than the range itself.
 pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: bool) {
-    let watched = WATCHING.load(Relaxed) || large;
-    let Some(kind) = ALL.get(kind).filter(|_| watched && judging()) else {
-        return;
-    };
+    if large {
+        watch();
+    }
+    let Some(kind) = all().get(kind) else { return };
     if large {
         kind.unseen.fetch_add(bytes, Relaxed);
     }
@@ -174,11 +185,12 @@ fn wait_for(start: usize) {
 /// Takes note that a range is unmapped, before it is.
 #[inline(always)]
 pub fn unmapped(start: usize, length: usize) {
-    if !WATCHING.load(Relaxed) {
+    if TABLE.load(Relaxed) == 0 {
         return;
     }
-    let index = kind_of(length);
-    let Some(kind) = ALL.get(index) else { return };
+    let Some(kind) = all().get(kind_of(length)) else {
+        return;
+    };
     let unseen = kind.unseen.load(Relaxed);
     if unseen != 0 {
         kind.unseen.store(unseen.saturating_sub(length), Relaxed);
@@ -354,7 +366,7 @@ pub fn look() {
         return;
     }
     with_files(|files, scratch| {
-        for (index, kind) in ALL.iter().enumerate() {
+        for (index, kind) in all().iter().enumerate() {
             let above = if index == HEAP {
                 heap::top()
             } else {
@@ -397,7 +409,7 @@ fn give_back(start: usize, length: usize) {
 /// In a forked child: what was handed out before is its parent's too, and says nothing of it.
 pub fn leave() {
     LOCK.reopen();
-    for kind in &ALL {
+    for kind in all() {
         for sample in &kind.samples {
             sample.start.store(0, Relaxed);
         }
