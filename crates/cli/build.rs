@@ -68,6 +68,8 @@ fn compiles(out: &Path, more: &[&str]) -> bool {
         // As few segments as possible: each is a mapping that every program would pay for.
         "link-arg=-Wl,-z,noseparate-code",
         "link-arg=-Wl,-z,norelro",
+        // Its constructor runs before those of all others: no thread can have been started.
+        "link-arg=-Wl,-z,initfirst",
     ]
     .iter()
     .chain(more)

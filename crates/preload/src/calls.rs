@@ -46,6 +46,7 @@ mod number {
     pub const MLOCK: usize = 149;
     pub const MLOCKALL: usize = 151;
     pub const PRCTL: usize = 157;
+    pub const UNSHARE: usize = 272;
     pub const OPENAT: usize = 257;
     pub const UNLINKAT: usize = 263;
     pub const PPOLL: usize = 271;
@@ -91,6 +92,7 @@ mod number {
     pub const MLOCK: usize = 228;
     pub const MLOCKALL: usize = 230;
     pub const PRCTL: usize = 167;
+    pub const UNSHARE: usize = 97;
     pub const OPENAT: usize = 56;
     pub const UNLINKAT: usize = 35;
     pub const PPOLL: usize = 73;
@@ -339,6 +341,23 @@ pub unsafe fn prctl(arguments: [usize; 6]) -> isize {
 pub fn mlock(address: usize, length: usize) -> isize {
     // SAFETY: changes no content.
     unsafe { call(number::MLOCK, [address, length, 0, 0, 0, 0]) }
+}
+
+/// Whether this process denies itself memory that was writable and becomes executable
+/// (`PR_GET_MDWE`, 6.3). A filter of system calls that does the same is not seen here.
+pub fn denies_write_execute() -> bool {
+    const GET_MDWE: usize = 66;
+    // SAFETY: asks, changes nothing.
+    let answer = unsafe { prctl([GET_MDWE, 0, 0, 0, 0, 0]) };
+    answer > 0
+}
+
+/// `unshare(2)` of memory: no effect (0) where nobody else runs in this process's memory, neither a
+/// thread nor a process that shares it, and `EINVAL` otherwise.
+pub fn unshare_memory() -> isize {
+    const CLONE_VM: usize = 0x100;
+    // SAFETY: has no effect, or fails.
+    unsafe { call(number::UNSHARE, [CLONE_VM, 0, 0, 0, 0, 0]) }
 }
 
 /// `mlockall(2)`.
@@ -600,10 +619,20 @@ pub fn name_range(address: usize, length: usize, name: &core::ffi::CStr) {
 /// The soft limit of a resource (`getrlimit(2)`), `usize::MAX` where there is none.
 pub fn soft_limit(resource: usize) -> Option<usize> {
     let mut limits = [0_usize; 2];
-    let arguments = [0, resource, 0, limits.as_mut_ptr() as usize, 0, 0];
     // SAFETY: the kernel writes two words.
-    let result = unsafe { call(number::PRLIMIT, arguments) };
+    let result = unsafe { limit_into(resource, limits.as_mut_ptr() as usize) };
     (result == 0).then_some(limits[0])
+}
+
+/// Has the kernel write the limits of a resource, two words, to an address; `EFAULT` where nothing
+/// is and no stack may be extended to it.
+///
+/// # Safety
+///
+/// What is there, if anything is, must be nobody's.
+pub unsafe fn limit_into(resource: usize, to: usize) -> isize {
+    // SAFETY: by the caller.
+    unsafe { call(number::PRLIMIT, [0, resource, 0, to, 0, 0]) }
 }
 
 /// `fsopen(2)`: a file system to be made, closed on exec.

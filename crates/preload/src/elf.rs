@@ -74,6 +74,10 @@ pub struct Object {
     dynamic: usize,
     /// Its text: from, to.
     pub text: (usize, usize),
+    /// Where that begins in its file.
+    pub text_offset: usize,
+    /// The path that it was loaded from, where the loader tells.
+    pub file: Option<&'static CStr>,
 }
 
 /// Looks at all objects of the process.
@@ -91,13 +95,16 @@ extern "C" fn each(information: *const Information, _size: usize, data: *mut c_v
     // SAFETY: the loader passes as many headers as it says.
     let headers =
         unsafe { core::slice::from_raw_parts(information.headers, usize::from(information.count)) };
-    let name = if information.name.is_null() {
-        &b""[..]
-    } else {
-        // SAFETY: a text that ends in zero.
-        unsafe { CStr::from_ptr(information.name) }.to_bytes()
+    let path: Option<&'static CStr> = match information.name.is_null() {
+        true => None,
+        // SAFETY: a text that ends in zero, there as long as the object is loaded.
+        false => Some(unsafe { CStr::from_ptr(information.name) }),
     };
-    let object = object(information.base, headers);
+    let name = path.map_or(&b""[..], CStr::to_bytes);
+    let object = Object {
+        file: path,
+        ..object(information.base, headers)
+    };
     let first = process.objects == 0;
     process.objects += 1;
     if first {
@@ -123,6 +130,8 @@ fn object(base: usize, headers: &[Header]) -> Object {
         base,
         dynamic: 0,
         text: (0, 0),
+        text_offset: 0,
+        file: None,
     };
     for header in headers {
         let start = base.wrapping_add(header.address);
@@ -131,6 +140,7 @@ fn object(base: usize, headers: &[Header]) -> Object {
         }
         if header.kind == LOAD && header.flags & 1 != 0 {
             object.text = (start, start.wrapping_add(header.memory_size));
+            object.text_offset = header.offset;
         }
     }
     object

@@ -1,6 +1,7 @@
 //! What a fork means for larger pages.
 //!
-//! Transparent pages: nothing; the kernel shares and copies them as it does base pages. The
+//! Transparent pages: nothing is done. The kernel shares them; while both processes live, a write
+//! copies one base page, and the block is on base pages from then on for whoever wrote. The
 //! child only opens locks that another thread may have held.
 //!
 //! Private reserved pages: when the pool is short at a write to a shared page, the kernel takes
@@ -166,6 +167,16 @@ fn leave_pools() -> bool {
         ]);
     }
     true
+}
+
+/// Whether nobody else runs in this process's memory: no thread, and no process that shares it.
+/// Where neither the kernel nor `/proc` tells, it is not known to be alone.
+pub fn alone() -> bool {
+    match calls::unshare_memory() {
+        0 => true,
+        calls::EINVAL => false,
+        _ => threads() == Some(1),
+    }
 }
 
 /// Threads of this process: field 20 of `/proc/self/stat`, behind the name in parentheses.

@@ -4,23 +4,28 @@
 //! The functions are wrappers of one system call, and what stands here replaces them wholly: no
 //! instruction of theirs is run any more, so none has to be moved.
 //!
-//! The changed pages are put together in a sealed file in memory, which is then mapped over libc's
-//! own: one step for other threads, no page is ever both writable and executable
-//! (`MemoryDenyWriteExecute=`), and kernels that refuse writes through `/proc/self/mem`
-//! (CONFIG_PROC_MEM_FORCE_PTRACE) have no part in it. Where such files may not be executed
-//! (`vm.memfd_noexec=2`, a policy), the jumps are written through `/proc/self/mem`, as a debugger's
-//! breakpoint is; that is not one step, so only while there is one thread.
+//! A jump takes the place of several instructions. A thread that was interrupted between two of
+//! them, or is in the system call that one of them made, would go on in the middle of the jump,
+//! and no way of writing it can help that. So code is changed only while nobody else runs in this
+//! memory: [`crate::start`] counts first.
+//!
+//! The pages are written where they lie: made writable and not executable, then executable and not
+//! writable again. That is the cheapest way, and tools go on finding libc's names there. Where
+//! code may not become executable again (`MemoryDenyWriteExecute=`, a policy), changed copies of
+//! the pages are put together in a sealed file in memory, which is mapped over libc's own. Where
+//! such files may not be executed either (`vm.memfd_noexec=2`), the jumps are written through
+//! `/proc/self/mem`, as a debugger's breakpoint is.
 //!
 //! # Safety
 //!
-//! Changes code. Done in the constructor, while none runs in libc's wrappers; the length of each
-//! function is checked first.
+//! Changes code. Done in the constructor, while nobody else runs in this memory; the length of
+//! each function is checked first.
 
 #![allow(unsafe_code)]
 
 use crate::calls::{self, flag};
 use crate::elf::Object;
-use crate::{fork, state};
+use crate::state;
 
 /// One function to replace.
 pub struct Replacement {
@@ -37,7 +42,7 @@ pub enum Refusal {
     Already,
     /// Libc does not have such a function, or it is too short.
     Unknown,
-    /// Neither way of changing code is allowed here.
+    /// No way of changing code is allowed here.
     Denied,
 }
 
@@ -61,7 +66,8 @@ const LONGEST: usize = JUMP.len() + 8;
 ///
 /// # Safety
 ///
-/// In the constructor only; each `to` must do what the function did.
+/// In the constructor only, while nobody else runs in this memory; each `to` must do what the
+/// function did.
 pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<(), Refusal> {
     if JUMP.is_empty() {
         return Err(Refusal::Unknown);
@@ -72,15 +78,13 @@ pub unsafe fn replace(libc: &Object, replacements: &[Replacement; 5]) -> Result<
         jump.entry = unsafe { entry_of(libc, replacement.name)? };
         jump.to = replacement.to;
     }
-    // SAFETY: `entry_of` saw that each function is long enough.
-    if unsafe { map_over(&jumps) }.is_some() {
-        return Ok(());
+    // SAFETY: by the caller; `entry_of` saw that each function is long enough.
+    unsafe {
+        if in_place(libc, &jumps).is_some() || map_over(&jumps).is_some() {
+            return Ok(());
+        }
+        write_into(libc, &jumps)
     }
-    if fork::threads() != Some(1) {
-        return Err(Refusal::Denied);
-    }
-    // SAFETY: the same, and this is the only thread.
-    unsafe { write_into(&jumps) }
 }
 
 /// A jump from the entry of a function.
@@ -111,12 +115,100 @@ fn runs_of(jumps: &[Jump; 5], base: usize) -> Option<[(usize, usize); 5]> {
     Some(runs)
 }
 
+/// All pages from the first jump to the last: one mapping of its own costs less than several.
+fn span_of(libc: &Object, jumps: &[Jump; 5]) -> Option<(usize, usize)> {
+    let base = state::settings().base;
+    let first = jumps.iter().map(|j| j.entry).fold(usize::MAX, usize::min);
+    let last = jumps.iter().map(|j| j.entry).fold(0, usize::max);
+    let (start, end) = (
+        state::down(first, base),
+        state::up(last.checked_add(LONGEST)?, base)?,
+    );
+    let (from, to) = libc.text;
+    (from <= start && end <= state::up(to, base)?).then_some((start, end))
+}
+
+/// Writes the jumps where libc's code lies; `None` where that is not allowed, and then nothing is
+/// changed.
+///
+/// Nothing of libc may be called in between, `memcpy` included: its pages cannot be executed.
+///
+/// # Safety
+///
+/// As of [`replace`].
+unsafe fn in_place(libc: &Object, jumps: &[Jump; 5]) -> Option<()> {
+    let (start, end) = span_of(libc, jumps)?;
+    if calls::denies_write_execute() {
+        return None;
+    }
+    let mut before = [[0_u8; LONGEST]; 5];
+    // SAFETY: by the caller nobody runs there, and the functions are as long as a jump.
+    unsafe {
+        let writable = calls::mprotect(start, end - start, flag::READ | flag::WRITE);
+        if calls::failed(writable) {
+            return None;
+        }
+        for (each, before) in jumps.iter().zip(&mut before) {
+            copy(each.entry, before);
+            put(each.entry, &jump(each.to));
+        }
+        let code = flag::READ | flag::EXEC;
+        if !calls::failed(calls::mprotect(start, end - start, code)) {
+            return Some(());
+        }
+        for (each, before) in jumps.iter().zip(&before) {
+            put(each.entry, before);
+        }
+        if load_again(libc, start, end).is_none() {
+            calls::write(2, UNLOADED);
+            calls::exit(125);
+        }
+    }
+    None
+}
+
+/// What is said where libc's code is lost: nothing else can be done without it.
+const UNLOADED: &[u8] = b"hugeleaf: run: a policy of this host took libc's code away while it was \
+changed\n  next: start the program without hugeleaf run\n";
+
+/// Maps code of libc from its file, as the loader did, over pages that may not be made executable
+/// any more. `None` where the file does not hold what was loaded.
+///
+/// # Safety
+///
+/// The range lies in libc's text and can be read; nobody runs there.
+unsafe fn load_again(libc: &Object, start: usize, end: usize) -> Option<()> {
+    let length = end - start;
+    let file = calls::open(libc.file?.to_bytes_with_nul(), 0);
+    if calls::failed(file) {
+        return None;
+    }
+    let offset = libc.text_offset + (start - libc.text.0);
+    let code = flag::READ | flag::EXEC;
+    // SAFETY: a new mapping, which takes the place of the same bytes, or is taken away again.
+    unsafe {
+        let fresh = calls::mmap_file(0, length, code, flag::PRIVATE, file as usize, offset);
+        calls::close(file as usize);
+        if calls::failed(fresh) {
+            return None;
+        }
+        let fresh = fresh as usize;
+        let how = flag::MAYMOVE | flag::MREMAP_FIXED;
+        let put = same(fresh, start, length)
+            && !calls::failed(calls::mremap(fresh, length, length, how, start));
+        if !put {
+            calls::munmap(fresh, length);
+        }
+        put.then_some(())
+    }
+}
+
 /// Maps changed copies over the pages of libc; `None` where that is not allowed, and then nothing
 /// was changed, unless memory for the kernel's own structures ran out in between.
 ///
 /// # Safety
 ///
-/// Functions at the entries must be as long as a jump, and a jump must do what they do.
+/// As of [`replace`].
 unsafe fn map_over(jumps: &[Jump; 5]) -> Option<()> {
     let runs = runs_of(jumps, state::settings().base)?;
     let length: usize = runs.iter().map(|(start, end)| end - start).sum();
@@ -192,9 +284,9 @@ unsafe fn map_all(file: usize, runs: &[(usize, usize); 5]) -> Option<()> {
 ///
 /// # Safety
 ///
-/// As of [`map_over`], and no other thread may run.
-unsafe fn write_into(jumps: &[Jump; 5]) -> Result<(), Refusal> {
-    set_apart(jumps);
+/// As of [`replace`].
+unsafe fn write_into(libc: &Object, jumps: &[Jump; 5]) -> Result<(), Refusal> {
+    set_apart(libc, jumps);
     let file = calls::open(b"/proc/self/mem\0", calls::READ_WRITE);
     if calls::failed(file) {
         return Err(Refusal::Denied);
@@ -228,12 +320,8 @@ unsafe fn write_into(jumps: &[Jump; 5]) -> Result<(), Refusal> {
 /// Makes the pages that are written a mapping of their own, by an advice that nothing else has.
 /// A mapping with a single private page is copied at every fork, page by page: all of libc's
 /// text would be, and a fork took a tenth longer.
-fn set_apart(jumps: &[Jump; 5]) {
-    let base = state::settings().base;
-    let first = jumps.iter().map(|j| j.entry).fold(usize::MAX, usize::min);
-    let last = jumps.iter().map(|j| j.entry).fold(0, usize::max) + LONGEST;
-    if let Some(end) = state::up(last, base) {
-        let start = state::down(first, base);
+fn set_apart(libc: &Object, jumps: &[Jump; 5]) {
+    if let Some((start, end)) = span_of(libc, jumps) {
         calls::advise(start, end - start, calls::Advice::Random);
     }
 }
@@ -277,6 +365,25 @@ unsafe fn copy(from: usize, to: &mut [u8]) {
         // SAFETY: by the caller that many bytes can be read there.
         *byte = unsafe { (from as *const u8).add(index).read_volatile() };
     }
+}
+
+/// Writes bytes one by one, by no function of libc.
+unsafe fn put(at: usize, bytes: &[u8]) {
+    for (index, byte) in bytes.iter().enumerate() {
+        // SAFETY: by the caller that many bytes can be written there.
+        unsafe { (at as *mut u8).add(index).write_volatile(*byte) };
+    }
+}
+
+/// Whether two ranges hold the same, by no function of libc.
+unsafe fn same(one: usize, other: usize, length: usize) -> bool {
+    (0..length).all(|index| {
+        // SAFETY: by the caller that many bytes can be read at both.
+        unsafe {
+            (one as *const u8).add(index).read_volatile()
+                == (other as *const u8).add(index).read_volatile()
+        }
+    })
 }
 
 #[cfg(test)]

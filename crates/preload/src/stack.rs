@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //!
-//! Reads one byte of the stack below its end, which is
-//! what makes the kernel extend it.
+//! Has the kernel write a few bytes to the stack far below its end, which is what makes it
+//! extend the stack.
 
 #![allow(unsafe_code)]
 
@@ -40,7 +40,8 @@ pub fn of_thread(length: usize, protection: usize, flags: usize) -> Option<isize
 }
 
 /// Lets the first thread's stack be mapped far down now, so that what it grows into can be huge
-/// pages. Costs one base page.
+/// pages. Costs one base page, and addresses: so only where stacks were asked for by name, which
+/// shows in a bound of one huge page.
 pub fn of_first_thread() {
     const LIMIT: usize = 3;
     const FARTHEST: usize = 64 << 20;
@@ -48,7 +49,8 @@ pub fn of_first_thread() {
     let Some(limit) = calls::soft_limit(LIMIT) else {
         return;
     };
-    if !settings.stack.thp || !settings.touch || limit < settings.stack_after {
+    let asked = settings.stack.thp && settings.stack_after <= settings.pmd;
+    if !asked || !settings.touch || limit < settings.stack_after {
         return;
     }
     let here = &raw const limit as usize;
@@ -58,8 +60,11 @@ pub fn of_first_thread() {
     if settings.stack.mandatory {
         must::stays(must::Kind::FirstStack);
     }
-    // SAFETY: within the limit the kernel maps the stack down to where it is read.
-    unsafe { (low as *const u8).read_volatile() };
+    // A touch that the kernel refuses (`ulimit -v`) would end the program; a system call fails.
+    // SAFETY: the first thread's stack, far below all that is used of it.
+    if calls::failed(unsafe { calls::limit_into(LIMIT, low) }) {
+        return;
+    }
     calls::advise(
         low,
         down(here, settings.pmd).saturating_sub(low),

@@ -1,5 +1,6 @@
-//! The constructor: before the program's `main`. A library that the program links may have started
-//! threads in a constructor of its own by then; it has called nothing here yet.
+//! The constructor. The loader of glibc calls it before those of all other libraries and of the
+//! program (`-z initfirst`), so there is one thread, and that is made sure of: another library may
+//! ask to be the first as well, and start threads. Then this one stands aside.
 //!
 //! # Safety
 //!
@@ -38,13 +39,16 @@ pub unsafe fn start(environment: *const *const c_char, mprotect_entry: usize) {
     let Some(settings) = (unsafe { from_environment(environment) }) else {
         return;
     };
-    // SAFETY: the only thread; glibc's environment is followed by the auxiliary vector.
-    unsafe {
-        if !settings.only.is_empty() && !settings.are_for(executable(environment)) {
-            return;
-        }
-        state::set(settings);
+    // SAFETY: glibc's environment is followed by the auxiliary vector.
+    if !settings.only.is_empty() && !settings.are_for(unsafe { executable(environment) }) {
+        return;
     }
+    if !fork::alone() {
+        say::once(&[b"stands aside: threads were started before libc's code could be changed"]);
+        return;
+    }
+    // SAFETY: the only thread.
+    unsafe { state::set(settings) };
     // SAFETY: the only thread.
     if unsafe { attach(&libc, mprotect_entry) }.is_some() {
         heaps(&libc, &process, environment);
@@ -139,7 +143,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
             to: hooks::brk as *const () as usize,
         },
     ];
-    // SAFETY: the constructor; each does what libc's function does.
+    // SAFETY: the constructor, the only thread; each does what libc's function does.
     match unsafe { replace(libc, &replacements) } {
         Ok(()) => Some(()),
         Err(Refusal::Already) => None,
@@ -148,7 +152,7 @@ unsafe fn attach(libc: &Object, mprotect_entry: usize) -> Option<()> {
             None
         }
         Err(Refusal::Denied) => {
-            say::once(&[b"stands aside: this host lets no code be changed, neither by a file in memory nor by /proc/self/mem"]);
+            say::once(&[b"stands aside: this host lets no code be changed, neither in place nor by a file in memory nor by /proc/self/mem"]);
             None
         }
     }

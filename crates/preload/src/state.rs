@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The settings and their text are written once, before the program's first thread can exist, and
-//! only read afterwards.
+//! The settings and their text are written once, by the constructor while it is the only thread
+//! (it stands aside where it is not), and only read afterwards.
 
 #![allow(unsafe_code)]
 
@@ -75,7 +75,7 @@ static TEXT: Text = Text(UnsafeCell::new([0; 1024]));
 ///
 /// # Safety
 ///
-/// To be called in the library's constructor only, once.
+/// To be called in the library's constructor only, once, before anybody else knows of the text.
 pub unsafe fn keep(text: &[u8], skip: usize) -> Option<&'static [u8]> {
     // SAFETY: by the caller nobody reads at the same time.
     let kept: &'static mut [u8; 1024] = unsafe { &mut *TEXT.0.get() };

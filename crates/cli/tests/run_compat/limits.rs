@@ -67,6 +67,32 @@ fn a_limit_on_data() {
     ends_where_bare_does("a_limit_on_data", "data", 512 << 20);
 }
 
+/// The stack may grow without end, and there are few addresses: nothing of it is taken ahead that
+/// is not there, and nothing at all unless stacks were asked for.
+#[test]
+fn a_stack_without_a_limit_in_little_address_space() {
+    let test = "a_stack_without_a_limit_in_little_address_space";
+    if !can_run(test) {
+        return;
+    }
+    let run = |way: Way, script: &str| -> Output {
+        let mut command = way.command("sh");
+        command.args(["-c", script, "sh"]).arg(program("held"));
+        command.env_remove("COMPAT_LARGE").output().unwrap()
+    };
+    let little = "ulimit -s unlimited && ulimit -v 60000 && exec \"$1\" 20";
+    let bare = run(Way::Bare, little);
+    if bare.status.code() != Some(7) {
+        return not_run(test, &format!("bare: {}", stderr(&bare)));
+    }
+    for way in UNDER {
+        same(&bare, &run(way, little), Line::None, &format!("{way:?}"));
+    }
+    let stack = "ulimit -s unlimited && exec grep VmStk: /proc/self/status";
+    let kib = nth_number(&run(Way::Defaults, stack), "VmStk:", 0);
+    assert!(kib < 1024, "{kib}K of stack are mapped, and nobody asked");
+}
+
 /// As somebody whom the limit holds for.
 #[test]
 fn thirty_two_kilobytes_of_locked_memory() {

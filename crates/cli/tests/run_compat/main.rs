@@ -27,4 +27,5 @@ mod python;
 mod redis;
 mod sandboxes;
 mod servers;
+mod started;
 mod under;

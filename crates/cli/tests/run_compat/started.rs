@@ -1,0 +1,129 @@
+//! How the library gets into libc: beside threads that were started before `main`, and where a host
+//! lets no code be changed in one way or another.
+
+use std::process::Output;
+
+use crate::cli_support::{not_run, stderr, stdout};
+use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with, same};
+
+/// The program that is linked with a library whose constructor starts threads; `flags` make the
+/// library.
+fn with_early_threads(called: &str, flags: &[&str]) -> Option<std::path::PathBuf> {
+    let mut all = vec!["-fPIC", "-shared"];
+    all.extend(flags);
+    let library = program_with("early", &all, &format!("lib{called}.so"))?;
+    let folder = format!("-Wl,-rpath,{}", library.parent()?.display());
+    program_with(
+        "begun",
+        &["-Wl,--no-as-needed", library.to_str()?, &folder],
+        called,
+    )
+}
+
+/// Often: a thread must be met in the middle of a function of libc.
+#[test]
+fn threads_that_a_linked_library_started() {
+    if !can_run("threads_that_a_linked_library_started") {
+        return;
+    }
+    let begun = with_early_threads("begun", &[]).unwrap();
+    for _ in 0..10 {
+        compare(&begun, &["150"], 3, Line::None, |_| ());
+    }
+}
+
+/// A library that asks to be the first as well, and is: threads run before ours can count them, and
+/// it leaves libc as it is.
+#[test]
+fn threads_that_were_there_first() {
+    let test = "threads_that_were_there_first";
+    if !can_run(test) {
+        return;
+    }
+    let Some(begun) = with_early_threads("begun_first", &["-Wl,-z,initfirst"]) else {
+        return not_run(test, "needs a linker that knows -z initfirst");
+    };
+    let run = |way: Way| -> Output {
+        let mut command = way.command(&begun);
+        command.arg("20").env_remove("COMPAT_LARGE");
+        command.output().unwrap()
+    };
+    let bare = run(Way::Bare);
+    for way in UNDER {
+        for _ in 0..10 {
+            let under = run(way);
+            same(&bare, &under, Line::Allowed, &format!("{way:?}"));
+            let said = stderr(&under);
+            assert!(
+                said.contains("stands aside: threads were started"),
+                "{way:?}: {said}"
+            );
+        }
+    }
+}
+
+/// A program behind a filter, in one way.
+fn behind(filter: &str, way: Way, large: bool) -> Output {
+    let mut command = Way::Bare.command(program("filtered"));
+    command.arg(filter).args(way.words()).arg(program("held"));
+    if large && way != Way::Bare {
+        command.env("COMPAT_LARGE", "1");
+    }
+    command.arg("200").output().unwrap()
+}
+
+/// In place, by a file in memory, through `/proc/self/mem`: the first of them that is allowed.
+#[test]
+fn each_way_of_changing_code() {
+    if !can_run("each_way_of_changing_code") {
+        return;
+    }
+    for filter in ["container", "no-new-code", "no-code-files"] {
+        let bare = behind(filter, Way::Bare, false);
+        assert_eq!(bare.status.code(), Some(7), "{filter}: {}", stderr(&bare));
+        for way in UNDER {
+            let under = behind(filter, way, true);
+            same(&bare, &under, Line::None, &format!("{filter}, {way:?}"));
+        }
+    }
+}
+
+/// The kernel fails between two parts of the change: the program runs as bare.
+#[test]
+fn a_change_that_stops_halfway() {
+    if !can_run("a_change_that_stops_halfway") {
+        return;
+    }
+    let bare = behind("half-new-code", Way::Bare, false);
+    assert_eq!(bare.status.code(), Some(7), "{}", stderr(&bare));
+    for way in UNDER {
+        let under = behind("half-new-code", way, false);
+        same(&bare, &under, Line::Allowed, &format!("{way:?}"));
+        let said = stderr(&under);
+        // Where all of it lies in one page there is no half.
+        let whole = said.is_empty();
+        assert!(whole || said.contains("stands aside"), "{way:?}: {said}");
+    }
+}
+
+/// Libc's code keeps libc's name, so that profilers and debuggers find its functions, and no page
+/// of it is writable and executable.
+#[test]
+fn libcs_code_stays_libcs() {
+    if !can_run("libcs_code_stays_libcs") {
+        return;
+    }
+    let maps = |way: Way| -> String {
+        let mut command = way.command("cat");
+        let output = command.arg("/proc/self/maps").output().unwrap();
+        stdout(&output)
+    };
+    for way in UNDER {
+        let maps = maps(way);
+        let code: Vec<&str> = maps.lines().filter(|l| l.contains("r-xp")).collect();
+        let nameless = code.iter().find(|l| !l.contains('/') && !l.contains("[v"));
+        assert_eq!(nameless, None, "{way:?}: {maps}");
+        assert!(!maps.contains("memfd"), "{way:?}: {maps}");
+        assert!(!maps.contains("rwxp"), "{way:?}: {maps}");
+    }
+}
