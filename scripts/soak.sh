@@ -25,6 +25,9 @@ done
 # Random steps of Elastic, a thousand times those of an ordinary test run.
 HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --test memory \
     </dev/null 2>&1 | tee -a "$log"
+# Elastic's lock: every interleaving with up to four switches that nobody asked for, instead of two.
+HUGELEAF_SOAK=1 cargo test --locked --release --package hugeleaf --lib elastic::lock \
+    </dev/null 2>&1 | tee -a "$log"
 # An apply and an undo of the real host, killed at random calls: a new seed, and twenty times the kills.
 HUGELEAF_ROUNDS="${HUGELEAF_ROUNDS:-1200}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
     cargo test --locked --release --package hugeleaf-change --test host kills -- --show-output \

@@ -75,7 +75,9 @@ pub(crate) struct Piece {
 ///
 /// # Children
 /// Shared regions are inherited by fork(2). Private ones are copied on write, as all private
-/// memory is, unless the ladder names a pool (`hugetlb:2M`): then children have a gap there, and a
+/// memory is: while both live, a write to a transparent huge page copies one base page of it, and
+/// that block is on base pages from then on for whoever wrote ([`Region::extents`] says so).
+/// Not so where the ladder names a pool (`hugetlb:2M`): then children have a gap there, and a
 /// touch of it is a SIGSEGV in the child and nothing in the parent. A copy of reserved pages
 /// would have to come from the pool, and a child that finds it short is killed at some later
 /// write; so there is none. The child must not use its copy of the region: whatever it maps

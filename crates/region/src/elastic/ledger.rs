@@ -19,6 +19,7 @@ use hugeleaf_sys::{Memory, MemoryFile};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
+use super::lock::{self, Token, Word};
 use super::process::{Identity, namespace};
 use super::table::{Table, length_of};
 use super::{Component, ElasticError};
@@ -300,16 +301,13 @@ impl Ledger {
         let word = self.word(at::LOCK);
         let mut since: Option<(u64, Instant)> = None;
         loop {
-            let seen = word.load(Ordering::Relaxed);
-            let mine = held_by(self.slot, seen);
-            let take = || {
-                word.compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-            };
-            let Some(holder) = holder_of(seen) else {
-                if take() {
+            let seen = word.look();
+            let take = || lock::take(word, seen, self.slot);
+            let Some(holder) = lock::holder_of(seen) else {
+                if let Some(token) = take() {
                     return Ok(Locked {
                         ledger: self,
+                        token,
                         _turn: turn,
                     });
                 }
@@ -326,9 +324,12 @@ impl Ledger {
                 std::thread::yield_now();
                 continue;
             }
-            if self.has_ended(holder) && take() {
+            if self.has_ended(holder)
+                && let Some(token) = take()
+            {
                 let locked = Locked {
                     ledger: self,
+                    token,
                     _turn: turn,
                 };
                 locked.count_again();
@@ -344,21 +345,10 @@ impl Ledger {
     }
 }
 
-/// The holder's place, plus one, in the low half; the ticket in the other.
-fn held_by(slot: u16, before: u64) -> u64 {
-    let ticket = (before >> 32).wrapping_add(1);
-    ticket << 32 | (u64::from(slot) + 1)
-}
-
-fn holder_of(word: u64) -> Option<u16> {
-    // A number that no list has is a place without a process.
-    let low = (word & u64::from(u32::MAX)).checked_sub(1)?;
-    Some(u16::try_from(low).unwrap_or(u16::MAX))
-}
-
 /// The table, while this thread has its lock.
 pub(crate) struct Locked<'a> {
     ledger: &'a Ledger,
+    token: Token,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -372,9 +362,8 @@ impl Deref for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let word = self.word(at::LOCK);
-        let ticket = word.load(Ordering::Relaxed) >> 32;
-        word.store(ticket << 32, Ordering::Release);
+        // Where it is another's by now, this process was taken for dead: the other goes on.
+        lock::open(self.word(at::LOCK), &self.token);
     }
 }
 
@@ -518,13 +507,24 @@ mod tests {
         let entry = ledger.word(at::ENTRY + 6);
         entry.store(held().to_word(), Ordering::Relaxed);
         for holder in [77, u16::MAX] {
-            let word = held_by(holder, 3 << 32);
+            let word = lock::held_by(holder, 3 << 32);
             ledger.word(at::LOCK).store(word, Ordering::Relaxed);
             let locked = ledger.lock().unwrap();
             assert_eq!((locked.held(), locked.on_step(1)), (2, 2));
             drop(locked);
-            assert_eq!(holder_of(ledger.get(at::LOCK)), None);
+            assert_eq!(lock::holder_of(ledger.get(at::LOCK)), None);
         }
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_over_is_not_opened_by_who_had_it() {
+        let ledger = ledger();
+        let locked = ledger.lock().unwrap();
+        let word = ledger.word(at::LOCK);
+        let others = lock::held_by(77, word.load(Ordering::Relaxed));
+        word.store(others, Ordering::Relaxed);
+        drop(locked);
+        assert_eq!(word.load(Ordering::Relaxed), others);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod entry;
 mod error;
 mod ledger;
 mod lend;
+mod lock;
 mod process;
 mod recover;
 mod share;
@@ -156,7 +157,8 @@ impl fmt::Display for Component {
 /// # Children
 /// A forked child can use what its parent had mapped where the memory is shared, and must attach to
 /// take or give back: all calls answer [`ElasticError::Forked`]. Private memory is copied on write,
-/// unless the ladder names a pool: then the child has a gap there (see [`crate::Region`]).
+/// a base page at a time, which loses the huge page that it was of, unless the ladder names a
+/// pool: then the child has a gap there (see [`crate::Region`]).
 ///
 /// # After giving back
 /// The addresses stay. Whoever touches a granule that is not held makes a mistake like using freed
