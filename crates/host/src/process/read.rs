@@ -267,7 +267,7 @@ fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<S
             .map(|text| parse_policies(text).into_iter().collect::<BTreeMap<_, _>>())
             .unwrap_or_default(),
     };
-    let file_systems: BTreeMap<(u32, u32), String> = root
+    let mounts: BTreeMap<(u32, u32), Mount> = root
         .read(file_of(pid, "mountinfo"))
         .known()
         .map(|text| parse_mountinfo(text).into_iter().rev().collect())
@@ -279,8 +279,8 @@ fn segments(root: &Root, host: &Host, pid: Pid, entries: &[SmapsEntry]) -> Vec<S
             let start = entry.map.range.start();
             let policy = policies.get(&start).cloned();
             let device = (entry.map.object.0, entry.map.object.1);
-            let fs = file_systems.get(&device).cloned();
-            let segment = segment(host, entry, before, policy, fs);
+            let mount = mounts.get(&device).cloned();
+            let segment = segment(host, entry, before, policy, mount);
             before = Some(&entry.map);
             segment
         })
