@@ -30,10 +30,26 @@ pub struct Seen {
     pub seconds: f64,
     /// What was resident then.
     pub resident: Bytes,
+    /// The most that was ever resident, as the kernel has it; at least `resident`.
+    pub peak: Bytes,
     /// Whether that was the look at its end, for which the library makes it wait.
     pub at_exit: bool,
     /// Its roles.
     pub roles: Vec<RoleState>,
+}
+
+impl Seen {
+    /// What it held at the look, and at most where that is more by a twentieth.
+    fn sizes(&self) -> String {
+        let (seen, peak) = (self.resident, self.peak);
+        match self.at_exit {
+            false => format!("{peak} resident at most"),
+            true if peak.get() - seen.get() <= peak.get() / 20 => {
+                format!("{seen} resident at its end")
+            }
+            true => format!("{seen} resident at its end, {peak} at most"),
+        }
+    }
 }
 
 /// All of it.
@@ -114,19 +130,14 @@ impl RunReport {
             .processes
             .iter()
             .take(ROWS)
-            .filter(|seen| seen.resident >= least)
+            .filter(|seen| seen.peak >= least)
             .collect();
         for seen in &shown {
-            let when = if seen.at_exit {
-                "at its end"
-            } else {
-                "at most"
-            };
             text.push_str(&format!(
-                "hugeleaf: run: {} ({}): {} resident {when}\n{}",
+                "hugeleaf: run: {} ({}): {}\n{}",
                 clean(&seen.name),
                 seen.pid,
-                seen.resident,
+                seen.sizes(),
                 roles::text(&seen.roles, width)
             ));
         }
@@ -148,7 +159,8 @@ fn seen_json(seen: &Seen) -> Value {
         .put("pid", seen.pid.0)
         .put("name", seen.name.clone())
         .put("seen_at_seconds", seen.seconds)
-        .put_bytes("peak_resident_bytes", seen.resident)
+        .put_bytes("peak_resident_bytes", seen.peak)
+        .put_bytes("seen_resident_bytes", seen.resident)
         .put("at_exit", seen.at_exit)
         .put("roles", roles::json(&seen.roles));
     object.build()

@@ -2,6 +2,8 @@
  *   data N     allocates N MiB in pieces of 100 KiB and writes to all of it
  *   shared N   N MiB of shared anonymous memory, written to
  *   child N    starts a child that reads the shared memory, takes N MiB and ends before this goes on
+ *   spike N    takes N MiB, writes to all of it, and gives it back
+ *   pause N    sleeps N milliseconds
  *   clean      writes over its environment, as servers do that set their title
  *   noise      says nonsense to the socket that the settings name
  *   wait       prints "ready" and waits for a line or the end of its input
@@ -50,6 +52,16 @@ static void share(size_t mib)
     if (shared == MAP_FAILED)
         fail("mmap");
     memset((void *)shared, 2, shared_size);
+}
+
+static void spike(size_t mib)
+{
+    char *memory = mmap(NULL, mib * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail("mmap");
+    memset(memory, 3, mib * MIB);
+    if (munmap(memory, mib * MIB) != 0)
+        fail("munmap");
 }
 
 static void child(size_t mib)
@@ -117,8 +129,14 @@ int main(int count, char **words)
         } else if (strcmp(word, "shared") == 0) {
             share(number);
             i++;
+        } else if (strcmp(word, "spike") == 0) {
+            spike(number);
+            i++;
         } else if (strcmp(word, "child") == 0) {
             child(number);
+            i++;
+        } else if (strcmp(word, "pause") == 0) {
+            usleep((useconds_t)number * 1000);
             i++;
         } else if (strcmp(word, "clean") == 0) {
             clean();

@@ -239,18 +239,89 @@ fn a_program_that_is_killed_is_reported_so() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_costs_the_report_only() {
-    let Some(grower) = Grower::new("a_report_that_cannot_be_written_costs_the_report_only") else {
+fn a_report_that_cannot_be_written_is_refused_before_the_start() {
+    let name = "a_report_that_cannot_be_written_is_refused_before_the_start";
+    let Some(grower) = Grower::new(name) else {
         return;
     };
-    let nowhere = grower.folder.path().join("no/such/folder/r.json");
-    let nowhere = nowhere.to_str().unwrap();
-    let output = grower
-        .command(&["--report", nowhere], "status 5")
+    let folder = grower.folder.path();
+    for (nowhere, why) in [
+        (folder.join("no/such/folder/r.json"), "No such file"),
+        (folder.join("grower/r.json"), "Not a directory"),
+        (folder.to_owned(), "it is no file"),
+        (PathBuf::from("/dev/null"), "it is no file"),
+    ] {
+        let nowhere = nowhere.to_str().unwrap();
+        let output = grower
+            .command(&["--report", nowhere], "status 5")
+            .output()
+            .unwrap();
+        refused(&output, 125, &["--report", nowhere, why]);
+        assert_nothing_left(&grower);
+    }
+}
+
+#[test]
+fn a_folder_that_goes_while_the_program_runs_costs_the_report_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    let output = hugeleaf(&["run", "--report"])
+        .arg(below.join("r.json"))
+        .args(["--", "sh", "-c", "rmdir \"$1\"; exit 5", "sh"])
+        .arg(&below)
         .output()
         .unwrap();
-    refused(&output, 5, &["no/such/folder", "--report"]);
-    assert_nothing_left(&grower);
+    refused(&output, 5, &["below/r.json", "--report"]);
+}
+
+/// Its own ids are others than those that the launcher knows it by.
+#[test]
+fn the_end_of_a_program_in_a_pid_namespace_is_seen() {
+    let name = "the_end_of_a_program_in_a_pid_namespace_is_seen";
+    let Some(grower) = Grower::new(name) else {
+        return;
+    };
+    let unshare = ["-U", "-r", "-p", "-f"];
+    let works = Command::new("unshare").args(unshare).arg("true").status();
+    if !works.is_ok_and(|status| status.success()) {
+        return not_run(name, "needs unshare (util-linux) and user namespaces");
+    }
+    let file = grower.file();
+    let output = hugeleaf(&["run", "--report"])
+        .arg(&file)
+        .args(["--", "unshare"])
+        .args(unshare)
+        .arg(&grower.path)
+        .args(["data", "120", "status", "6"])
+        .env("TMPDIR", grower.folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let processes = report["processes"].as_array().unwrap();
+    let seen = processes.iter().find(|p| p["name"] == "grower");
+    let seen = seen.unwrap_or_else(|| panic!("{processes:?}"));
+    assert_eq!(seen["at_exit"], true, "{seen}");
+    assert!(number(&seen["seen_resident_bytes"]) >= 120 * MIB, "{seen}");
+}
+
+/// The kernel keeps the most that was resident; a look now and then would miss it.
+#[test]
+fn a_peak_between_two_looks_is_known() {
+    let Some(grower) = Grower::new("a_peak_between_two_looks_is_known") else {
+        return;
+    };
+    // Looks are taken 630 and 1270 ms after the start.
+    let (output, report) = grower.report("pause 700 spike 150 status 0");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let process = &report["processes"][0];
+    assert!(number(&process["seen_resident_bytes"]) > 0, "{process}");
+    assert!(
+        number(&process["peak_resident_bytes"]) >= 150 * MIB,
+        "{process}"
+    );
+    assert!(number(&report["peak_resident_bytes"]) >= 150 * MIB);
 }
 
 #[test]

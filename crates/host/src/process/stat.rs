@@ -82,6 +82,8 @@ pub struct Status {
     pub groups: Vec<u64>,
     /// Ids in the PID namespaces, the reader's first.
     pub ns_pids: Vec<u32>,
+    /// `VmHWM`: the most that was ever resident, since the program was executed or forked.
+    pub peak: Option<Bytes>,
     /// `VmRSS`.
     pub resident: Option<Bytes>,
     /// `RssAnon`.
@@ -134,6 +136,7 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
                     .collect();
             }
             "VmRSS" => status.resident = Some(kib(line, value)?),
+            "VmHWM" => status.peak = Some(kib(line, value)?),
             "RssAnon" => status.resident_anon = Some(kib(line, value)?),
             "RssFile" => status.resident_file = Some(kib(line, value)?),
             "RssShmem" => status.resident_shmem = Some(kib(line, value)?),

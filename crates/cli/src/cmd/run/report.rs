@@ -71,6 +71,7 @@ enum Event {
 
 /// Makes what must be there before the program starts.
 pub fn prepare(file: &Path, command: &[OsString], context: &Context) -> Result<Watcher, Failure> {
+    check_file(file)?;
     let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
     let command: Vec<String> = command
         .iter()
@@ -88,6 +89,32 @@ pub fn prepare(file: &Path, command: &[OsString], context: &Context) -> Result<W
         host,
         before: ids(&context.root),
     })
+}
+
+/// Whether the report can be written at the end; hours may lie in between.
+fn check_file(file: &Path) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        return Ok(());
+    }
+    let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let folder = parent.unwrap_or(Path::new("."));
+    let wrong = match std::fs::metadata(file) {
+        Ok(facts) if !facts.is_file() => Some("it is no file".to_owned()),
+        _ => hugeleaf_sys::may_write_in(folder)
+            .err()
+            .map(|error| error.to_string()),
+    };
+    match wrong {
+        Some(wrong) => Err(cannot_write(&format!("{}: {wrong}", file.display()))),
+        None => Ok(()),
+    }
+}
+
+fn cannot_write(what: &str) -> Failure {
+    Failure::missing(
+        format!("run: --report {what}"),
+        "name a file in a folder that this user may write to, or - for standard error",
+    )
 }
 
 fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
@@ -161,9 +188,12 @@ fn listen(listener: &UnixListener, events: &Sender<Event>) {
         let told = BufReader::new((&stream).take(32))
             .read_line(&mut line)
             .is_ok();
-        let pid = line.trim_end().strip_prefix("exit ");
-        if let Some(pid) = pid.filter(|_| told).and_then(|pid| pid.parse().ok())
-            && events.send(Event::Ends(Pid(pid), stream)).is_err()
+        let said = line.trim_end().strip_prefix("exit ");
+        let said = said.filter(|_| told).and_then(|pid| pid.parse().ok());
+        // In a PID namespace of its own a process knows itself by another id than it has here.
+        if let Some(said) = said
+            && let pid = hugeleaf_sys::peer_pid(&stream).unwrap_or(Pid(said))
+            && events.send(Event::Ends(pid, stream)).is_err()
         {
             return;
         }
@@ -226,11 +256,6 @@ impl Watch {
             tell(&text);
             return Ok(());
         }
-        write_whole(&self.file, &report.json()).map_err(|error| {
-            Failure::missing(
-                format!("run: --report {error}"),
-                "name a file in a folder that this user may write to, or - for standard error",
-            )
-        })
+        write_whole(&self.file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
     }
 }

@@ -37,6 +37,8 @@ struct Member {
     /// Start time and image: another image is another program.
     identity: (u64, [u64; 4]),
     resident: Bytes,
+    /// The most that was ever resident, as the kernel has it.
+    peak: Bytes,
     best: Option<(Seen, Roles)>,
 }
 
@@ -97,7 +99,7 @@ impl Tree {
         if !self.members.contains_key(&pid) && self.belongs(pid) {
             self.admit(pid);
         }
-        let Some(resident) = self
+        let Some((resident, peak)) = self
             .members
             .get(&pid)
             .and_then(|_| resident(&self.root, pid))
@@ -107,7 +109,8 @@ impl Tree {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
         };
-        member.resident = resident;
+        // Another program in the same process begins anew: what was seen before stays.
+        (member.resident, member.peak) = (resident, member.peak.max(peak));
         // The later of two looks at as much is the better one: growth may have been made good.
         let best = member.best.as_ref().map(|(seen, _)| seen.resident);
         if best.is_none_or(|best| resident >= less_a_little(best)) {
@@ -158,6 +161,7 @@ impl Tree {
             let member = Member {
                 identity,
                 resident: Bytes::ZERO,
+                peak: Bytes::ZERO,
                 best: None,
             };
             self.members.insert(pid, member);
@@ -166,14 +170,15 @@ impl Tree {
 
     /// The cheap look: has it grown beyond what was seen?
     fn update(&mut self, pid: Pid) {
-        let Some(resident) = resident(&self.root, pid) else {
+        let Some((resident, peak)) = resident(&self.root, pid) else {
             self.drop_member(pid);
             return;
         };
         let Some(member) = self.members.get_mut(&pid) else {
             return;
         };
-        member.resident = resident;
+        // Another program in the same process begins anew: what was seen before stays.
+        (member.resident, member.peak) = (resident, member.peak.max(peak));
         let best = member.best.as_ref().map(|(seen, _)| seen.resident);
         if best.is_none_or(|best| less_a_little(resident) > best) {
             self.look(pid, false);
@@ -205,12 +210,15 @@ impl Tree {
             name: process.name,
             seconds: self.started.elapsed().as_secs_f64(),
             resident: process.resident,
+            peak: process.resident,
             at_exit,
             roles: Vec::new(),
         };
+        let known = self.members.get(&pid).map(|m| m.peak);
         let member = Member {
             identity,
             resident: process.resident,
+            peak: known.unwrap_or_default().max(process.resident),
             best: Some((seen, roles)),
         };
         self.members.insert(pid, member);
@@ -231,7 +239,10 @@ impl Tree {
     /// A process that is gone: what was seen of it is kept.
     fn drop_member(&mut self, pid: Pid) {
         let member = self.members.remove(&pid);
-        if let Some((mut seen, roles)) = member.and_then(|member| member.best) {
+        let best = member.and_then(|member| Some((member.peak, member.best?)));
+        if let Some((peak, (mut seen, roles))) = best {
+            seen.peak = seen.peak.max(peak);
+            self.peak = self.peak.max(peak);
             seen.roles = roles.states;
             self.ended.push(seen);
         }
@@ -242,7 +253,7 @@ impl Tree {
 
     fn keep_largest(&mut self) {
         self.ended
-            .sort_by_key(|seen| (std::cmp::Reverse(seen.resident), seen.pid));
+            .sort_by_key(|seen| (std::cmp::Reverse(seen.peak), seen.pid));
         self.left_out += self.ended.len().saturating_sub(LISTED);
         self.ended.truncate(LISTED);
     }
@@ -268,11 +279,16 @@ pub fn ids(root: &Root) -> BTreeSet<Pid> {
         .collect()
 }
 
-/// Resident, hugetlb pages included; `None` of a process that is gone or a zombie.
-fn resident(root: &Root, pid: Pid) -> Option<Bytes> {
+/// Resident now and at most, hugetlb pages included (of which the kernel keeps no maximum); `None`
+/// of a process that is gone or a zombie.
+fn resident(root: &Root, pid: Pid) -> Option<(Bytes, Bytes)> {
     let status = root.parse(format!("proc/{pid}/status"), stat::parse_status);
     let status = status.known()?;
-    Some(status.resident? + status.hugetlb.unwrap_or_default())
+    let (now, pools) = (status.resident?, status.hugetlb.unwrap_or_default());
+    Some((
+        now + pools,
+        status.peak.unwrap_or_default().max(now) + pools,
+    ))
 }
 
 /// Two percent less: growth below that is not worth a close look.
