@@ -51,6 +51,7 @@ mod number {
     pub const UNLINKAT: usize = 263;
     pub const PPOLL: usize = 271;
     pub const PRLIMIT: usize = 302;
+    pub const PROCESS_VM_READV: usize = 310;
     pub const FCNTL: usize = 72;
     pub const MEMFD_CREATE: usize = 319;
     pub const STATX: usize = 332;
@@ -97,6 +98,7 @@ mod number {
     pub const UNLINKAT: usize = 35;
     pub const PPOLL: usize = 73;
     pub const PRLIMIT: usize = 261;
+    pub const PROCESS_VM_READV: usize = 270;
     pub const FCNTL: usize = 25;
     pub const MEMFD_CREATE: usize = 279;
     pub const STATX: usize = 291;
@@ -546,6 +548,16 @@ pub fn mincore(address: usize, length: usize, pages: &mut [u8]) -> isize {
     let arguments = [address, length, pages.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: callers pass one byte a page of the range.
     unsafe { call(number::MINCORE, arguments) }
+}
+
+/// Reads this process's own memory, as far as it can be read (`process_vm_readv(2)`): an error
+/// where it cannot, and no fault.
+pub fn read_own(address: usize, buffer: &mut [u8]) -> isize {
+    let to = [buffer.as_mut_ptr() as usize, buffer.len()];
+    let from = [address, buffer.len()];
+    let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
+    // SAFETY: writes into the buffer for its length only.
+    unsafe { call(number::PROCESS_VM_READV, [getpid(), to, 1, from, 1, 0]) }
 }
 
 /// `shmget(2)`.

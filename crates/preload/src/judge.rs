@@ -381,10 +381,9 @@ fn with_files(work: impl FnOnce(&Files, &mut Scratch)) {
     let Some(_held) = LOCK.take() else {
         return;
     };
-    if let Some(files) = Files::open() {
-        Scratch::lend(|scratch| work(&files, scratch));
-        files.close();
-    }
+    let files = Files::open();
+    Scratch::lend(|scratch| work(&files, scratch));
+    files.close();
 }
 
 /// Gives back what a large mapping does not use, and lets what it touches from now on be small.

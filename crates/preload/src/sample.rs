@@ -49,6 +49,7 @@ pub const ENTRIES: usize = 512;
 /// Buffers of a look: the stack of a thread can be too small for them.
 pub struct Scratch {
     entries: [u8; ENTRIES * 8],
+    there: [bool; ENTRIES],
     content: [u8; ENTRIES * 8],
 }
 
@@ -69,10 +70,12 @@ impl Scratch {
     }
 }
 
-/// This process's page map and memory.
+/// This process's page map and memory. A process that changed its user may not open them
+/// (`PR_SET_DUMPABLE` of prctl(2)): then `mincore` and `process_vm_readv` serve, which tell nothing
+/// of what is shared.
 pub struct Files {
-    pagemap: usize,
-    memory: usize,
+    pagemap: Option<usize>,
+    memory: Option<usize>,
 }
 
 /// Places of a block whose content is looked at.
@@ -80,28 +83,25 @@ const PLACES: usize = 16;
 /// Blocks of a long range that are looked at.
 const BLOCKS: usize = 4;
 
+fn opened(path: &[u8]) -> Option<usize> {
+    let file = calls::open(path, 0);
+    (!calls::failed(file)).then_some(file as usize)
+}
+
 impl Files {
-    /// Opens both, or neither.
-    pub fn open() -> Option<Files> {
-        let pagemap = calls::open(b"/proc/self/pagemap\0", 0);
-        if calls::failed(pagemap) {
-            return None;
+    /// Opens what can be opened.
+    pub fn open() -> Files {
+        Files {
+            pagemap: opened(b"/proc/self/pagemap\0"),
+            memory: opened(b"/proc/self/mem\0"),
         }
-        let memory = calls::open(b"/proc/self/mem\0", 0);
-        if calls::failed(memory) {
-            calls::close(pagemap as usize);
-            return None;
-        }
-        Some(Files {
-            pagemap: pagemap as usize,
-            memory: memory as usize,
-        })
     }
 
-    /// Closes them.
+    /// Closes it.
     pub fn close(&self) {
-        calls::close(self.pagemap);
-        calls::close(self.memory);
+        for file in [self.pagemap, self.memory].into_iter().flatten() {
+            calls::close(file);
+        }
     }
 
     /// Looks at a range that was handed out on huge pages, or on small ones.
@@ -141,22 +141,13 @@ impl Files {
         length: usize,
         how: How,
     ) -> (usize, usize) {
-        const PRESENT: u64 = 1 << 63;
-        const EXCLUSIVE: u64 = 1 << 56;
         let base = settings().base;
-        let pages = length.div_ceil(base.max(1));
-        let Some(part) = scratch.entries.get_mut(..pages * 8) else {
-            return (0, 0);
-        };
-        let shift = base.trailing_zeros();
-        if calls::pread(self.pagemap, part, (start >> shift) * 8) != part.len() as isize {
+        let pages = length.div_ceil(base.max(1)).min(ENTRIES);
+        if !self.find_pages(scratch, start, pages) {
             return (0, 0);
         }
-        let own = |entry: &[u8; 8]| {
-            u64::from_le_bytes(*entry) & (PRESENT | EXCLUSIVE) == PRESENT | EXCLUSIVE
-        };
-        let entries = part.as_chunks::<8>().0;
-        let there = entries.iter().filter(|entry| own(entry)).count();
+        let there = scratch.there.iter().take(pages).filter(|page| **page);
+        let there = there.count();
         if how == How::Pages || there == 0 {
             return (there, if there == 0 { 0 } else { pages });
         }
@@ -167,11 +158,63 @@ impl Files {
         let mut used = 0;
         for place in 0..places {
             let index = within(start, place, pages, places);
-            let touched = entries.get(index).is_some_and(own)
-                && holds_something(self.memory, &mut scratch.content, start + index * base);
+            let touched = scratch.there.get(index) == Some(&true)
+                && self.holds_something(&mut scratch.content, start + index * base);
             used += usize::from(touched);
         }
         (used, places)
+    }
+
+    /// Which pages of a block are in memory, and not shared with another process; whether that is
+    /// known.
+    fn find_pages(&self, scratch: &mut Scratch, start: usize, pages: usize) -> bool {
+        const PRESENT_AND_OWN: u64 = 1 << 63 | 1 << 56;
+        let base = settings().base;
+        let Some(pagemap) = self.pagemap else {
+            let Some(part) = scratch.entries.get_mut(..pages) else {
+                return false;
+            };
+            let known = !calls::failed(calls::mincore(start, pages * base, part));
+            for (there, page) in scratch.there.iter_mut().zip(part) {
+                *there = *page & 1 != 0;
+            }
+            return known;
+        };
+        let Some(part) = scratch.entries.get_mut(..pages * 8) else {
+            return false;
+        };
+        let offset = (start >> base.trailing_zeros()) * 8;
+        let known = calls::pread(pagemap, part, offset) == part.len() as isize;
+        for (there, entry) in scratch.there.iter_mut().zip(part.as_chunks::<8>().0) {
+            *there = u64::from_le_bytes(*entry) & PRESENT_AND_OWN == PRESENT_AND_OWN;
+        }
+        known
+    }
+
+    /// Whether a page has a byte that is not zero; not where it cannot be read.
+    fn holds_something(&self, content: &mut [u8; ENTRIES * 8], page: usize) -> bool {
+        let base = settings().base;
+        let mut done = 0;
+        while done < base {
+            // Most pages that hold something do so at their beginning.
+            let wanted = if done == 0 { 256 } else { content.len() };
+            let wanted = wanted.min(base - done);
+            let Some(part) = content.get_mut(..wanted) else {
+                return false;
+            };
+            let got = match self.memory {
+                Some(memory) => calls::pread(memory, part, page + done),
+                None => calls::read_own(page + done, part),
+            };
+            if got != wanted as isize {
+                return false;
+            }
+            if part.iter().any(|byte| *byte != 0) {
+                return true;
+            }
+            done += wanted;
+        }
+        false
     }
 }
 
@@ -183,26 +226,4 @@ fn within(start: usize, place: usize, pages: usize, places: usize) -> usize {
         .wrapping_add(place)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     from + (drawn >> 40) % (to - from).max(1)
-}
-
-/// Whether a page has a byte that is not zero; not where it cannot be read.
-fn holds_something(memory: usize, content: &mut [u8; ENTRIES * 8], page: usize) -> bool {
-    let base = settings().base;
-    let mut done = 0;
-    while done < base {
-        // Most pages that hold something do so at their beginning.
-        let wanted = if done == 0 { 256 } else { content.len() };
-        let wanted = wanted.min(base - done);
-        let Some(part) = content.get_mut(..wanted) else {
-            return false;
-        };
-        if calls::pread(memory, part, page + done) != wanted as isize {
-            return false;
-        }
-        if part.iter().any(|byte| *byte != 0) {
-            return true;
-        }
-        done += wanted;
-    }
-    false
 }
