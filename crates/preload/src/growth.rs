@@ -16,6 +16,8 @@ use crate::{judge, sweep};
 
 /// Bytes asked for since the last look.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
+/// Bytes made usable since then that were reserved before.
+static COMMITTED: AtomicUsize = AtomicUsize::new(0);
 /// Bytes to be asked for until the next one.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Resident bytes at the last sweep; zero while one is under way.
@@ -59,13 +61,24 @@ pub fn watching(length: usize) -> bool {
 pub fn note(bytes: usize) {
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
-        look(since);
+        look();
+    }
+}
+
+/// Takes note that the program made memory usable that it had reserved. Some do so again and
+/// again with the same memory, so it says when to look, and not how much was asked for.
+pub fn note_commit(bytes: usize) {
+    let since = COMMITTED.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    let since = since.saturating_add(SINCE.load(Relaxed));
+    if since >= NEXT.load(Relaxed) && settings().data.thp && !stood_aside() {
+        look();
     }
 }
 
 #[cold]
-fn look(asked: usize) {
-    SINCE.store(0, Relaxed);
+fn look() {
+    let asked = SINCE.swap(0, Relaxed);
+    let all = asked.saturating_add(COMMITTED.swap(0, Relaxed));
     WATCHING.store(true, Relaxed);
     judge::watch();
     let Some(resident) = resident() else {
@@ -79,20 +92,21 @@ fn look(asked: usize) {
     if growing() || resident >= settings.data_after {
         let first = !GROWING.swap(true, Relaxed);
         let used = first || gained >= asked / 4;
+        let grew = first || gained > all / 64;
         USED.store(used, Relaxed);
         let soon = judge::credit() / 2;
         NEXT.store(
             match used {
+                _ if !grew => later.min(RAREST),
                 true => soon,
                 // It grows all the same, and may use more of what comes.
-                false if gained >= asked / 64 => later.min(soon.max(OFTEN)),
-                false => later.min(RAREST),
+                false => later.min(soon.max(OFTEN)),
             },
             Relaxed,
         );
-        if gained >= asked / 64 {
+        if grew {
             judge::look();
-            go_on_sweeping(resident, asked);
+            go_on_sweeping(resident, all);
         }
     } else {
         let soon = first_look(settings.data_after, resident);

@@ -345,7 +345,7 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
         return must::refused(must::Role::Data);
     }
     if !heap && protection == MEMORY && settings.data.wanted() && !stood_aside() {
-        growth::note(length);
+        growth::note_commit(length);
         judged(address as isize, judge::COMMIT, length);
     }
     0

@@ -27,7 +27,7 @@ use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::calls::{self, Advice, flag};
 use crate::heap;
 use crate::sample::{Files, Found, How, Scratch};
-use crate::state::{Lock, RESIDENT, down, growing, settings, up};
+use crate::state::{Lock, RESIDENT, down, growing, settings, stood_aside, up};
 
 /// The heap that grows by `brk`.
 pub const HEAP: usize = SIZES;
@@ -127,7 +127,7 @@ pub fn large(kind: usize, length: usize) -> bool {
     if !judging() {
         return growing() || length >= settings.data_after;
     }
-    if !settings.touch {
+    if !settings.touch || stood_aside() {
         return false;
     }
     let Some(kind) = all().get(kind) else {
@@ -157,7 +157,8 @@ pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: 
         kind.unseen.fetch_add(bytes, Relaxed);
     }
     let since = kind.since.fetch_add(bytes, Relaxed).saturating_add(bytes);
-    if since >= gap() {
+    if since >= GAP.load(Relaxed) {
+        draw_gap();
         kind.since.store(0, Relaxed);
         kind.remember(start, length, since & !1 | usize::from(large));
         if kind.known() < settings().pmd {
@@ -195,7 +196,7 @@ pub fn unmapped(start: usize, length: usize) {
     if unseen != 0 {
         kind.unseen.store(unseen.saturating_sub(length), Relaxed);
     }
-    if LEAVING.load(Relaxed) == start && start != 0 {
+    if LEAVING.load(Relaxed) == start && start != 0 && !stood_aside() {
         LEAVING.store(0, Relaxed);
         kind.last_look(start, length);
     }
@@ -203,16 +204,17 @@ pub fn unmapped(start: usize, length: usize) {
 
 /// Bytes between two samples: not the same each time, or a program's own rhythm would hide half
 /// of what it does.
-fn gap() -> usize {
+static GAP: AtomicUsize = AtomicUsize::new(0);
+
+fn draw_gap() {
     static DRAWN: AtomicUsize = AtomicUsize::new(1);
     const MULTIPLIER: usize = 6_364_136_223_846_793_005_usize;
-    let drawn = DRAWN
-        .load(Relaxed)
-        .wrapping_mul(MULTIPLIER)
-        .wrapping_add(1_442_695_040_888_963_407);
+    const MORE: usize = 1_442_695_040_888_963_407;
+    let drawn = DRAWN.load(Relaxed);
+    let drawn = drawn.wrapping_mul(MULTIPLIER).wrapping_add(MORE);
     DRAWN.store(drawn, Relaxed);
     let middle = credit() / PARTS;
-    middle / 2 + (drawn >> 33) % middle.max(1)
+    GAP.store(middle / 2 + (drawn >> 33) % middle.max(1), Relaxed);
 }
 
 impl Sample {
