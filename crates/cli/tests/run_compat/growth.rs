@@ -156,7 +156,8 @@ fn memory_that_is_committed_in_parts_is_on_huge_pages() {
             ("break-once 256", 98),
             ("break-64K 256", 85),
             ("grown 256", 85),
-            ("populated 256", 98),
+            // At once, so where contiguous memory is short at that moment, less of it.
+            ("populated 256", 45),
         ] {
             is_covered("commits", words, least);
         }
