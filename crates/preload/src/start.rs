@@ -232,10 +232,15 @@ fn begin_pool_heap(libc: &Object) {
     // What is set aside counts for a limit on addresses: half of that stays for everything else.
     let limit = calls::soft_limit(ADDRESS_SPACE).unwrap_or(usize::MAX);
     let mut size = memory.min(limit / 2);
+    let least = state::settings().pmd.max(state::settings().base);
     while !heap::begin_own(size) {
         size /= 2;
-        if size < state::settings().pmd.max(state::settings().base) {
-            // The heap stays where it is; where only reserved pages will do, it does not grow.
+        if size < least {
+            // The heap stays where it is. Where only reserved pages will do it does not grow, and
+            // malloc is not to go round it by mappings.
+            if heap::mandatory_pool() {
+                large_chunks_from_the_heap(libc);
+            }
             return;
         }
     }

@@ -175,7 +175,7 @@ fn without_room_for_its_heap_a_mandatory_program_gets_none() {
     // The limit comes between `run` and the program: the program alone is to be short of addresses.
     command
         .args(["run", "--data", &ladder, "--only", "hold", "--", "prlimit"])
-        .arg(format!("--as={}", 4 * huge()))
+        .arg(format!("--as={}", 3 * huge()))
         .arg(program("hold"))
         .arg("8");
     clean(&mut command);
