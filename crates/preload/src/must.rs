@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
-use crate::room::{Room, move_over, reserve_as};
+use crate::room::{move_over, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{down, settings, up};
 use crate::{hooks, pieces, say, sweep, window};
@@ -489,13 +489,13 @@ fn file_kind(call: &Call) -> Option<isize> {
         address: if congruent { call.address } else { 0 },
         ..*call
     };
-    let room = crate::room::reserve(call.length, call.offset)?;
-    Some(file_in(&room, call))
+    Some(file_pages(call))
 }
 
-fn file_in(room: &Room, call: &Call) -> isize {
+fn file_pages(call: &Call) -> isize {
     let flags = call.flags & !(AT_ONCE | AT_ADDRESS);
-    let at = room.put(call.length, call.protection, flags, call.file, call.offset);
+    let from = (call.file, call.offset);
+    let at = crate::room::put(call.length, call.offset, call.protection, flags, from);
     if calls::failed(at) {
         return at;
     }

@@ -65,6 +65,41 @@ pub fn reserve_as(
     })
 }
 
+/// Maps `size` bytes at an address that leaves the rest `wish` when divided by the huge page. The
+/// address; or `-errno`: `-EEXIST` where other threads were faster each time.
+///
+/// Not moved there from elsewhere: where the place that it comes from shares a page table with a
+/// neighbour, an empty one comes along, and what is faulted in there is no huge page.
+pub fn put(
+    size: usize,
+    wish: usize,
+    rights: usize,
+    flags: usize,
+    (file, offset): (usize, usize),
+) -> isize {
+    const TRIES: usize = 64;
+    for _ in 0..TRIES {
+        let Some(room) = reserve(size, wish) else {
+            return calls::ENOMEM;
+        };
+        room.drop_all();
+        let flags = flags | flag::FIXED_NOREPLACE;
+        // SAFETY: replaces nothing.
+        let made = unsafe { calls::mmap_file(room.at, size, rights, flags, file, offset) };
+        if made as usize == room.at {
+            return made;
+        }
+        if !calls::failed(made) {
+            // Old kernels take the address as a wish.
+            // SAFETY: mapped just now.
+            unsafe { calls::munmap(made as usize, size) };
+        } else if made != calls::EEXIST {
+            return made;
+        }
+    }
+    calls::EEXIST
+}
+
 impl Room {
     /// Gives rights to `size` bytes of the room: private memory. The address, or `-errno` and no
     /// room any more.
@@ -77,32 +112,6 @@ impl Room {
         }
         self.trim(size);
         self.at as isize
-    }
-
-    /// Puts a mapping of `size` bytes there. The address; or `-errno`, and no room any more:
-    /// `-EEXIST` where another thread took the place meanwhile.
-    ///
-    /// Not moved in from elsewhere: where the place that it comes from shares a page table with a
-    /// neighbour, an empty one comes along, and what is faulted in there is no huge page.
-    pub fn put(
-        &self,
-        size: usize,
-        rights: usize,
-        flags: usize,
-        file: usize,
-        offset: usize,
-    ) -> isize {
-        self.drop_all();
-        let flags = flags | flag::FIXED_NOREPLACE;
-        // SAFETY: replaces nothing.
-        let made = unsafe { calls::mmap_file(self.at, size, rights, flags, file, offset) };
-        if calls::failed(made) || made as usize == self.at {
-            return made;
-        }
-        // Old kernels take the address as a wish.
-        // SAFETY: mapped just now.
-        unsafe { calls::munmap(made as usize, size) };
-        calls::EEXIST
     }
 
     /// Gives back what is left of the room around the `size` bytes that were put there.

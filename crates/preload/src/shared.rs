@@ -86,36 +86,28 @@ fn reserved_pages(length: usize, size: usize) -> Option<usize> {
 /// At an address that leaves the rest `offset` when divided by the huge page.
 fn transparent(length: usize, offset: usize) -> Option<usize> {
     let settings = settings();
-    let room = reserve(length, offset)?;
     let rest = down(offset, settings.base) & settings.pmd.wrapping_sub(1);
     let at = if settings.shmem_touch && rest == 0 {
-        room.put(
-            length,
-            MEMORY,
-            flag::SHARED | flag::ANONYMOUS,
-            usize::MAX,
-            0,
-        )
+        let flags = flag::SHARED | flag::ANONYMOUS;
+        room::put(length, 0, MEMORY, flags, (usize::MAX, 0))
     } else {
         // Address and offset in the file must agree modulo the huge page.
-        let Some(file) = tmpfs::file(up(length.checked_add(rest)?, settings.base)?) else {
-            room.drop_all();
-            return None;
-        };
-        let at = room.put(length, MEMORY, flag::SHARED, file, rest);
+        let file = tmpfs::file(up(length.checked_add(rest)?, settings.base)?)?;
+        let at = room::put(length, rest, MEMORY, flag::SHARED, (file, rest));
         calls::close(file);
         at
     };
     if calls::failed(at) {
         return None;
     }
-    calls::advise(room.at, length, Advice::HugePage);
-    if settings.shm.mandatory && !must::settle(room.at, length) {
+    let at = at as usize;
+    calls::advise(at, length, Advice::HugePage);
+    if settings.shm.mandatory && !must::settle(at, length) {
         // SAFETY: put there above, not handed out.
-        unsafe { calls::munmap(room.at, length) };
+        unsafe { calls::munmap(at, length) };
         return None;
     }
-    Some(room.at)
+    Some(at)
 }
 
 /// Shared anonymous memory on larger pages that can take the place of what is at an address.
@@ -229,18 +221,15 @@ pub fn file(length: usize, protection: usize, flags: usize, file: usize, offset:
     if !calls::is_tmpfs(file) {
         return pass();
     }
-    let Some(room) = reserve(length, offset) else {
-        return pass();
-    };
-    let at = match room.put(length, protection, flags, file, offset) {
-        calls::EEXIST => return pass(),
+    let at = match room::put(length, offset, protection, flags, (file, offset)) {
+        calls::EEXIST | calls::ENOMEM => return pass(),
         at => at,
     };
     if calls::failed(at) {
         return at;
     }
     // Whatever `shmem_enabled` says: a mount of its own goes by its own option (`huge=advise`).
-    calls::advise(room.at, length, Advice::HugePage);
+    calls::advise(at as usize, length, Advice::HugePage);
     at
 }
 
