@@ -516,7 +516,7 @@ pub fn is_tmpfs(file: usize) -> bool {
 
 /// `struct statx` of a descriptor, as words of 64 bits; `None` where there is none.
 fn statx(file: usize) -> Option<[u64; 32]> {
-    const EMPTY_PATH: usize = 0x1000;
+    const EMPTY_PATH: usize = 0x1000; // not a page size
     const TYPE_AND_SIZE: usize = 0x201;
     let mut status = [0_u64; 32];
     let path = c"".as_ptr() as usize;

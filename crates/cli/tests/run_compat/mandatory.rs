@@ -126,7 +126,7 @@ fn a_short_pool_is_an_end_that_is_said_and_not_one_of_forks() {
     };
     let ladder = format!("hugetlb:{}K!", huge() / 1024);
     let hold = program("hold");
-    let pages = 50 * huge() >> 20;
+    let pages = (50 * huge()) >> 20;
     let wanted = (pages * 2).to_string();
     for limit in [None, Some(3 << 30), Some(1 << 30)] {
         let mut command = match limit {
