@@ -21,7 +21,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 60] = [
+pub const KINDS: [(&str, Held); 61] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -120,6 +120,7 @@ pub const KINDS: [(&str, Held); 60] = [
     ("grep *", Asks),
     ("ipcs -m", Asks),
     ("ls *", Asks),
+    ("namei -l *", Asks),
     ("lsattr *", Asks),
     ("ps *", Asks),
     ("curl -sS *", SERVER),

@@ -15,6 +15,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cli_support::{NOBODY, Running, hugeleaf, is_root, not_run};
@@ -26,11 +27,15 @@ const HANGS: Duration = Duration::from_secs(120);
 const MOST_MEMORY: u64 = 200 << 10;
 
 /// The compiled program in a folder of `nobody`'s, or `None` where this cannot be run here.
-fn ground(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+///
+/// One test at a time: each looks at all processes, and counts what its own are asked.
+fn ground(test: &str) -> Option<(Ground, PathBuf)> {
     if !is_root() {
         not_run(test, "needs root, and a user that is not");
         return None;
     }
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::Builder::new()
         .prefix("hugeleaf-others-")
         .tempdir()
@@ -50,7 +55,19 @@ fn ground(test: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         }
     }
     give(&program);
-    Some((dir, program))
+    Some((Ground { dir, _alone: alone }, program))
+}
+
+/// The folder, and that no other of these tests runs.
+struct Ground {
+    dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Ground {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
 }
 
 /// Makes something the user's own.
@@ -94,6 +111,8 @@ fn words<'a>(line: &'a [&'a str]) -> Vec<&'a OsStr> {
 /// How a command ended that was watched.
 struct Seen {
     shown: String,
+    /// Its process id.
+    pid: String,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
@@ -138,6 +157,7 @@ fn watched(folder: &Path, arguments: &[&OsStr]) -> Seen {
     );
     assert!(largest <= MOST_MEMORY, "{shown} took {largest} kB");
     let seen = Seen {
+        pid: child.pid(),
         stdout: std::fs::read(out).unwrap(),
         stderr: std::fs::read(err).unwrap(),
         shown,
@@ -186,6 +206,7 @@ fn all_commands(folder: &Path, pid: &str) -> Vec<Seen> {
     if let Ok(page) = std::fs::read(page) {
         seen.push(Seen {
             shown: "the page".to_owned(),
+            pid: String::new(),
             stdout: page,
             stderr: Vec::new(),
         });

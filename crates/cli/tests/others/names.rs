@@ -17,6 +17,10 @@ fn is_harmless(seen: &Seen) {
     let text = seen.all();
     let bad: Vec<&str> = text.lines().filter(|line| line.chars().any(acts)).collect();
     assert!(bad.is_empty(), "{}: {bad:?}", seen.shown);
+    // On a page an end of a line is a blank.
+    if seen.shown == "the page" {
+        return;
+    }
     let forged = text
         .lines()
         .find(|line| line.trim_start().starts_with("FORGED"));

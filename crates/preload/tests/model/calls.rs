@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-pub use crate::real::{Advice, EEXIST, advise, failed, flag};
+pub use crate::real::{Advice, EEXIST, ENOMEM, advise, failed, flag};
 
 use crate::program;
 use crate::real;

@@ -55,9 +55,14 @@ fn is_address(flag: &str) -> bool {
     matches!(flag, "--metric" | "--database")
 }
 
-/// The kind of a text that is none of the addresses, or a broken one.
+/// What is shown of a text that is none of the addresses, or a broken one: all of it where it has no place
+/// for a password, else its kind.
 pub(super) fn kind(text: &str) -> String {
     let text = text.trim();
+    let may_hide = |c: char| c.is_whitespace() || matches!(c, '@' | '=' | '?' | '\'' | '"' | '%');
+    if !text.contains(may_hide) {
+        return text.to_owned();
+    }
     let is_part = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let kind: String = text.chars().take_while(is_part).take(20).collect();
     match kind.len() == text.len() {
@@ -343,7 +348,8 @@ mod tests {
             ("cmd:echo 1", "cmd:echo 1"),
             ("cpi", "cpi"),
             ("tps", "tps"),
-            ("oracle:u/se", "oracle:…"),
+            ("oracle:u/se@h", "oracle:…"),
+            ("gauge:cmd:true", "gauge:cmd:true"),
             ("https://u:se@h/x#a", "https:…"),
         ] {
             assert_eq!(shown(text), want, "{text}");
