@@ -108,7 +108,7 @@ mod tests {
                 prop_assert_eq!(&out, &text);
             }
             // What was written out is not written out again.
-            prop_assert_eq!(screen(&out, colour), out);
+            prop_assert_eq!(screen(&out, colour), out.as_str());
         }
 
         /// JSON stays JSON of the same values.

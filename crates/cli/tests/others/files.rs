@@ -201,7 +201,8 @@ fn no_map_of_code_hangs_a_trace() {
     let Some((dir, program)) = ground("no_map_of_code_hangs_a_trace") else {
         return;
     };
-    let makes: [(&str, fn(&Path)); 3] = [
+    type Make = fn(&Path);
+    let makes: [(&str, Make); 3] = [
         ("a FIFO", |path| fifo(path)),
         ("a device", |path| symlink("/dev/zero", path).unwrap()),
         ("without end", |path| {

@@ -24,6 +24,9 @@ use crate::snapshot::all_pids;
 
 type ObjectId = (u32, u32, u64);
 
+/// What a process holds of each object, by page size.
+type Tables = BTreeMap<ObjectId, Vec<Held>>;
+
 /// A process with its map, before its page tables are looked at.
 struct Seen {
     process: Process,
@@ -175,7 +178,7 @@ fn objects(seen: &[Seen]) -> BTreeMap<ObjectId, Vec<usize>> {
 struct Walker<'a> {
     /// What the last process whose `smaps` was read holds of each object: of the next one it is asked
     /// again, most of the time.
-    tables: Mutex<Option<(Pid, BTreeMap<ObjectId, Vec<Held>>)>>,
+    tables: Mutex<Option<(Pid, Tables)>>,
     root: &'a Root,
     host: &'a Host,
     kernel: &'a dyn Kernel,
@@ -271,12 +274,12 @@ impl Walker<'_> {
     }
 
     /// What a process holds of each object, by `smaps`.
-    fn tables_of(&self, s: &Seen) -> BTreeMap<ObjectId, Vec<Held>> {
+    fn tables_of(&self, s: &Seen) -> Tables {
         let read = match s.smaps.is_empty() {
             true => read_smaps(self.root, &s.process).unwrap_or_default(),
             false => Vec::new(),
         };
-        let mut tables: BTreeMap<ObjectId, Vec<Held>> = BTreeMap::new();
+        let mut tables = Tables::new();
         for entry in read.iter().chain(&s.smaps) {
             let table = tables.entry(entry.map.object).or_default();
             Sizes::of(self.host).add(table, &entry.counts);

@@ -179,7 +179,9 @@ fn limited(name: &fmt::Arguments<'_>) -> String {
 
 /// The beginning of a name.
 fn cut(name: &str) -> &str {
-    &name[..name.floor_char_boundary(LONGEST_NAME)]
+    let mut ends = (0..=LONGEST_NAME.min(name.len())).rev();
+    let end = ends.find(|at| name.is_char_boundary(*at));
+    &name[..end.unwrap_or(0)]
 }
 
 /// Each function once.
