@@ -142,12 +142,14 @@ fn filter() -> Result<(), Failed> {
         len: u16::try_from(program.len())?,
         filter: program.as_mut_ptr(),
     };
+    // Of all threads: this is not the first one.
     // SAFETY: the program and its length are those of the array above.
     let answer = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
             &raw const whole,
         )
     };
