@@ -1,0 +1,261 @@
+//! A file whose content comes whole or not at all, whoever else may write to its folder.
+//!
+//! The content is written into a file of a random name beside it, which nobody can have placed
+//! there before (O_EXCL) and which is no link; it is on disk before it takes the name. Where a
+//! crash or a full disk comes in between, the old file is there still. How a path is followed, and
+//! which links are, is in [`crate::walk`].
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+
+use crate::walk::{Found, PathError, fail, name_of, walk};
+use crate::{Errno, SysError, effective_uid};
+
+/// What a new file may be read by at most; the umask takes from it.
+const FRESH: u32 = 0o644;
+
+/// How the name of a draft ends. It begins with a dot: whatever reads all files of a folder passes
+/// over it.
+const END: &str = "hugeleaf-new";
+
+/// The longest name that file systems have (NAME_MAX).
+const LONGEST_NAME: usize = 255;
+
+/// What happens to a file that stands there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It is replaced in one step, and its permissions are kept where it is the caller's own.
+    Replaced,
+    /// It stays, and that is an error (EEXIST).
+    Kept,
+}
+
+/// New content of a file. What is not committed is removed when it is dropped.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    /// Where the path leads.
+    shown: PathBuf,
+    /// What is left to do when the content is whole; nothing for a device or pipe, which cannot be
+    /// replaced, only written to.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    folder: OwnedFd,
+    /// The draft.
+    from: OsString,
+    /// The file.
+    to: OsString,
+    existing: Existing,
+}
+
+/// A name that nobody can know before: the keys of the standard library's hash tables are random.
+fn random_name(of: &OsStr) -> OsString {
+    let end = format!(".{:016x}.{END}", RandomState::new().hash_one(0_u8));
+    let room = LONGEST_NAME - 1 - end.len();
+    let bytes = of.as_bytes();
+    let mut name = OsString::from(".");
+    name.push(OsStr::from_bytes(&bytes[..bytes.len().min(room)]));
+    name.push(end);
+    name
+}
+
+/// Whether a name is that of a draft for a file of this name.
+pub fn is_draft_of(name: &OsStr, file: &OsStr) -> bool {
+    let own = name.as_bytes().strip_prefix(b".");
+    let rest = own.and_then(|own| own.strip_prefix(file.as_bytes()));
+    let random = rest.and_then(|rest| rest.strip_suffix(format!(".{END}").as_bytes()));
+    let digits = random.and_then(|random| random.strip_prefix(b"."));
+    digits.is_some_and(|d| d.len() == 16 && d.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// The name of a draft for the file at a path, beside it. Each call gives another one.
+pub fn draft_beside(path: &Path) -> PathBuf {
+    path.with_file_name(random_name(path.file_name().unwrap_or_default()))
+}
+
+impl Draft {
+    /// Begins new content for the file at a path. A device, and a pipe that somebody reads, are
+    /// written to as they stand.
+    ///
+    /// # Errors
+    /// [`PathError`]: a link that somebody else has made; a folder, socket or disk; a pipe of
+    /// somebody else's; a folder that cannot be written to.
+    pub fn begin(path: &Path, existing: Existing) -> Result<Draft, PathError> {
+        let found = walk(path, false)?;
+        if existing == Existing::Kept && found.stat.is_some() {
+            return Err(fail("open", &found.shown, Errno::EXIST));
+        }
+        match found.stat {
+            Some(stat) => match FileType::from_raw_mode(stat.st_mode) {
+                _ if found.is_magic => Draft::as_it_stands(found),
+                FileType::RegularFile => Draft::beside(found, kept_mode(&stat), existing),
+                FileType::CharacterDevice => Draft::as_it_stands(found),
+                FileType::Fifo if is_own(&stat) => Draft::as_it_stands(found),
+                other => Err(PathError::Special {
+                    what: name_of(other),
+                    path: found.shown,
+                }),
+            },
+            None => Draft::beside(found, None, existing),
+        }
+    }
+
+    fn beside(found: Found, mode: Option<u32>, existing: Existing) -> Result<Draft, PathError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let first = mode.map_or(FRESH, |_| 0o600);
+        let (from, file) = loop {
+            let from = random_name(&found.name);
+            let mode = Mode::from_raw_mode(first);
+            match rustix::fs::openat(&found.folder, &from, flags | OFlags::CLOEXEC, mode) {
+                Ok(file) => break (from, File::from(file)),
+                Err(Errno::EXIST | Errno::INTR) => {}
+                Err(e) => return Err(fail("open", &found.shown, e)),
+            }
+        };
+        let draft = Draft {
+            file,
+            shown: found.shown,
+            waiting: Some(Waiting {
+                folder: found.folder,
+                from,
+                to: found.name,
+                existing,
+            }),
+        };
+        if let Some(mode) = mode {
+            rustix::fs::fchmod(&draft.file, Mode::from_raw_mode(mode))
+                .map_err(|e| fail("fchmod", &draft.shown, e))?;
+        }
+        Ok(draft)
+    }
+
+    fn as_it_stands(found: Found) -> Result<Draft, PathError> {
+        // Without waiting for somebody who reads: that may never happen.
+        let follows = if found.is_magic {
+            OFlags::APPEND
+        } else {
+            OFlags::NOFOLLOW
+        };
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | follows;
+        let file = rustix::fs::openat(&found.folder, &found.name, flags, Mode::empty());
+        let file = file.map_err(|e| fail("open", &found.shown, e))?;
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(|e| fail("fcntl", &found.shown, e))?;
+        rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)
+            .map_err(|e| fail("fcntl", &found.shown, e))?;
+        Ok(Draft {
+            file: File::from(file),
+            shown: found.shown,
+            waiting: None,
+        })
+    }
+
+    /// Whether this is a file of its own, and no device or pipe.
+    pub const fn is_file(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Bytes written so far; 0 of a device or pipe.
+    pub fn length(&self) -> u64 {
+        let known = self.file.metadata().ok().filter(|_| self.is_file());
+        known.map_or(0, |meta| meta.len())
+    }
+
+    /// Puts the content in place: on disk, and under its name, when this returns.
+    ///
+    /// # Errors
+    /// Those of fsync(2) and rename(2), ENOSPC among them: the old file is there then.
+    pub fn commit(mut self) -> Result<(), PathError> {
+        let Some(waiting) = &self.waiting else {
+            return Ok(());
+        };
+        rustix::fs::fsync(&self.file).map_err(|e| fail("fsync", &self.shown, e))?;
+        waiting
+            .rename()
+            .map_err(|e| fail("rename", &self.shown, e))?;
+        waiting.sync().map_err(|e| fail("fsync", &self.shown, e))?;
+        self.waiting = None;
+        Ok(())
+    }
+}
+
+/// The permissions that a file keeps: of one that somebody else has placed there, none.
+fn kept_mode(stat: &Stat) -> Option<u32> {
+    is_own(stat).then_some(stat.st_mode & 0o777)
+}
+
+fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == effective_uid()
+}
+
+impl Waiting {
+    fn rename(&self) -> Result<(), Errno> {
+        let (folder, from, to) = (&self.folder, &self.from, &self.to);
+        if self.existing == Existing::Replaced {
+            return rustix::fs::renameat(folder, from, folder, to);
+        }
+        match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+            // File systems without it, such as NFS: a second name, which replaces nothing either.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(folder, from, folder, to, AtFlags::empty())?;
+                rustix::fs::unlinkat(folder, from, AtFlags::empty())
+            }
+            other => other,
+        }
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = match rustix::fs::openat(&self.folder, ".", flags, Mode::empty()) {
+            // One may be allowed to write names into a folder and not to read them.
+            Err(Errno::ACCESS) => return Ok(()),
+            other => other?,
+        };
+        match rustix::fs::fsync(opened) {
+            // Some file systems cannot sync a folder, and say so in this way.
+            Err(Errno::INVAL) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(waiting) = &self.waiting {
+            // The reason why it is not committed is what the caller hears.
+            let _ = rustix::fs::unlinkat(&waiting.folder, &waiting.from, AtFlags::empty());
+        }
+    }
+}
+
+/// Writes a file whole or not at all ([`Draft`]).
+///
+/// # Errors
+/// Those of [`Draft::begin`], write(2) and [`Draft::commit`]; nothing is left behind.
+pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<(), PathError> {
+    let mut draft = Draft::begin(path, existing)?;
+    draft.write_all(content).map_err(|e| {
+        let shown = draft.shown.display().to_string();
+        SysError::new("write", shown, crate::pagemap::errno_of(&e))
+    })?;
+    draft.commit()
+}

@@ -1,0 +1,329 @@
+//! Where a path leads, and who could have led it elsewhere. Each part is opened by itself, so what
+//! was looked at is what is used, whatever others rename meanwhile.
+//!
+//! Two rules. **A link** is followed where it belongs to root or to the caller; one that anybody
+//! else has made is an error, because whoever made it chose where root would read or write. **A
+//! folder or file that others could change** is an error where what stands there is believed
+//! ([`open_trusted`]): it has to belong to root or the caller, and nobody else may write to it; a
+//! folder that all may write to is allowed where its sticky bit keeps others' files from them, as in
+//! /tmp (the rule of `StrictModes` in sshd_config(5)).
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+
+use crate::{Errno, SysError, effective_uid};
+
+/// So many links are followed on the way, as many as the kernel follows (path_resolution(7)).
+const MOST_LINKS: u32 = 40;
+
+/// Bits that let the group or all others write.
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Why a path is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// A call failed.
+    #[error("{0}")]
+    Call(#[from] SysError),
+    /// A link that neither root nor the caller has made.
+    #[error("{} is a link that user {uid} made: it is not followed", path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// Others than root and the caller could change it.
+    #[error("{} could be changed by others (owner {uid}, mode {mode:04o})", path.display())]
+    Others {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A pipe, socket or device where there should be a file.
+    #[error("{} is {what}", path.display())]
+    Special {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+impl PathError {
+    /// The errno of the call that failed, where one did.
+    pub const fn errno(&self) -> Option<Errno> {
+        match self {
+            PathError::Call(error) => Some(error.errno),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn fail(call: &'static str, path: &Path, errno: Errno) -> PathError {
+    PathError::Call(SysError::new(call, path.display().to_string(), errno))
+}
+
+/// Where a path leads.
+pub(crate) struct Found {
+    /// The folder of its last part.
+    pub folder: OwnedFd,
+    /// The last part.
+    pub name: OsString,
+    /// The whole, without links.
+    pub shown: PathBuf,
+    /// Whether the last part is a link that only the kernel can follow, as those in /proc/PID/fd.
+    pub is_magic: bool,
+    /// What stands there; `None` where nothing does.
+    pub stat: Option<Stat>,
+}
+
+/// Root, the caller, and whoever owns the root folder: in a user namespace that is how root shows.
+fn is_trusted(uid: u32) -> bool {
+    let of_all = || rustix::fs::stat("/").map(|stat| stat.st_uid);
+    uid == 0 || uid == effective_uid() || of_all() == Ok(uid)
+}
+
+fn permissions(stat: &Stat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Whether nobody but root and the caller can change what is meant by names in a folder, or what a
+/// file holds.
+fn check_others(stat: &Stat, path: &Path) -> Result<(), PathError> {
+    let mode = permissions(stat);
+    let is_shared = kind(stat) == FileType::Directory && mode & STICKY != 0;
+    match is_trusted(stat.st_uid) && (mode & OTHERS_WRITE == 0 || is_shared) {
+        true => Ok(()),
+        false => Err(PathError::Others {
+            path: path.to_owned(),
+            uid: stat.st_uid,
+            mode,
+        }),
+    }
+}
+
+/// A walk along a path.
+struct Walk {
+    folder: OwnedFd,
+    shown: PathBuf,
+    rest: VecDeque<OsString>,
+    links: u32,
+    /// Whether folders that others can change are errors.
+    is_strict: bool,
+}
+
+const AS_PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+impl Walk {
+    fn push_front(&mut self, path: &Path) {
+        for part in path.components().rev() {
+            match part {
+                Component::Normal(name) => self.rest.push_front(name.to_owned()),
+                Component::ParentDir => self.rest.push_front("..".into()),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+    }
+
+    fn to_root(&mut self) -> Result<(), PathError> {
+        self.shown = PathBuf::from("/");
+        let opened = rustix::fs::open("/", AS_PLACE | OFlags::DIRECTORY, Mode::empty());
+        self.folder = opened.map_err(|e| fail("open", &self.shown, e))?;
+        self.enter()
+    }
+
+    /// Looks at the folder that the walk has come to.
+    fn enter(&self) -> Result<(), PathError> {
+        if !self.is_strict {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(&self.folder).map_err(|e| fail("fstat", &self.shown, e))?;
+        check_others(&stat, &self.shown)
+    }
+
+    fn go_down(&mut self, name: &OsStr, flags: OFlags) -> Result<(), PathError> {
+        let path = self.shown.join(name);
+        let flags = flags | AS_PLACE | OFlags::DIRECTORY;
+        let opened = rustix::fs::openat(&self.folder, name, flags, Mode::empty());
+        self.folder = opened.map_err(|e| fail("open", &path, e))?;
+        match name == ".." {
+            true => drop(self.shown.pop()),
+            false => self.shown = path,
+        }
+        self.enter()
+    }
+
+    /// What a link says; nothing of one that only the kernel can follow.
+    fn read_link(&mut self, name: &OsStr, stat: &Stat) -> Result<Option<PathBuf>, PathError> {
+        let path = self.shown.join(name);
+        self.links += 1;
+        if self.links > MOST_LINKS {
+            return Err(fail("open", &path, Errno::LOOP));
+        }
+        let text = rustix::fs::readlinkat(&self.folder, name, Vec::new());
+        let text = text.map_err(|e| fail("readlink", &path, e))?;
+        let text = PathBuf::from(OsString::from_vec(text.into_bytes()));
+        // Of procfs the kernel has made all links; those that are no relative names stand for open
+        // files, which the text only describes.
+        let system = rustix::fs::fstatfs(&self.folder).map_err(|e| fail("statfs", &path, e))?;
+        if system.f_type == rustix::fs::PROC_SUPER_MAGIC {
+            let is_name = !text.is_absolute() && !text.as_os_str().as_bytes().contains(&b':');
+            return Ok(is_name.then_some(text));
+        }
+        match is_trusted(stat.st_uid) {
+            true => Ok(Some(text)),
+            false => Err(PathError::Link {
+                path,
+                uid: stat.st_uid,
+            }),
+        }
+    }
+
+    fn follow(&mut self, to: &Path) -> Result<(), PathError> {
+        if to.is_absolute() {
+            self.to_root()?;
+        }
+        self.push_front(to);
+        Ok(())
+    }
+
+    fn look(&self, name: &OsStr) -> Result<Option<Stat>, PathError> {
+        match rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(fail("stat", &self.shown.join(name), e)),
+        }
+    }
+
+    fn to_end(mut self) -> Result<Found, PathError> {
+        while let Some(name) = self.rest.pop_front() {
+            let is_last = self.rest.is_empty();
+            let path = self.shown.join(&name);
+            let stat = if name == ".." {
+                None
+            } else {
+                self.look(&name)?
+            };
+            let is_link = stat.is_some_and(|stat| kind(&stat) == FileType::Symlink);
+            if let (true, Some(stat)) = (is_link, stat) {
+                match self.read_link(&name, &stat)? {
+                    Some(to) => self.follow(&to)?,
+                    None if is_last => return Ok(self.found(name, path, true, Some(stat))),
+                    None => self.go_down(&name, OFlags::empty())?,
+                }
+            } else if is_last && name != ".." {
+                return Ok(self.found(name, path, false, stat));
+            } else {
+                self.go_down(&name, OFlags::NOFOLLOW)?;
+            }
+        }
+        // The path ends in a folder, as / and .. do.
+        Err(fail("open", &self.shown, Errno::ISDIR))
+    }
+
+    fn found(self, name: OsString, shown: PathBuf, is_magic: bool, stat: Option<Stat>) -> Found {
+        Found {
+            folder: self.folder,
+            name,
+            shown,
+            is_magic,
+            stat,
+        }
+    }
+}
+
+/// Goes along a path by the rule for links; where `is_strict`, by that for folders too.
+pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
+    if path.as_os_str().is_empty() {
+        return Err(fail("open", path, Errno::NOENT));
+    }
+    let is_relative = path.is_relative() && !is_strict;
+    let start = if is_relative { Path::new(".") } else { Path::new("/") };
+    let folder = rustix::fs::openat(CWD, start, AS_PLACE | OFlags::DIRECTORY, Mode::empty());
+    let mut walk = Walk {
+        folder: folder.map_err(|e| fail("open", path, e))?,
+        shown: match is_relative {
+            true => PathBuf::new(),
+            false => PathBuf::from("/"),
+        },
+        rest: VecDeque::new(),
+        links: 0,
+        is_strict,
+    };
+    if is_strict {
+        let whole = std::path::absolute(path);
+        let whole = whole.map_err(|e| fail("getcwd", path, crate::pagemap::errno_of(&e)))?;
+        walk.enter()?;
+        walk.push_front(&whole);
+    } else {
+        walk.push_front(path);
+    }
+    walk.to_end()
+}
+
+/// A file to read that is believed: a regular one that only root and the caller can change, in
+/// folders that only they can change.
+///
+/// # Errors
+/// [`PathError`]; never waits for somebody to write into a pipe.
+pub fn open_trusted(path: &Path) -> Result<File, PathError> {
+    let found = walk(path, true)?;
+    let shown = &found.shown;
+    let special = |what| PathError::Special {
+        path: shown.clone(),
+        what,
+    };
+    if found.is_magic {
+        return Err(special("an open file of a process"));
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&found.folder, &found.name, flags, Mode::empty());
+    let file = file.map_err(|e| fail("open", shown, e))?;
+    let stat = rustix::fs::fstat(&file).map_err(|e| fail("fstat", shown, e))?;
+    match kind(&stat) {
+        FileType::RegularFile => check_others(&stat, shown)?,
+        other => return Err(special(name_of(other))),
+    }
+    Ok(File::from(file))
+}
+
+/// Whether only root and the caller can change what is meant by a path, whether or not something
+/// stands there.
+///
+/// # Errors
+/// [`PathError::Link`] and [`PathError::Others`] where others can; those of looking.
+pub fn check_trusted(path: &Path) -> Result<(), PathError> {
+    let found = walk(path, true)?;
+    match &found.stat {
+        Some(stat) => check_others(stat, &found.shown),
+        None => Ok(()),
+    }
+}
+
+/// What a kind of file is called.
+pub(crate) const fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a link",
+        FileType::Fifo => "a pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a device",
+        FileType::BlockDevice => "a disk",
+        _ => "no regular file",
+    }
+}
