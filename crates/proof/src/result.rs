@@ -1,9 +1,8 @@
 //! The result file: what was measured, on what, with which settings, and what it says.
 
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use hugeleaf_sys::Existing;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Better, Estimator, LogInterval, Method, Verdict};
@@ -463,33 +462,15 @@ impl ResultFile {
     }
 }
 
-/// Writes a file whole or not at all: beside it first, then renamed over it. What is no regular
-/// file (a device, a pipe) is written to as it stands: renaming would replace it.
+/// Writes a file whole or not at all ([`hugeleaf_sys::write_whole`]). What is no regular file (a
+/// device, a pipe) is written to as it stands.
 ///
 /// # Errors
 /// [`WriteError`]; nothing is left behind.
 pub fn write_whole(path: &Path, text: &str) -> Result<(), WriteError> {
-    let fail = |e: std::io::Error| WriteError {
+    hugeleaf_sys::write_whole(path, text.as_bytes(), Existing::Replaced).map_err(|e| WriteError {
         path: path.to_owned(),
-        reason: e.to_string(),
-    };
-    let is_special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
-    if is_special {
-        let mut file = File::options().write(true).open(path).map_err(fail)?;
-        return file.write_all(text.as_bytes()).map_err(fail);
-    }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = File::create(&beside)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&beside);
-        fail(e)
+        reason: e.reason(),
     })
 }
 

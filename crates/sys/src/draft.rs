@@ -259,3 +259,206 @@ pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<()
     })?;
     draft.commit()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn put(path: &Path, text: &str) -> Result<(), PathError> {
+        write_whole(path, text.as_bytes(), Existing::Replaced)
+    }
+
+    fn names(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        put(&path, "one").unwrap();
+        assert_eq!(mode(&path) & !FRESH, 0);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        put(&path, "two").unwrap();
+        assert_eq!((mode(&path), names(dir.path())), (0o640, 1));
+        let mut half = Draft::begin(&path, Existing::Replaced).unwrap();
+        half.write_all(b"th").unwrap();
+        assert_eq!((names(dir.path()), half.length()), (2, 2));
+        drop(half);
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let kept = write_whole(&path, b"four", Existing::Kept).unwrap_err();
+        assert_eq!(kept.errno(), Some(Errno::EXIST));
+        write_whole(&dir.path().join("b"), b"five", Existing::Kept).unwrap();
+        assert_eq!(names(dir.path()), 2);
+        let missing = put(&dir.path().join("no/such/folder"), "x").unwrap_err();
+        assert!(missing.to_string().contains("/no:"), "{missing}");
+        assert!(
+            put(dir.path(), "x")
+                .unwrap_err()
+                .reason()
+                .ends_with("is a folder")
+        );
+        put(&dir.path().join("x".repeat(LONGEST_NAME)), "long").unwrap();
+    }
+
+    #[test]
+    fn names_of_drafts_are_known_again_and_never_the_same() {
+        let path = Path::new("/etc/a.conf");
+        let (one, two) = (draft_beside(path), draft_beside(path));
+        assert_ne!(one, two);
+        let name = one.file_name().unwrap();
+        assert!(is_draft_of(name, OsStr::new("a.conf")), "{name:?}");
+        assert!(!is_draft_of(name, OsStr::new("a.con")) && !is_draft_of(name, OsStr::new("a")));
+        for other in [
+            ".a.conf.hugeleaf-new",
+            ".a.conf.00.hugeleaf-new",
+            "a.conf",
+            ".a.conf.bak",
+        ] {
+            assert!(
+                !is_draft_of(OsStr::new(other), OsStr::new("a.conf")),
+                "{other}"
+            );
+        }
+    }
+
+    #[test]
+    fn devices_and_open_files_are_written_as_they_stand() {
+        put(Path::new("/dev/null"), "x").unwrap();
+        let full = put(Path::new("/dev/full"), "x").unwrap_err();
+        assert_eq!(full.errno(), Some(Errno::NOSPC));
+        // What /dev/stdout and <(…) of a shell lead to.
+        let mut file = tempfile::tempfile().unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        put(Path::new(&format!("/proc/self/fd/{number}")), "open").unwrap();
+        let mut text = String::new();
+        std::io::Seek::rewind(&mut file).unwrap();
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        assert_eq!(text, "open");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("not run: a_pipe_that_nobody_reads_is_not_waited_for: needs mkfifo");
+            return;
+        }
+        assert_eq!(put(&path, "x").unwrap_err().errno(), Some(Errno::NXIO));
+    }
+
+    #[test]
+    fn own_links_are_followed_and_round_in_circles_nobody_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        symlink("real", at("folder")).unwrap();
+        symlink("folder/../folder/file", at("link")).unwrap();
+        put(&at("link"), "through").unwrap();
+        assert_eq!(std::fs::read(at("real/file")).unwrap(), b"through");
+        assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        symlink("circle", at("circle")).unwrap();
+        assert_eq!(
+            put(&at("circle"), "x").unwrap_err().errno(),
+            Some(Errno::LOOP)
+        );
+    }
+
+    /// The user that owns nothing.
+    const NOBODY: u32 = 65534;
+
+    #[test]
+    fn what_another_user_has_placed_is_not_written_through() {
+        if effective_uid() != 0 {
+            println!("not run: what_another_user_has_placed_is_not_written_through: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let theirs = |name: &str| {
+            std::os::unix::fs::lchown(at(name), Some(NOBODY), Some(NOBODY)).unwrap();
+        };
+        std::fs::create_dir_all(at("theirs/out")).unwrap();
+        std::fs::write(at("secret"), "secret").unwrap();
+        theirs("theirs");
+        // At the end, and on the way.
+        symlink("../secret", at("theirs/end")).unwrap();
+        symlink("..", at("theirs/way")).unwrap();
+        theirs("theirs/end");
+        theirs("theirs/way");
+        for path in ["theirs/end", "theirs/way/secret"] {
+            let error = put(&at(path), "x").unwrap_err();
+            assert!(
+                matches!(error, PathError::Link { uid: NOBODY, .. }),
+                "{error}"
+            );
+        }
+        // A file that they hold open, and may write: it becomes another one, root's own.
+        std::fs::write(at("theirs/file"), "").unwrap();
+        theirs("theirs/file");
+        std::fs::set_permissions(at("theirs/file"), PermissionsExt::from_mode(0o666)).unwrap();
+        put(&at("theirs/file"), "result").unwrap();
+        let meta = std::fs::metadata(at("theirs/file")).unwrap();
+        assert_eq!((meta.uid(), meta.mode() & 0o022), (0, 0));
+        assert_eq!(std::fs::read(at("secret")).unwrap(), b"secret");
+    }
+
+    /// Not a test by itself: what the child of the next one does, killed after so many steps.
+    #[test]
+    fn child_that_is_killed() {
+        let Ok(order) = std::env::var("HUGELEAF_TEST_DRAFT") else {
+            return;
+        };
+        let (steps, path) = order.split_once(' ').unwrap();
+        let mut left: u32 = steps.parse().unwrap();
+        let mut step = || {
+            if left == 0 {
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+            }
+            left -= 1;
+        };
+        step();
+        let mut draft = Draft::begin(Path::new(path), Existing::Replaced).unwrap();
+        step();
+        draft.write_all(b"new, ").unwrap();
+        step();
+        draft.write_all(b"and whole").unwrap();
+        step();
+        draft.commit().unwrap();
+        step();
+    }
+
+    #[test]
+    fn killed_at_any_step_the_old_file_or_the_new_one_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut seen = Vec::new();
+        for steps in 0..6 {
+            std::fs::write(&path, "old").unwrap();
+            let ended = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "draft::tests::child_that_is_killed"])
+                .env("HUGELEAF_TEST_DRAFT", format!("{steps} {}", path.display()))
+                .stdout(std::process::Stdio::null())
+                .status()
+                .unwrap();
+            assert_eq!(ended.success(), steps == 5, "{steps}: {ended}");
+            seen.push(std::fs::read_to_string(&path).unwrap());
+        }
+        let (old, new) = ("old", "new, and whole");
+        assert_eq!(seen, [old, old, old, old, new, new]);
+        // What was left is known as what it is.
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let name = entry.unwrap().file_name();
+            let known = name == "file" || is_draft_of(&name, OsStr::new("file"));
+            assert!(known, "{name:?}");
+        }
+    }
+}

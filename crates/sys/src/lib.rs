@@ -13,6 +13,7 @@ mod asked;
 mod careful;
 mod counters;
 mod direct;
+mod draft;
 mod error;
 mod faulty;
 mod file_capabilities;
@@ -37,6 +38,7 @@ mod start;
 mod tracefs;
 mod uring;
 mod usage;
+mod walk;
 
 pub use asked::{confine, end_confined};
 pub use careful::{
@@ -50,6 +52,7 @@ pub use direct::{
     DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
     open_direct, unlock_memory,
 };
+pub use draft::{Draft, Existing, draft_beside, is_draft_of, write_whole};
 pub use error::{Errno, SysError};
 pub use faulty::{Call, Fault, Faulty};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
@@ -87,3 +90,4 @@ pub use start::{
 pub use tracefs::Detached;
 pub use uring::{Ended as RingEnded, Ring, Way, with_ring};
 pub use usage::{Usage, process_usage, thread_usage};
+pub use walk::{PathError, check_trusted, open_trusted};

@@ -61,6 +61,23 @@ pub enum PathError {
 }
 
 impl PathError {
+    /// Why, for a text that names the path already: of a failed call the system's words alone.
+    pub fn reason(&self) -> String {
+        match self {
+            PathError::Call(error) => std::io::Error::from(error.errno).to_string(),
+            other => other.to_string(),
+        }
+    }
+
+    /// What root or the caller could close against others by its permissions alone; nothing where
+    /// that would not help.
+    pub fn is_only_loose(&self) -> Option<&Path> {
+        match self {
+            PathError::Others { path, uid, .. } if is_trusted(*uid) => Some(path),
+            _ => None,
+        }
+    }
+
     /// The errno of the call that failed, where one did.
     pub const fn errno(&self) -> Option<Errno> {
         match self {
@@ -253,7 +270,11 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
         return Err(fail("open", path, Errno::NOENT));
     }
     let is_relative = path.is_relative() && !is_strict;
-    let start = if is_relative { Path::new(".") } else { Path::new("/") };
+    let start = if is_relative {
+        Path::new(".")
+    } else {
+        Path::new("/")
+    };
     let folder = rustix::fs::openat(CWD, start, AS_PLACE | OFlags::DIRECTORY, Mode::empty());
     let mut walk = Walk {
         folder: folder.map_err(|e| fail("open", path, e))?,
@@ -325,5 +346,85 @@ pub(crate) const fn name_of(kind: FileType) -> &'static str {
         FileType::CharacterDevice => "a device",
         FileType::BlockDevice => "a disk",
         _ => "no regular file",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn allow(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn only_what_nobody_else_can_change_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        let file = folder.join("plan");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        allow(&folder, 0o755);
+        allow(&file, 0o644);
+        open_trusted(&file).unwrap();
+        check_trusted(&folder.join("not there yet")).unwrap();
+        for (path, mode, back) in [
+            (&file, 0o664, 0o644),
+            (&file, 0o646, 0o644),
+            (&folder, 0o775, 0o755),
+            (&folder, 0o757, 0o755),
+        ] {
+            allow(path, mode);
+            let error = open_trusted(&file).unwrap_err();
+            let named = matches!(&error, PathError::Others { path: at, mode: m, .. } if at == path && *m == mode);
+            assert!(named, "{error}");
+            assert_eq!(error.is_only_loose(), Some(path.as_path()));
+            assert!(check_trusted(&file).is_err());
+            allow(path, back);
+        }
+        // As /tmp: others may add files, and take none away.
+        allow(&folder, 0o1777);
+        open_trusted(&file).unwrap();
+        allow(&folder, 0o755);
+        // What is no file; through a link of one's own, from where one is.
+        symlink("plan", folder.join("link")).unwrap();
+        open_trusted(&folder.join("link")).unwrap();
+        assert!(matches!(
+            open_trusted(&folder),
+            Err(PathError::Special { .. })
+        ));
+        for device in ["/dev/zero", "/proc/self/fd/0"] {
+            assert!(open_trusted(Path::new(device)).is_err(), "{device}");
+        }
+        let missing = open_trusted(&folder.join("none")).unwrap_err();
+        assert_eq!(missing.errno(), Some(Errno::NOENT));
+        assert_eq!(missing.is_only_loose(), None);
+    }
+
+    #[test]
+    fn files_and_folders_of_another_user_are_not_believed() {
+        const NOBODY: u32 = 65534;
+        if effective_uid() != 0 {
+            println!("not run: files_and_folders_of_another_user_are_not_believed: needs root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("plan"), "x").unwrap();
+        symlink("folder", dir.path().join("link")).unwrap();
+        for path in [folder.join("plan"), folder.clone(), dir.path().join("link")] {
+            let through = dir.path().join("link/plan");
+            open_trusted(&through).unwrap();
+            std::os::unix::fs::lchown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            let error = open_trusted(&through).unwrap_err();
+            assert!(
+                error.to_string().contains(&path.display().to_string()),
+                "{error}"
+            );
+            assert_eq!(error.is_only_loose(), None);
+            std::os::unix::fs::lchown(&path, Some(0), Some(0)).unwrap();
+        }
     }
 }

@@ -5,6 +5,8 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use hugeleaf_sys::{Draft, Existing, PathError};
+
 use crate::model::{SCHEMA, Trace};
 
 mod bounds;
@@ -100,20 +102,21 @@ fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// [`TraceFileError::Io`].
 pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
-    let is_new = !path.exists();
-    let opened = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path);
-    opened.map_err(|error| TraceFileError::Io {
+    begin(path).map(drop)
+}
+
+fn begin(path: &Path) -> Result<Draft, TraceFileError> {
+    Draft::begin(path, Existing::Replaced).map_err(|error| unwritten(path, error))
+}
+
+fn unwritten(path: &Path, error: PathError) -> TraceFileError {
+    TraceFileError::Io {
         path: path.to_owned(),
-        error,
-    })?;
-    if is_new {
-        // Made by the line above; one that cannot be removed is an empty file and no harm.
-        let _ = std::fs::remove_file(path);
+        error: match error {
+            PathError::Call(error) => error.errno.into(),
+            other => std::io::Error::other(other.reason()),
+        },
     }
-    Ok(())
 }
 
 /// Writes a trace: to a file beside it first, which takes its place when all is on disk. So there
@@ -123,36 +126,14 @@ pub fn check_writable(path: &Path) -> Result<(), TraceFileError> {
 /// # Errors
 /// [`TraceFileError::Io`].
 pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
-    let io = |error| TraceFileError::Io {
+    let mut draft = begin(path)?;
+    write_to(&mut draft, trace).map_err(|error| TraceFileError::Io {
         path: path.to_owned(),
         error,
-    };
-    // A device or a pipe cannot be replaced, only written to.
-    if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        let mut out = std::fs::File::options()
-            .write(true)
-            .open(path)
-            .map_err(io)?;
-        return write_to(&mut out, trace).map(|()| 0).map_err(io);
-    }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let written = write_part(&part, trace)
-        .and_then(|size| std::fs::rename(&part, path).map(|()| size))
-        .map_err(io);
-    if written.is_err() {
-        // The reason for the failure is what the caller must hear; the part may not exist.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
-}
-
-fn write_part(part: &Path, trace: &Trace) -> std::io::Result<u64> {
-    let mut file = std::fs::File::create(part)?;
-    write_to(&mut file, trace)?;
-    file.sync_all()?;
-    Ok(file.metadata()?.len())
+    })?;
+    let size = draft.length();
+    draft.commit().map_err(|error| unwritten(path, error))?;
+    Ok(size)
 }
 
 /// Writes a trace to any writer.

@@ -7,6 +7,7 @@
 //!
 //! All of it is pure: no I/O, no clock. `hugeleaf-change` makes the steps.
 
+mod allowed;
 mod arithmetic;
 mod check;
 mod derive;
@@ -32,6 +33,7 @@ mod write;
 mod tests;
 
 pub use crate::refusal::Refusal;
+pub use allowed::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
 pub use check::{Now, check};
 pub use derive::{GRUB, OURS, pool_path, steps};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_host::ReadError;
-use hugeleaf_sys::SysError;
+use hugeleaf_sys::{PathError, SysError};
 
 use super::block::Broken;
 
@@ -65,6 +65,20 @@ pub enum Obstacle {
     /// It cannot be read or written.
     #[error("{0}")]
     Denied(SysError),
+    /// Whoever else can change it, or a folder above it, would choose what root writes there.
+    #[error("{0}")]
+    Others(PathError),
+    /// A folder that has something in it, which a mount would hide.
+    #[error("{}: it is not empty, and a mount would hide what is in it", .0.display())]
+    NotEmpty(PathBuf),
+    /// A mount point that leads elsewhere, or hides what the host needs.
+    #[error("{}: {why}", path.display())]
+    NoMountPoint {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Mounting takes a right that this process does not have.
     #[error("{}: mounting takes CAP_SYS_ADMIN", .0.display())]
     MayNotMount(PathBuf),
@@ -97,6 +111,9 @@ pub enum HostError {
         /// The lock.
         path: PathBuf,
     },
+    /// Others could change what is kept of it.
+    #[error("{0}")]
+    Others(PathError),
     /// There is no place for the journal.
     #[error("no journal can be kept: {0}")]
     State(SysError),

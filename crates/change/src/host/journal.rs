@@ -5,12 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_host::{Fact, Root};
-use hugeleaf_sys::{Errno, FileLook, SysError, effective_gid, effective_uid};
+use hugeleaf_host::{Fact, ReadError, Root};
+use hugeleaf_sys::{Errno, FileLook, SysError, check_trusted, effective_gid, effective_uid};
 use hugeleaf_verdict::plan::Needs;
 
 use super::apply::SCHEMA;
 use super::error::HostError;
+use super::lock::FOLDER_MODE;
 use super::outcome::State;
 use super::place::Place;
 use super::record::{Begin, Damage, Header, Record, line, parse_records};
@@ -85,8 +86,26 @@ pub struct AppliedStep {
     pub beside: (Option<String>, Option<String>),
 }
 
+/// Whether a file of the journal is root's word: on the running host others must not be able to
+/// change it, because `undo` puts back what stands there. Of a captured host it is only shown.
+fn believed(root: &Root, relative: &str) -> Result<(), ReadError> {
+    let path = root.path(relative);
+    let is_there = std::fs::symlink_metadata(&path).is_ok();
+    if !root.is_live() || !is_there {
+        return Ok(());
+    }
+    check_trusted(&path).map_err(|error| ReadError::Io {
+        path,
+        reason: format!("not believed: {error}"),
+        denied: false,
+    })
+}
+
 /// The applies that the journal knows, newest first. Absent where nothing was ever applied.
 pub fn applied(root: &Root) -> Fact<Vec<Applied>> {
+    if let Err(error) = believed(root, JOURNAL) {
+        return Fact::Unreadable(error);
+    }
     root.list(JOURNAL).and_then(|names| {
         let mut all = Vec::new();
         let mut ids: Vec<u32> = names.iter().filter_map(|name| log_id(name)).collect();
@@ -108,6 +127,11 @@ fn log_id(name: &str) -> Option<u32> {
 
 /// One apply.
 pub fn read_one(root: &Root, id: u32) -> Fact<Applied> {
+    for name in [log_name(id), plan_name(id)] {
+        if let Err(error) = believed(root, &name) {
+            return Fact::Unreadable(error);
+        }
+    }
     root.bytes(log_name(id)).map(|bytes| {
         let (records, _, damage) = parse_records(&bytes);
         let plan = root.read(plan_name(id));
@@ -351,7 +375,7 @@ impl Writer {
 /// Makes a folder of hugeleaf's own and what is missing above it.
 fn make_folders(sink: &mut dyn HostSink, folder: &Path) -> Result<(), SysError> {
     for missing in missing_folders(folder) {
-        match sink.make_folder(&missing, 0o755, None) {
+        match sink.make_folder(&missing, FOLDER_MODE, None) {
             Err(e) if e.errno == Errno::EXIST => {}
             other => other?,
         }

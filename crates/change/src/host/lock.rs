@@ -1,42 +1,44 @@
 //! One apply or undo at a time: a lock that the kernel lets go when its holder dies.
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{Errno, HostLock, SysError, lock_host, own_pid, sync_folder};
+use hugeleaf_sys::{Errno, HostLock, check_trusted, lock_host, make_folder, own_pid, sync_folder};
 
 use super::error::HostError;
+use super::journal::missing_folders;
 
 const FOLDER: &str = "var/lib/hugeleaf";
 const LOCK: &str = "var/lib/hugeleaf/lock";
 
+/// Everybody may read what was applied, as `verify` does; the lock in it only its owner may open.
+pub(super) const FOLDER_MODE: u32 = 0o755;
+
 /// Takes the lock, and leaves this process's id in it for whoever comes second.
 ///
 /// # Errors
-/// [`HostError::Locked`] where another has it; [`HostError::State`] where there can be none.
+/// [`HostError::Locked`] where another has it; [`HostError::State`] where there can be none;
+/// [`HostError::Others`] where others could change what is kept there.
 pub fn lock(root: &Root) -> Result<HostLock, HostError> {
-    let state = |call: &'static str, e: &std::io::Error| {
-        let errno = Errno::from_io_error(e).unwrap_or(Errno::IO);
-        HostError::State(SysError::new(
-            call,
-            root.path(FOLDER).display().to_string(),
-            errno,
-        ))
-    };
-    if !root.path(FOLDER).exists() {
-        std::fs::create_dir_all(root.path(FOLDER)).map_err(|e| state("mkdir", &e))?;
+    let folder = root.path(FOLDER);
+    for missing in missing_folders(&folder) {
+        match make_folder(&missing, FOLDER_MODE, None) {
+            Err(e) if e.errno == Errno::EXIST => {}
+            other => other.map_err(HostError::State)?,
+        }
         // The journal is to outlast a power cut, so its folder has to.
-        let above = root.path(FOLDER).parent().map(sync_folder);
+        let above = missing.parent().map(sync_folder);
         above.unwrap_or(Ok(())).map_err(HostError::State)?;
     }
+    check_trusted(&folder).map_err(HostError::Others)?;
     let path = root.path(LOCK);
     let held = lock_host(&path, false).map_err(|error| match error.errno {
         Errno::WOULDBLOCK => {
             let text = root.read(LOCK);
             let pid = text.known().and_then(|text| text.trim().parse().ok());
-            let path = path.clone();
             HostError::Locked { pid, path }
         }
         _ => HostError::State(error),
     })?;
-    std::fs::write(&path, format!("{}\n", own_pid())).map_err(|e| state("write", &e))?;
+    held.note(&own_pid().to_string())
+        .map_err(HostError::State)?;
     Ok(held)
 }

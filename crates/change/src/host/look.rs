@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
-use hugeleaf_sys::{FileLook, SysError, effective_gid, effective_uid, probe_folder, probe_write};
-use hugeleaf_verdict::plan::{Step, What};
+use hugeleaf_sys::{
+    FileLook, PathError, SysError, check_trusted, effective_gid, effective_uid, probe_folder,
+    probe_write,
+};
+use hugeleaf_verdict::plan::{Step, What, hidden_by_mount};
 
 use super::error::Obstacle;
 use super::journal::missing_folders;
@@ -243,12 +246,54 @@ fn mount_places(root: &Root, path: &Path, options: &str) -> Result<(Place, Place
     let found = match &before {
         Place::OtherMount { kind } => kind.clone(),
         Place::Mount { options } if !before.is_like(&wanted) => format!("hugetlbfs ({options})"),
-        _ => return Ok((before, wanted)),
+        Place::Mount { .. } => return Ok((before, wanted)),
+        _ => return mount_point(root, path).map(|()| (before, wanted)),
     };
     Err(Obstacle::OtherMount {
         path: path.to_owned(),
         found,
     })
+}
+
+/// Whether something may be mounted at a path: it hides nothing that the host needs, leads nowhere
+/// else, and is an empty folder or none yet.
+///
+/// # Errors
+/// Why not.
+pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
+    let no = |why: String| Obstacle::NoMountPoint {
+        path: path.to_owned(),
+        why,
+    };
+    if let Some(why) = hidden_by_mount(path) {
+        return Err(no(why));
+    }
+    let real = below(root, path);
+    let there = real.ancestors().find(|at| at.symlink_metadata().is_ok());
+    let there = there.unwrap_or(Path::new("/"));
+    // Of a captured host only what lies below its own root is its own.
+    let above = root.path("").canonicalize();
+    let is_itself = match (there.canonicalize(), above) {
+        (Ok(found), Ok(above)) => {
+            let expected = there.strip_prefix(root.path("")).unwrap_or(there);
+            found == above.join(expected)
+        }
+        _ => false,
+    };
+    if !is_itself {
+        return Err(no(format!(
+            "{} is a link, and leads elsewhere",
+            there.display()
+        )));
+    }
+    // It is mounted again at each boot: whoever could put a link in its place would choose where.
+    let above = real.ancestors().skip(1).find(|at| at.exists());
+    above.map_or(Ok(()), |folder| check_trusted(folder).map_err(others))?;
+    let is_empty = std::fs::read_dir(&real).is_ok_and(|mut all| all.next().is_none());
+    match real.exists() && !is_empty {
+        true => Err(Obstacle::NotEmpty(path.to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// Whether the steps that change something could be made now, as far as that can be told without
@@ -271,6 +316,7 @@ fn probe_one(root: &Root, looked: &Looked) -> Result<(), Obstacle> {
         (What::Mount { .. }, _) => Ok(()),
         (_, Place::File { .. }) if path.exists() => {
             probe_write(&path).map_err(denied)?;
+            check_trusted(&path).map_err(others)?;
             probe_above(&path)
         }
         _ => probe_above(&path),
@@ -280,7 +326,17 @@ fn probe_one(root: &Root, looked: &Looked) -> Result<(), Obstacle> {
 /// The nearest folder above that is there.
 fn probe_above(path: &Path) -> Result<(), Obstacle> {
     let above = path.ancestors().skip(1).find(|at| at.exists());
-    above.map_or(Ok(()), |folder| probe_folder(folder).map_err(denied))
+    above.map_or(Ok(()), |folder| {
+        probe_folder(folder).map_err(denied)?;
+        check_trusted(folder).map_err(others)
+    })
+}
+
+fn others(error: PathError) -> Obstacle {
+    match error {
+        PathError::Call(error) => denied(error),
+        other => Obstacle::Others(other),
+    }
 }
 
 /// Whether this process has CAP_SYS_ADMIN in force. Where that cannot be read, the call will tell.

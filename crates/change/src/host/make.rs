@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_sys::{Errno, FileLook, SysError, look_at};
+use hugeleaf_sys::{Errno, FileLook, SysError, draft_beside, is_draft_of, look_at};
 
 use super::look::real_file;
 use super::outcome::State;
@@ -137,29 +137,23 @@ pub fn read_again(
     }
 }
 
-/// Where the new content of a file lies until it is whole. No program that reads a folder of
-/// settings takes a name that begins with a dot and ends like this.
-pub fn temporary(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.hugeleaf-new"))
-}
-
-/// Replaces a file in one step, or makes it.
+/// Replaces a file in one step, or makes it: its new content lies beside it, under a random name,
+/// until it is whole.
 fn replace(
     hands: &mut Hands<'_>,
     path: &Path,
     content: &[u8],
     look: &FileLook,
 ) -> Result<(), SysError> {
-    let temporary = temporary(path);
-    remove_temporary(hands, path)?;
+    remove_drafts(hands, path)?;
+    let draft = draft_beside(path);
     let made = hands
         .sink
-        .create_file(&temporary, content, look)
-        .and_then(|()| hands.sink.rename(&temporary, path));
+        .create_file(&draft, content, look)
+        .and_then(|()| hands.sink.rename(&draft, path));
     if let Err(error) = made {
         // The first error is the one to tell; undo looks for the file again.
-        let _ = remove_temporary(hands, path);
+        let _ = remove_drafts(hands, path);
         return Err(error);
     }
     sync_above(hands, path)
@@ -168,13 +162,25 @@ fn replace(
 /// Removes what a crash may have left of a file's new content.
 ///
 /// # Errors
-/// Those of unlink(2).
-pub fn remove_temporary(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
-    let temporary = temporary(path);
-    match look_at(&temporary)? {
-        Some(_) => hands.sink.remove_file(&temporary),
-        None => Ok(()),
+/// Those of reading the folder and of unlink(2).
+pub fn remove_drafts(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
+    let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            return Err(SysError::new("read", folder.display().to_string(), errno));
+        }
+    };
+    for entry in entries.flatten() {
+        if is_draft_of(&entry.file_name(), file) {
+            hands.sink.remove_file(&entry.path())?;
+        }
     }
+    Ok(())
 }
 
 fn sync_above(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {

@@ -16,7 +16,7 @@ use super::block;
 use super::error::HostError;
 use super::journal::{Applied, AppliedStep, Writer, applied};
 use super::look::{has_systemd, real_file};
-use super::make::{Change, make, read_again, remove_above, remove_temporary};
+use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
 use super::record::Record;
@@ -443,7 +443,7 @@ fn try_back(
             true => real_file(hands.root, &step.path),
             false => below(hands.root, &step.path),
         };
-        remove_temporary(hands, &real)?;
+        remove_drafts(hands, &real)?;
     }
     let decision = decide(&now, step, rules);
     match &decision {

@@ -1,5 +1,6 @@
 //! See `hugeleaf apply --help`.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
@@ -8,7 +9,8 @@ use hugeleaf_change::host::{
 };
 use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
-use hugeleaf_sys::{Errno, effective_uid};
+use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted};
+use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use indicatif::ProgressBar;
 
@@ -72,6 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     if args.dry_run {
         return preview(&steps, asked, context);
     }
+    check_programs(&plan)?;
     context.stop_on_signals()?;
     let options = ApplyOptions {
         drop_caches: args.drop_caches,
@@ -116,13 +119,64 @@ pub fn progress(context: &Context) -> ProgressBar {
     }
 }
 
+/// The text of a plan: of a file that only root and the caller can change, because whoever can
+/// change it would be root.
 fn read_plan(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Failure::usage(
-            format!("{}: {error}", path.display()),
-            format!("hugeleaf plan --output {}", path.display()),
-        )
-    })
+    /// Plans are some kilobytes long; this is a hundred services.
+    const MOST: u64 = 4 << 20;
+    let shown = path.display();
+    let make = format!("hugeleaf plan --output {shown}");
+    let mut file = open_trusted(path).map_err(|error| match error.errno() {
+        None => Failure::missing(
+            format!("apply: {shown} is not believed: {error}; nothing was changed"),
+            own_copy(&error, path),
+        ),
+        Some(_) => Failure::usage(format!("{shown}: {}", error.reason()), &*make),
+    })?;
+    let mut text = String::new();
+    let read = Read::by_ref(&mut file)
+        .take(MOST + 1)
+        .read_to_string(&mut text);
+    match read {
+        Ok(length) if length as u64 <= MOST => Ok(text),
+        Ok(_) => Err(Failure::usage(
+            format!("{shown}: too long for a plan"),
+            make,
+        )),
+        Err(error) => Err(Failure::usage(format!("{shown}: {error}"), make)),
+    }
+}
+
+/// What makes a plan one that is believed.
+fn own_copy(error: &PathError, plan: &Path) -> String {
+    let word = |path: &Path| shell_word(&path.to_string_lossy());
+    match error.is_only_loose() {
+        Some(path) => format!("chmod go-w {}", word(path)),
+        None => format!(
+            "cp {} ~/    # a copy that only you can change: apply that",
+            word(plan)
+        ),
+    }
+}
+
+/// What the units of a plan would start as root must be what only root can change.
+fn check_programs(plan: &Plan) -> Result<(), Failure> {
+    for unit in &plan.units {
+        let program = unit.exec_start.as_deref().and_then(|c| c.split(' ').next());
+        let Some(program) = program.map(Path::new) else {
+            continue;
+        };
+        check_trusted(program).map_err(|error| {
+            Failure::missing(
+                format!(
+                    "apply: {} would start what is not believed: {error}",
+                    unit.unit
+                ),
+                "put hugeleaf where only root can change it, and plan with that one",
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
@@ -212,7 +266,8 @@ pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
         ),
         HostError::State(error) => Failure::missing(text, mend(error.errno, "/var/lib/hugeleaf")),
         HostError::Journal(error) if error.is_denied() => Failure::missing(text, "run as root"),
-        HostError::Journal(_) => Failure::missing(text, "ls -l /var/lib/hugeleaf/journal"),
+        HostError::Journal(_) => Failure::missing(text, "ls -la /var/lib/hugeleaf/journal"),
+        HostError::Others(error) => Failure::missing(text, keep_others_out(error)),
         HostError::Newer { .. } => Failure::missing(text, "use the newer hugeleaf for it"),
         HostError::Overtaken(_) => Failure::missing(
             text,
@@ -233,6 +288,10 @@ fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
             format!("mv {path} {path}.before; hugeleaf {command} {plan}")
         }
         Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
+        Some(Obstacle::Others(error)) => keep_others_out(error),
+        Some(Obstacle::NotEmpty(_) | Obstacle::NoMountPoint { .. }) => {
+            format!("name an empty folder of its own in {plan}, as in /mnt/huge")
+        }
         Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
         Some(Obstacle::MayNotMount(_)) => {
             "run as root on the host itself, outside containers".into()
@@ -247,6 +306,20 @@ fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
             "make a plan for this host: hugeleaf plan --output FILE".into()
         }
         _ => format!("hugeleaf apply --dry-run {plan}"),
+    }
+}
+
+/// What helps where others could change what root is to write.
+fn keep_others_out(error: &PathError) -> String {
+    match error {
+        PathError::Others { path, uid: 0, .. } => {
+            format!("chmod go-w {}", shell_word(&path.to_string_lossy()))
+        }
+        PathError::Others { path, .. } | PathError::Link { path, .. } => {
+            let word = shell_word(&path.to_string_lossy());
+            format!("see who owns it, and make it root's: ls -ld {word}")
+        }
+        _ => "ls -la /var/lib/hugeleaf".to_owned(),
     }
 }
 

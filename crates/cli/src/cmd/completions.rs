@@ -1,8 +1,9 @@
 //! Completion scripts and manual pages, made from the same definition as the flags.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
+use hugeleaf_sys::{Existing, write_whole};
 
 use crate::context::{Context, Failure, Status};
 
@@ -35,13 +36,27 @@ pub fn run(args: &Args, _context: &Context) -> Result<Status, Failure> {
 
 /// Writes one manual page a command.
 pub fn write_man_pages(args: &ManArgs, _context: &Context) -> Result<Status, Failure> {
-    std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(crate::Cli::command(), &args.folder))
-        .map_err(|e| {
-            Failure::missing(
-                format!("{}: {e}", args.folder.display()),
-                "name a folder that can be written",
-            )
-        })?;
+    let failed = |reason: String| {
+        Failure::missing(
+            format!("{}: {reason}", args.folder.display()),
+            "name a folder that can be written",
+        )
+    };
+    std::fs::create_dir_all(&args.folder).map_err(|e| failed(e.to_string()))?;
+    let mut command = crate::Cli::command().disable_help_subcommand(true);
+    command.build();
+    write_man_page(command, &args.folder).map_err(failed)?;
     Ok(Status::Good)
+}
+
+/// A command's page, and those of the commands below it.
+fn write_man_page(command: clap::Command, folder: &Path) -> Result<(), String> {
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        write_man_page(below.clone(), folder)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    let mut text = Vec::new();
+    page.render(&mut text).map_err(|e| e.to_string())?;
+    let file = folder.join(page.get_filename());
+    write_whole(&file, &text, Existing::Replaced).map_err(|e| e.reason())
 }

@@ -4,14 +4,14 @@ mod demand;
 pub mod in_force;
 mod watch;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hugeleaf_change::host::look;
+use hugeleaf_change::host::{look, mount_point};
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
+use hugeleaf_sys::{Errno, Existing, write_whole};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 use hugeleaf_verdict::plan::{
     Facts, GRUB, Margin, Mount, Plan, Refusal, Wishes, keep, make, parse, steps, tighten, write,
@@ -148,7 +148,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         let (services, unread) = demand::services(args, &host, context)?;
         (make(&facts, &services, &wishes)?, unread)
     };
-    keep(&mut plan, |path| text_of(context, path));
+    keep(&mut plan, |path| text_of(context, path))?;
     show(args, context, &plan, &unread)?;
     Ok(match plan.missing().next() {
         None => Status::Good,
@@ -239,6 +239,12 @@ fn reserved(ladder: &Ladder) -> Result<Vec<PageSize>, Failure> {
 fn mount(args: &Args, path: &Path, page: PageSize, context: &Context) -> Result<Mount, Failure> {
     /// Nobody but the owner and its group.
     const MODE: u32 = 0o770;
+    mount_point(&context.root, path).map_err(|obstacle| {
+        Failure::usage(
+            format!("--mount {obstacle}"),
+            "name an empty folder of its own, or one that is not there yet, as in /mnt/huge",
+        )
+    })?;
     let user = args.user.as_deref().map(|name| demand::user(name, context));
     let user = user.transpose()?;
     Ok(Mount {
@@ -290,21 +296,14 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
 
 /// Writes the plan. A file that is there may be a plan that somebody edited: it stays.
 fn save(file: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::usage(
+    write_whole(file, text.as_bytes(), Existing::Kept).map_err(|e| match e.errno() {
+        Some(Errno::EXIST) => Failure::usage(
             format!("{}: there is such a file already", file.display()),
             "name another one with --output, or remove it first",
         ),
         _ => Failure::missing(
-            format!("{}: {e}", file.display()),
+            format!("{}: {}", file.display(), e.reason()),
             "name a file that can be written with --output",
         ),
-    };
-    let mut out = std::fs::File::create_new(file).map_err(failed)?;
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.sync_all());
-    written.map_err(|e| {
-        // Half a plan is none.
-        let _ = std::fs::remove_file(file);
-        failed(e)
     })
 }

@@ -1,6 +1,6 @@
 //! See `hugeleaf undo --help`.
 
-use hugeleaf_change::host::{Hands, RealHost, State, UndoOptions, Which, applied, undo};
+use hugeleaf_change::host::{Hands, HostError, RealHost, State, UndoOptions, Which, applied, undo};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;
@@ -47,7 +47,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         let all = match applied(&context.root) {
             Fact::Known(all) => all,
             Fact::Absent => Vec::new(),
-            Fact::Unreadable(error) => return Err(error.into()),
+            Fact::Unreadable(error) => return Err(refusal(HostError::Journal(error), "undo", "")),
         };
         Context::print(&match context.json {
             true => list_json(&all),

@@ -1,6 +1,5 @@
 //! See `hugeleaf verify --help`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +8,7 @@ use hugeleaf_host::Fact;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_host::system::{boot_time, settings::read_settings};
 use hugeleaf_report::verify::{verify as screen, verify_json, verify_prometheus};
+use hugeleaf_sys::Existing;
 use hugeleaf_verdict::plan::{Step, steps};
 use hugeleaf_verdict::verify::{Applied, Did, Facts, Place, Report, Stands, verify};
 
@@ -217,35 +217,17 @@ fn seconds_of(text: &str) -> Option<u64> {
 /// Writes a file so that whoever reads it finds the old text or the new one, and no part of
 /// either. The collector passes over names that do not end in `.prom`, such as that of the draft.
 fn write_whole(file: &Path, text: &str) -> Result<(), Failure> {
-    let failure = |path: &Path, e: std::io::Error| {
-        Failure::missing(
-            format!("{}: {e}", path.display()),
-            "name a file in a folder that is there and may be written to",
-        )
-    };
-    let name = file.file_name().ok_or_else(|| {
-        Failure::usage(
+    if file.file_name().is_none() {
+        return Err(Failure::usage(
             format!("verify: --prometheus {}: not a file's name", file.display()),
             "hugeleaf verify --prometheus FILE",
+        ));
+    }
+    hugeleaf_sys::write_whole(file, text.as_bytes(), Existing::Replaced).map_err(|e| {
+        Failure::missing(
+            format!("{}: {}", file.display(), e.reason()),
+            "name a file in a folder that is there and may be written to",
         )
-    })?;
-    let draft = file.with_file_name(format!(
-        ".{}.{}",
-        name.to_string_lossy(),
-        std::process::id()
-    ));
-    let write = || {
-        let mut out = std::fs::File::create(&draft)?;
-        out.write_all(text.as_bytes())?;
-        out.sync_all()
-    };
-    write().map_err(|e| {
-        let _ = std::fs::remove_file(&draft);
-        failure(&draft, e)
-    })?;
-    std::fs::rename(&draft, file).map_err(|e| {
-        let _ = std::fs::remove_file(&draft);
-        failure(file, e)
     })
 }
 

@@ -97,6 +97,51 @@ fn next(out: &Output) -> String {
 }
 
 #[test]
+fn a_plan_that_others_can_change_is_made_ones_own() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let root = crate::cli_support::repository().join("fixtures/x86-4k-two-nodes");
+    let root = root.display().to_string();
+    let dry = |plan: &Path| {
+        let plan = plan.display().to_string();
+        crate::cli_support::run(&["apply", "--dry-run", "--root", &root, &plan])
+    };
+    let plan = folder.path().join("a plan.toml");
+    let file = plan.display().to_string();
+    crate::cli_support::run(&["plan", "--root", &root, "--bytes", "1G", "--output", &file]);
+    good(&dry(&plan));
+    let shell = |command: &str, home: &Path| {
+        let ended = Command::new("sh")
+            .args(["-c", command])
+            .env("HOME", home)
+            .status();
+        assert!(ended.unwrap().success(), "{command}");
+    };
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&plan, 0o666);
+    let command = next(&dry(&plan));
+    assert!(command.starts_with("chmod go-w "), "{command}");
+    shell(&command, folder.path());
+    good(&dry(&plan));
+    if hugeleaf_sys::effective_uid() != 0 {
+        not_run(
+            "a_plan_that_others_can_change_is_made_ones_own",
+            "needs root",
+        );
+        return;
+    }
+    std::os::unix::fs::chown(&plan, Some(NOBODY), Some(NOBODY)).unwrap();
+    let home = folder.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let command = next(&dry(&plan));
+    assert!(command.starts_with("cp "), "{command}");
+    shell(&command, &home);
+    good(&dry(&home.join("a plan.toml")));
+}
+
+#[test]
 fn a_pool_gets_the_pages_that_were_said() {
     let Some((host, pool)) = pool("a_pool_gets_the_pages_that_were_said") else {
         return;

@@ -21,7 +21,7 @@ const SERVICE: Held = NotHere("it starts a service of the host anew");
 const SERVER: Held = NotHere("it asks a server by an address that the person has");
 
 /// Each command, `*` for any text; the first that fits counts.
-pub const KINDS: [(&str, Held); 61] = [
+pub const KINDS: [(&str, Held); 63] = [
     // Pools.
     (
         "echo $(($(cat $f) + *)) > $f",
@@ -100,6 +100,14 @@ pub const KINDS: [(&str, Held); 61] = [
         NotHere("it is for a process that somebody stopped"),
     ),
     ("mv *", Run("a_file_in_the_way_is_moved_aside")),
+    (
+        "chmod go-w *",
+        Run("a_plan_that_others_can_change_is_made_ones_own"),
+    ),
+    (
+        "cp * ~/",
+        Run("a_plan_that_others_can_change_is_made_ones_own"),
+    ),
     (
         "modprobe loop",
         NotHere("kernels of the tests have no modules"),

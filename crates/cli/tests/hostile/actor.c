@@ -217,8 +217,7 @@ static pid_t watched;
 static void too_long(int signal)
 {
 	(void)signal;
-	kill(watched, SIGKILL);
-	watched = -1;
+	kill(-watched, SIGKILL);
 }
 
 static int watch(char **argv)
@@ -226,6 +225,8 @@ static int watch(char **argv)
 	unsigned seconds = (unsigned)atoi(argv[2]);
 	pid_t pid = watched = fork();
 	if (pid == 0) {
+		/* A group of its own: what it started is killed with it. */
+		setpgid(0, 0);
 		execv(argv[4], argv + 4);
 		_exit(127);
 	}

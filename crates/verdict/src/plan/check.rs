@@ -6,6 +6,7 @@ use hugeleaf_units::{Bytes, Pages};
 use super::knobs::knob_now;
 use super::model::{ForPool, Plan};
 use super::promise::{InForce, unknown_to};
+use super::room::Margin;
 use super::{Refusal, room};
 
 /// The running host, as far as a plan is held against it.
@@ -157,11 +158,9 @@ fn changed(plan: &Plan, host: &Host) -> Vec<Refusal> {
     found
 }
 
-/// What the pools would hold beyond now does not leave base pages half of the margin.
+/// What the pools would hold beyond now does not leave base pages half of the margin; or, whatever
+/// the reason, not what a host needs to live.
 fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
-    if plan.force.is_some() {
-        return Vec::new();
-    }
     let (total, used) = match room::used(host) {
         Ok(known) => known,
         Err(refusal) => return vec![refusal],
@@ -182,7 +181,18 @@ fn memory(plan: &Plan, host: &Host) -> Vec<Refusal> {
     // What the margin is for may have been used a little since; half of it is another host.
     let least = Bytes(plan.base.margin.get() / 2);
     let needed = in_pools + (used - plan.base.moves) + least;
-    if grows.is_zero() || needed <= total {
+    let floor = Margin::floor(total);
+    if !grows.is_zero() && in_pools + floor > total {
+        let what = format!(
+            "pools of {in_pools} would leave less than {floor} of {total} for all else, which no \
+             reason changes"
+        );
+        return vec![Refusal::new(
+            what,
+            "plan fewer pages: hugeleaf plan --output FILE",
+        )];
+    }
+    if grows.is_zero() || plan.force.is_some() || needed <= total {
         return Vec::new();
     }
     vec![Refusal::new(

@@ -13,9 +13,9 @@ use super::step::{Needs, Step, What};
 /// The first line of every file that belongs to hugeleaf.
 pub const OURS: &str = "# written by hugeleaf; undone by: hugeleaf undo";
 
-const SYSCTL: &str = "/etc/sysctl.d/60-hugeleaf.conf";
-const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
-const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
+pub(super) const SYSCTL: &str = "/etc/sysctl.d/60-hugeleaf.conf";
+pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
+pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
 /// The drop-in of the boot loader, where it reads such.
 pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
 /// The files of ours that are there once on a host; beside them each unit may have one.

@@ -3,13 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
+use super::Refusal;
+use super::allowed::is_line;
 use super::derive::{FILES, OURS, key, sets_pool, steps};
 use super::model::{Kept, Plan};
 use super::step::What;
 
 /// Takes over the lines of files that belong to hugeleaf and that the plan says nothing of. `read`
 /// gives the text of a file, where there is one.
-pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) {
+///
+/// # Errors
+/// A line that no plan puts there: somebody has added it to hugeleaf's file, and it would be lost.
+pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(), Refusal> {
     plan.kept.clear();
     let written = steps(plan);
     let of_units = written.iter().map(|step| step.path.clone());
@@ -36,13 +41,21 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) {
         if new.is_none() && dropped.is_empty() {
             continue;
         }
+        if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
+            let (path, line) = (path.display(), super::make::clean(line));
+            return Err(Refusal::new(
+                format!("{path}: '{line}' is no line of a plan, and the file is hugeleaf's"),
+                format!("move that line to a file of your own: $EDITOR {path}"),
+            ));
+        }
         plan.kept.push(Kept {
             path,
-            lines: kept.into_iter().map(super::make::clean).collect(),
+            lines: kept.into_iter().map(str::to_owned).collect(),
         });
     }
     plan.kept.retain(|kept| {
         let is_written = written.iter().any(|step| step.path == kept.path);
         !kept.lines.is_empty() || !is_written
     });
+    Ok(())
 }

@@ -10,6 +10,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use super::allowed;
 use super::model::{KINDS, SCHEMA, kind_name, place_name};
 
 /// A text that passes a test, or the error that says what was expected.
@@ -160,6 +161,7 @@ fn is_path(text: &str) -> Result<PathBuf, String> {
     Ok(path.to_owned())
 }
 
+/// A mount point.
 pub fn path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
     checked(from, |text| match is_path(text)? {
         // fstab(5) takes blanks only as escapes, and nothing here needs them.
@@ -167,7 +169,10 @@ pub fn path<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
             Err(format!("'{text}': expected a path without blanks"))
         }
         path if path.parent().is_none() => Err("expected a folder below /".to_owned()),
-        path => Ok(path),
+        path => match allowed::hides(&path) {
+            Some(why) => Err(why),
+            None => Ok(path),
+        },
     })
 }
 
@@ -249,7 +254,7 @@ pub fn some_unit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D
 }
 
 /// `NAME=value` as `Environment=` takes it between double quotes.
-fn is_variable(text: &str) -> Result<String, String> {
+pub(super) fn is_variable(text: &str) -> Result<String, String> {
     is_text(text)?;
     let name = text.split_once('=').map_or("", |(name, _)| name);
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -275,13 +280,11 @@ pub fn variables<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::E
     Ok(variables.into_iter().map(|v| v.0).collect())
 }
 
-/// A command of one line that begins with an absolute path.
+/// A command of one line: the unit's own through `hugeleaf run`.
 pub fn some_command<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    checked(from, |text| match is_text(text)? {
-        text if text.starts_with('/') && !text.ends_with('\\') => Ok(Some(text)),
-        text => Err(format!(
-            "'{text}' is no command of a unit; expected one that begins with an absolute path"
-        )),
+    checked(from, |text| {
+        let text = is_text(text)?;
+        allowed::is_command(&text).map(|()| Some(text))
     })
 }
 

@@ -50,6 +50,17 @@ impl Margin {
         const FORCED_PART: f64 = 2.0;
         Margin::Percent(FORCED_PART).of(total)
     }
+
+    /// What is never reserved, whatever is used and whatever reason there is: the kernel, its page
+    /// tables and buffers, a shell, and the `hugeleaf undo` that takes it back have to live there.
+    /// A part of memory, because page tables and buffers grow with it; and as much as a small
+    /// system needs to start, of a small host a quarter.
+    pub(super) fn floor(total: Bytes) -> Bytes {
+        const FLOOR_PART: f64 = 5.0;
+        const SMALL_SYSTEM: Bytes = Bytes::from_mib(512);
+        let least = SMALL_SYSTEM.min(Bytes(total.get() / 4));
+        Margin::Percent(FLOOR_PART).of(total).max(least)
+    }
 }
 
 impl FromStr for Margin {
@@ -256,8 +267,10 @@ impl Ledger {
             true => Margin::even_forced(self.total).min(self.margin),
             false => self.margin,
         };
+        let is_room = needed + margin <= self.total
+            && self.in_pools() + Margin::floor(self.total) <= self.total;
         // A pool that is as it was takes nothing more away, whatever the margin says.
-        needed + margin <= self.total || self.grows_by().is_zero()
+        is_room || self.grows_by().is_zero()
     }
 
     /// How much more the pools would hold than now.
@@ -324,6 +337,13 @@ mod tests {
         assert_eq!("2G".parse::<Margin>().unwrap().of(total), Bytes(2 << 30));
         assert_eq!(Margin::usual(Bytes(4 << 30)), Bytes(1 << 30));
         assert_eq!(Margin::usual(total), Margin::Percent(10.0).of(total));
+        for (memory, floor) in [
+            (1 << 30, 256 << 20),
+            (8 << 30, 512 << 20),
+            (100 << 30, 5 << 30),
+        ] {
+            assert_eq!(Margin::floor(Bytes(memory)), Bytes(floor), "{memory}");
+        }
         for text in ["", "%", "100%", "-1%", "NaN%", "ten", "1e400%"] {
             assert!(text.parse::<Margin>().is_err(), "{text}");
         }

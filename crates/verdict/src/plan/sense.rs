@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use hugeleaf_units::{Bytes, PageSize};
 
+use super::allowed;
 use super::model::Plan;
+use super::room::Margin;
 
 /// A step on the way to a value in a plan's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,7 @@ pub(super) fn sense(plan: &Plan) -> Vec<Nonsense> {
     found.extend(idle(plan));
     found.extend(twice(plan));
     found.extend(knobs(plan));
+    found.extend(kept(plan));
     found.extend(sizes(plan));
     found.extend(memory(plan));
     found
@@ -202,7 +205,8 @@ fn repeated(
     names.enumerate().filter_map(again).collect()
 }
 
-/// Settings that have a table of their own.
+/// Settings that have a table of their own, those that no plan makes, and values that they do not
+/// take.
 fn knobs(plan: &Plan) -> Vec<Nonsense> {
     let instead = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -213,15 +217,38 @@ fn knobs(plan: &Plan) -> Vec<Nonsense> {
         }
     };
     let wrong = |(i, knob): (usize, &super::Knob)| {
-        let table = instead(knob.path.to_str().unwrap_or_default())?;
-        let at = [Key("knob"), Index(i), Key("path")];
+        let at = |key| [Key("knob"), Index(i), Key(key)];
         let path = knob.path.display();
-        Some(nonsense(
-            &at,
-            format!("{path} is set by {table}; expected it there"),
-        ))
+        if let Some(table) = instead(knob.path.to_str().unwrap_or_default()) {
+            let what = format!("{path} is set by {table}; expected it there");
+            return Some(nonsense(&at("path"), what));
+        }
+        let Some(takes) = allowed::setting(&knob.path) else {
+            let what = format!(
+                "{path} is not for plans to set; expected a setting of transparent huge pages, \
+                 kernel.shmmax, kernel.shmall, or a limit of a cgroup on reserved pages"
+            );
+            return Some(nonsense(&at("path"), what));
+        };
+        let why = takes.refuses(&knob.now)?;
+        Some(nonsense(&at("now"), why))
     };
     plan.knobs.iter().enumerate().filter_map(wrong).collect()
+}
+
+/// Lines that no plan puts into the file that it would keep them in.
+fn kept(plan: &Plan) -> Vec<Nonsense> {
+    let mut found = Vec::new();
+    for (i, kept) in plan.kept.iter().enumerate() {
+        for (j, line) in kept.lines.iter().enumerate() {
+            if !allowed::is_line(&kept.path, line) {
+                let at = [Key("keep"), Index(i), Key("lines"), Index(j)];
+                let what = format!("'{line}' is no line that a plan puts into that file");
+                found.push(nonsense(&at, what));
+            }
+        }
+    }
+    found
 }
 
 /// Sizes that the host of the plan lacks.
@@ -315,7 +342,18 @@ fn memory(plan: &Plan) -> Vec<Nonsense> {
         return vec![nonsense(&at, what)];
     }
     // What stands in the pools already is not for the plan to take away.
-    if pools <= was || plan.force.is_some() {
+    if pools <= was {
+        return Vec::new();
+    }
+    let floor = Margin::floor(total);
+    if total - pools < floor {
+        let what = format!(
+            "the pools come to {pools} of {total}, and {floor} of it stay for all else, whatever \
+             the reason; expected fewer pages"
+        );
+        return vec![nonsense(&at, what)];
+    }
+    if plan.force.is_some() {
         return Vec::new();
     }
     let (used, margin) = (plan.base.used - plan.base.moves, plan.base.margin);

@@ -208,6 +208,7 @@ fn full() -> Plan {
     keep(&mut plan, |path| {
         (path == Path::new("/etc/security/limits.d/60-hugeleaf.conf"))
             .then(|| format!("{OURS}\ndb2 soft memlock 100\nuser54321 soft memlock 7\n"))
-    });
+    })
+    .unwrap();
     plan
 }

@@ -172,7 +172,9 @@ impl PostgresServer {
     fn run(&mut self, settings: &ServerSettings) -> Result<(), TpccError> {
         let program = self.programs.join("postgres");
         let log = self.folder.join("server.log");
-        let out = File::create(&log).map_err(file(&log))?;
+        // Made anew: the folder is the server's, and what it put there is not written through.
+        let _ = fs::remove_file(&log);
+        let out = File::create_new(&log).map_err(file(&log))?;
         fs::set_permissions(&log, Permissions::from_mode(0o644)).map_err(file(&log))?;
         let mut command = self.command(&settings.start_with, &program);
         command.arg("-D").arg(self.folder.join("data"));

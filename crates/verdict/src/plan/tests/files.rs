@@ -130,7 +130,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     let old = format!("{OURS}\nvm.nr_hugepages = 7\nvm.hugetlb_shm_group = 9\nkernel/shmmax = 8\n");
     let read = |path: &Path| (path == Path::new(file)).then(|| old.clone());
     let mut plan = usual(&host(), &[service("a", ServiceKind::SysV, GIB)]);
-    keep(&mut plan, read);
+    keep(&mut plan, read).unwrap();
     let text = |plan: &Plan| {
         let all = steps(plan);
         all.iter()
@@ -155,7 +155,7 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     }
     // The pool moves to another file: its old line goes, the others stay.
     plan.pools[0].pages = Pages(300);
-    keep(&mut plan, read);
+    keep(&mut plan, read).unwrap();
     let got = text(&plan);
     assert!(
         got.ends_with(&format!(
@@ -166,13 +166,14 @@ fn what_an_earlier_plan_gave_to_others_stays() {
     // A file that somebody else wrote is not taken over.
     keep(&mut plan, |path| {
         (path == Path::new(file)).then(|| "vm.swappiness = 1\n".to_owned())
-    });
+    })
+    .unwrap();
     assert_eq!(plan.kept, []);
     // A plan that has nothing for a file leaves it alone.
     let mut redis = service("a", ServiceKind::Redis, GIB);
     redis.demands[0].place = Place::Thp;
     let mut other = usual(&host(), &[redis]);
-    keep(&mut other, read);
+    keep(&mut other, read).unwrap();
     assert_eq!(other.kept, []);
 }
 
@@ -287,6 +288,33 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "no file that hugeleaf",
     ),
     ("gid = 54321", "gid = true", "invalid type"),
+    // What no plan makes.
+    (
+        "path = \"/sys/kernel/mm/transparent_hugepage/shmem_enabled\"",
+        "path = \"/proc/sys/kernel/core_pattern\"",
+        "not for plans to set",
+    ),
+    ("now = \"advise\"", "now = \"on\"", "expected one of always"),
+    (
+        "path = \"/mnt/huge\"",
+        "path = \"/usr\"",
+        "hide what the host needs",
+    ),
+    (
+        "\"db2 soft memlock 100\"",
+        "\"* soft nofile 1\"",
+        "no line that a plan puts",
+    ),
+    (
+        "exec_start = \"/usr/bin/hugeleaf run --stack 64K -- ",
+        "exec_start = \"/bin/sh -c ",
+        "absolute path to hugeleaf",
+    ),
+    (
+        POOL,
+        "page = \"2M\"\nnode = 0\nwas = 0\npages = 28000#",
+        "whatever the reason",
+    ),
 ];
 
 /// The beginning of the first pool of 2M.
@@ -298,6 +326,39 @@ fn nonsense_is_refused_with_its_place() {
         let error = spoilt(from, to);
         assert!(error.contains(expected), "{to}: {error}");
     }
+}
+
+#[test]
+fn no_reason_leaves_a_host_without_memory_to_live() {
+    let text = written(&full()).replacen("schema = 1\n", "schema = 1\nforce = \"why not\"\n", 1);
+    let with = |pages: u64| {
+        let at = text.find(POOL).unwrap() + POOL.len();
+        let end = at + text[at..].find('\n').unwrap();
+        parse(&format!("{}{pages}{}", &text[..at], &text[end..]))
+    };
+    // More than the margin leaves, and as much as is left for all else: 5 % of 64G.
+    assert!(with(20_000).is_ok(), "{:?}", with(20_000));
+    let error = with(28_000).unwrap_err();
+    assert!(
+        error.what.contains("3.2G of it stay for all else"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_line_that_somebody_added_to_a_file_of_ours_is_told_and_not_lost() {
+    let file = "/etc/sysctl.d/60-hugeleaf.conf";
+    let mut plan = usual(&host(), &[service("a", ServiceKind::SysV, GIB)]);
+    let refusal = keep(&mut plan, |path| {
+        (path == Path::new(file)).then(|| format!("{OURS}\nvm.swappiness = 1\n"))
+    })
+    .unwrap_err();
+    assert!(refusal.what.contains("'vm.swappiness = 1'"), "{refusal:?}");
+    assert!(
+        refusal
+            .next
+            .contains("$EDITOR /etc/sysctl.d/60-hugeleaf.conf")
+    );
 }
 
 #[test]

@@ -1,0 +1,427 @@
+//! What a plan may set: the settings, values, lines and mount points that plans are made of, and
+//! nothing else. A plan is applied as root, so a file that somebody has edited, or handed on, must
+//! not be a way to write any other setting of the kernel or line of a configuration file.
+//!
+//! Pure. The lists here and what [`super::make`] makes belong together: a new setting there needs
+//! its line here.
+
+use std::path::{Component, Path};
+
+use super::derive::{GRUB, LIMITS, SYSCTL, TMPFILES};
+use super::read::{is_user, is_variable};
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+const CGROUPS: &str = "/sys/fs/cgroup/";
+
+/// Values of `enabled` and `shmem_enabled`
+/// (Documentation/admin-guide/mm/transhuge.rst).
+const PRIVATE: &[&str] = &["always", "madvise", "never"];
+const PRIVATE_OF_SIZE: &[&str] = &["always", "inherit", "madvise", "never"];
+const SHARED: &[&str] = &["always", "within_size", "advise", "never", "deny", "force"];
+const SHARED_OF_SIZE: &[&str] = &["always", "inherit", "within_size", "advise", "never"];
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A number.
+    Number,
+    /// A number, or no limit.
+    Limit,
+}
+
+impl Takes {
+    /// Why it does not take a value; nothing where it does.
+    pub fn refuses(self, value: &str) -> Option<String> {
+        let is_number = value.parse::<u64>().is_ok() && value.bytes().all(|b| b.is_ascii_digit());
+        let (is_good, expected) = match self {
+            Takes::Words(words) => (
+                words.contains(&value),
+                format!("expected one of {}", words.join(", ")),
+            ),
+            Takes::Number => (is_number, "expected a number".to_owned()),
+            Takes::Limit => (
+                is_number || value == "max",
+                "expected a number, or max".to_owned(),
+            ),
+        };
+        (!is_good).then(|| format!("'{value}' is no value of this setting; {expected}"))
+    }
+}
+
+/// What a setting that plans make takes; nothing of any other.
+pub(super) fn setting(path: &Path) -> Option<Takes> {
+    let path = path.to_str()?;
+    if matches!(path, "/proc/sys/kernel/shmmax" | "/proc/sys/kernel/shmall") {
+        return Some(Takes::Number);
+    }
+    if let Some(file) = path.strip_prefix(CGROUPS) {
+        return is_limit_of_cgroup(file).then_some(Takes::Limit);
+    }
+    match path.strip_prefix(THP)?.strip_prefix('/')? {
+        "enabled" => Some(Takes::Words(PRIVATE)),
+        "shmem_enabled" => Some(Takes::Words(SHARED)),
+        "khugepaged/scan_sleep_millisecs" => Some(Takes::Number),
+        of_size => {
+            let (folder, name) = of_size.split_once('/')?;
+            match name {
+                _ if !is_size_folder(folder) => None,
+                "enabled" => Some(Takes::Words(PRIVATE_OF_SIZE)),
+                "shmem_enabled" => Some(Takes::Words(SHARED_OF_SIZE)),
+                _ => None,
+            }
+        }
+    }
+}
+
+/// `hugetlb.2MB.max` and its like, in the folder of a cgroup.
+fn is_limit_of_cgroup(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or_default();
+    let limit = name
+        .strip_prefix("hugetlb.")
+        .and_then(|n| n.split_once('.'));
+    limit.is_some_and(|(size, limit)| {
+        let size = size.strip_suffix('B').unwrap_or_default();
+        let of_size = size.strip_suffix(['K', 'M', 'G']).is_some_and(is_digits);
+        let limits = ["max", "rsvd.max", "limit_in_bytes", "rsvd.limit_in_bytes"];
+        of_size && limits.contains(&limit)
+    })
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// `hugepages-2048kB`.
+fn is_size_folder(name: &str) -> bool {
+    let size = name.strip_prefix("hugepages-");
+    size.and_then(|s| s.strip_suffix("kB"))
+        .is_some_and(is_digits)
+}
+
+/// The file of a pool, for all nodes or for one.
+fn is_pool(path: &str) -> bool {
+    let of_node = path
+        .strip_prefix("/sys/devices/system/node/node")
+        .and_then(|rest| rest.split_once('/'))
+        .filter(|(node, _)| is_digits(node))
+        .map(|(_, rest)| rest);
+    let below = of_node.or_else(|| path.strip_prefix("/sys/kernel/mm/"));
+    let folder = below
+        .and_then(|rest| rest.strip_prefix("hugepages/"))
+        .and_then(|rest| rest.strip_suffix("/nr_hugepages"));
+    folder.is_some_and(is_size_folder)
+}
+
+/// Whether a line is one that plans put into this file of hugeleaf's.
+pub(super) fn is_line(path: &Path, line: &str) -> bool {
+    match path.to_str() {
+        Some(SYSCTL) => is_sysctl(line),
+        Some(TMPFILES) => is_tmpfile(line),
+        Some(LIMITS) => is_limit(line),
+        Some(GRUB) => is_argument(line),
+        _ => is_of_unit(line),
+    }
+}
+
+fn is_sysctl(line: &str) -> bool {
+    let Some((key, value)) = line.split_once('=') else {
+        return false;
+    };
+    let key = key.trim().replace('/', ".");
+    let known = [
+        "vm.nr_hugepages",
+        "vm.hugetlb_shm_group",
+        "kernel.shmmax",
+        "kernel.shmall",
+    ];
+    known.contains(&&*key) && is_digits(value.trim())
+}
+
+fn is_tmpfile(line: &str) -> bool {
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["w", path, "-", "-", "-", "-", value] = words[..] else {
+        return false;
+    };
+    let takes = match is_pool(path) {
+        true => Some(Takes::Number),
+        false => setting(Path::new(path)).filter(|_| is_plain(path)),
+    };
+    takes.is_some_and(|takes| takes.refuses(value).is_none())
+}
+
+/// Only parts that go down.
+fn is_plain(path: &str) -> bool {
+    let down = |c: Component<'_>| matches!(c, Component::RootDir | Component::Normal(_));
+    Path::new(path).components().all(down)
+}
+
+fn is_limit(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        [user, "soft" | "hard", "memlock", kib] => is_user(user).is_ok() && is_digits(kib),
+        _ => false,
+    }
+}
+
+/// A line of the boot loader's drop-in: a shell reads it.
+fn is_argument(line: &str) -> bool {
+    let inside = line
+        .strip_prefix("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX ")
+        .and_then(|rest| rest.strip_suffix('"'));
+    let size_and_count = inside.and_then(|i| i.split_once(' '));
+    size_and_count.is_some_and(|(size, count)| {
+        let size = size.strip_prefix("hugepagesz=").unwrap_or_default();
+        let size = size.strip_suffix(['K', 'M', 'G']);
+        let count = count.strip_prefix("hugepages=").unwrap_or_default();
+        let each = |one: &str| one.split(':').count() <= 2 && one.split(':').all(is_digits);
+        size.is_some_and(is_digits) && count.split(',').all(each)
+    })
+}
+
+fn is_of_unit(line: &str) -> bool {
+    let variable = line
+        .strip_prefix("Environment=\"")
+        .and_then(|rest| rest.strip_suffix('"'));
+    let memlock = line.strip_prefix("LimitMEMLOCK=");
+    let command = line.strip_prefix("ExecStart=");
+    matches!(line, "[Service]" | "ExecStart=")
+        || memlock.is_some_and(is_digits)
+        || variable.is_some_and(|v| is_variable(v).is_ok())
+        || command.is_some_and(|c| is_command(c).is_ok())
+}
+
+/// The command of a unit, started through `hugeleaf run`: the one that plans make.
+pub(super) fn is_command(text: &str) -> Result<(), String> {
+    let mut words = text.split(' ');
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    let is_ours = program.starts_with('/') && name.starts_with("hugeleaf");
+    let is_run = is_ours && words.next() == Some("run") && words.any(|word| word == "--");
+    // A word of its own that is a semicolon ends a command, and another one follows
+    // (systemd.service(5)).
+    let is_one = !text.split_whitespace().any(|word| word == ";") && !text.ends_with('\\');
+    match is_run && is_one {
+        true => Ok(()),
+        false => Err(format!(
+            "'{text}' is no command of a unit; expected its own with an absolute path to hugeleaf \
+             and 'run --' before it"
+        )),
+    }
+}
+
+/// Folders that a mount must not hide, with all that is in them: a host without them does not work,
+/// and nothing could be undone.
+const HIDE_NOTHING_IN: [&str; 12] = [
+    "/bin", "/boot", "/efi", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin",
+    "/sys", "/usr",
+];
+
+/// Folders that must not be hidden themselves; one that is empty below them may be mounted on.
+const HIDE_NOT: [&str; 17] = [
+    "/dev",
+    "/dev/pts",
+    "/dev/shm",
+    "/home",
+    "/media",
+    "/opt",
+    "/root",
+    "/run",
+    "/run/lock",
+    "/srv",
+    "/tmp",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/run",
+    "/var/tmp",
+];
+
+/// Why nothing may be mounted at a path; nothing where it may, as far as its name tells.
+pub fn hides(path: &Path) -> Option<String> {
+    let is_inside = HIDE_NOTHING_IN
+        .iter()
+        .any(|folder| path.starts_with(folder));
+    let is_one = HIDE_NOT.iter().any(|folder| path == Path::new(folder));
+    (is_inside || is_one).then(|| {
+        format!(
+            "'{}': a mount there would hide what the host needs; expected an empty folder of its \
+             own, as in /mnt/huge",
+            path.display()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_plans_make_and_no_others() {
+        for (path, good, bad) in [
+            ("/proc/sys/kernel/shmmax", "68719476736", "max"),
+            ("/proc/sys/kernel/shmall", "1", "-1"),
+            (
+                "/sys/kernel/mm/transparent_hugepage/enabled",
+                "madvise",
+                "inherit",
+            ),
+            (
+                "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                "advise",
+                "madvise",
+            ),
+            (
+                "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
+                "1000",
+                "+1",
+            ),
+            (
+                "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled",
+                "inherit",
+                "force",
+            ),
+            (
+                "/sys/fs/cgroup/system.slice/db.service/hugetlb.2MB.max",
+                "max",
+                "0 1",
+            ),
+            (
+                "/sys/fs/cgroup/hugetlb/db/hugetlb.1GB.rsvd.limit_in_bytes",
+                "1073741824",
+                "all",
+            ),
+        ] {
+            let takes = setting(Path::new(path)).unwrap_or_else(|| panic!("{path}"));
+            assert_eq!(takes.refuses(good), None, "{path}");
+            assert!(takes.refuses(bad).is_some(), "{path} takes {bad}");
+        }
+        for path in [
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/kernel/modprobe",
+            "/proc/sys/kernel/shmmax/x",
+            "/proc/sys/vm/overcommit_memory",
+            "/sys/kernel/mm/transparent_hugepage/defrag",
+            "/sys/kernel/mm/transparent_hugepage/hugepages-/enabled",
+            "/sys/kernel/mm/transparent_hugepage/hugepages-2048kB/../enabled",
+            "/sys/kernel/mm/transparent_hugepage/khugepaged/defrag",
+            "/sys/kernel/uevent_helper",
+            "/sys/fs/cgroup/db/memory.max",
+            "/sys/fs/cgroup/db/hugetlb.2MB.events",
+            "/sys/fs/cgroup/db/hugetlb.xMB.max",
+        ] {
+            assert_eq!(setting(Path::new(path)), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn lines_that_plans_write_and_no_others() {
+        let unit = "/etc/systemd/system/db.service.d/60-hugeleaf.conf";
+        let pool = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+        let (write, thp) = (
+            format!("w {pool} - - - - 5"),
+            "w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise",
+        );
+        for (path, line) in [
+            (SYSCTL, "vm.nr_hugepages = 512"),
+            (SYSCTL, "kernel/shmmax = 8"),
+            (TMPFILES, &*write),
+            (TMPFILES, thp),
+            (
+                TMPFILES,
+                "w /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages - - - - 7",
+            ),
+            (LIMITS, "db2 soft memlock 100"),
+            (
+                GRUB,
+                "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=0:2,1:7\"",
+            ),
+            (unit, "[Service]"),
+            (unit, "LimitMEMLOCK=8589934592"),
+            (unit, "Environment=\"MALLOC_CONF=thp:always\""),
+            (unit, "ExecStart="),
+            (
+                unit,
+                "ExecStart=/usr/bin/hugeleaf run --stack 64K -- /usr/bin/postgres -D /srv/pg",
+            ),
+        ] {
+            assert!(is_line(Path::new(path), line), "{path}: {line}");
+        }
+        for (path, line) in [
+            (SYSCTL, "kernel.core_pattern = |/tmp/x"),
+            (SYSCTL, "vm.nr_hugepages = 5 ; x"),
+            (SYSCTL, "vm.overcommit_memory = 1"),
+            (TMPFILES, "L+ /etc/passwd - - - - /tmp/passwd"),
+            (TMPFILES, "f+ /etc/cron.d/x 0644 - - - * * * * * root id"),
+            (TMPFILES, "w /proc/sys/kernel/core_pattern - - - - 5"),
+            (
+                TMPFILES,
+                "w /sys/fs/cgroup/../../etc/hugetlb.2MB.max - - - - 5",
+            ),
+            (
+                TMPFILES,
+                "w+ /sys/kernel/mm/transparent_hugepage/enabled - - - - never",
+            ),
+            (LIMITS, "* soft memlock 100"),
+            (LIMITS, "db2 soft nproc 1"),
+            (
+                GRUB,
+                "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX init=/bin/sh\"",
+            ),
+            (
+                GRUB,
+                "GRUB_CMDLINE_LINUX=\"$(id) hugepagesz=1G hugepages=1\"",
+            ),
+            (
+                GRUB,
+                "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=1;id\"",
+            ),
+            (GRUB, "id"),
+            (unit, "User=root"),
+            (unit, "ExecStartPre=/bin/sh"),
+            (unit, "ExecStart=/bin/sh -c id"),
+            (
+                unit,
+                "ExecStart=/usr/bin/hugeleaf run -- /bin/true ; /bin/sh",
+            ),
+        ] {
+            assert!(!is_line(Path::new(path), line), "{path} takes {line}");
+        }
+    }
+
+    #[test]
+    fn mounts_hide_nothing_that_the_host_needs() {
+        for path in [
+            "/usr",
+            "/usr/share/x",
+            "/etc",
+            "/etc/x",
+            "/lib64",
+            "/proc/x",
+            "/sys/fs",
+            "/boot/efi",
+            "/dev",
+            "/dev/shm",
+            "/run",
+            "/var",
+            "/var/lib",
+            "/home",
+            "/root",
+            "/tmp",
+        ] {
+            assert!(hides(Path::new(path)).is_some(), "{path}");
+        }
+        for path in [
+            "/mnt",
+            "/mnt/huge",
+            "/dev/hugepages-1G",
+            "/run/huge",
+            "/var/lib/x",
+            "/huge",
+        ] {
+            assert_eq!(hides(Path::new(path)), None, "{path}");
+        }
+    }
+}
