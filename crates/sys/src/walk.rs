@@ -157,7 +157,7 @@ impl Walk {
         }
     }
 
-    fn to_root(&mut self) -> Result<(), PathError> {
+    fn begin_at_root(&mut self) -> Result<(), PathError> {
         self.shown = PathBuf::from("/");
         let opened = rustix::fs::open("/", AS_PLACE | OFlags::DIRECTORY, Mode::empty());
         self.folder = opened.map_err(|e| fail("open", &self.shown, e))?;
@@ -213,7 +213,7 @@ impl Walk {
 
     fn follow(&mut self, to: &Path) -> Result<(), PathError> {
         if to.is_absolute() {
-            self.to_root()?;
+            self.begin_at_root()?;
         }
         self.push_front(to);
         Ok(())
@@ -227,7 +227,7 @@ impl Walk {
         }
     }
 
-    fn to_end(mut self) -> Result<Found, PathError> {
+    fn finish(mut self) -> Result<Found, PathError> {
         while let Some(name) = self.rest.pop_front() {
             let is_last = self.rest.is_empty();
             let path = self.shown.join(&name);
@@ -294,7 +294,7 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
     } else {
         walk.push_front(path);
     }
-    walk.to_end()
+    walk.finish()
 }
 
 /// A file to read that is believed: a regular one that only root and the caller can change, in

@@ -436,3 +436,44 @@ fn copies_of_files_that_not_all_may_read_are_not_for_all() {
     apply_to(tree.path(), &mut RealHost, &[pool(7)], &options()).unwrap();
     assert_eq!(mode("0002.log"), 0o644);
 }
+
+#[test]
+fn nothing_is_written_where_others_could_steer_it() {
+    let tree = Tree::new();
+    let mode = |path: &str, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(tree.path().join(path), mode).unwrap();
+    };
+    for (path, loose, back) in [
+        ("etc", 0o777, 0o755),
+        ("etc/sysctl.d", 0o775, 0o755),
+        ("etc/fstab", 0o646, 0o640),
+    ] {
+        mode(path, loose);
+        let before = tree.snapshot();
+        let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+        let HostError::Refused(obstacles, _) = &error else {
+            panic!("{error}")
+        };
+        let steered = |o: &Obstacle| matches!(o, Obstacle::Others(_));
+        assert!(
+            !obstacles.is_empty() && obstacles.iter().all(steered),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("could be changed by others"),
+            "{error}"
+        );
+        assert_same(&before, &tree.snapshot(), path);
+        mode(path, back);
+    }
+    // Nor is a journal kept there.
+    tree.write("var/lib/hugeleaf/.keep", "");
+    mode("var/lib", 0o777);
+    let error = apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap_err();
+    assert!(matches!(error, HostError::Others(_)), "{error}");
+    mode("var/lib", 0o755);
+    apply_to(tree.path(), &mut RealHost, &steps(), &options()).unwrap();
+    let meta = std::fs::metadata(tree.path().join("var/lib/hugeleaf/lock")).unwrap();
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+}

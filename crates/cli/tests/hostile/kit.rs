@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cli_support::{NOBODY, children_of, is_root, not_run};
 
@@ -20,7 +21,11 @@ const MOST_KIB: u64 = 200 << 10;
 pub struct Kit {
     folder: tempfile::TempDir,
     actors: Vec<Child>,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// One kit at a time: a command that looks at all processes would wait for those of another one.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// What a watched command came to.
 #[derive(Debug)]
@@ -37,6 +42,7 @@ impl Kit {
             not_run(test, "needs root, which is what a hostile user is after");
             return None;
         }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::Builder::new()
             .prefix("hugeleaf-hostile-")
             .permissions(std::fs::Permissions::from_mode(0o755))
@@ -45,6 +51,7 @@ impl Kit {
         let kit = Kit {
             folder,
             actors: Vec::new(),
+            _alone: alone,
         };
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/actor.c");
         let compiled = Command::new("cc")

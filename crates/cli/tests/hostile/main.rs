@@ -390,6 +390,20 @@ fn plans_that_others_can_change_are_not_applied() {
     let seen = kit.hugeleaf(&["apply", "--dry-run", &good]);
     assert_eq!(seen.status, 0, "{}", String::from_utf8_lossy(&seen.err));
     assert_untouched(&before, &kit.inventory());
+    // Nor what a unit would be started through, where that is the user's.
+    let program = shown(&kit.theirs("hugeleaf"));
+    let unit = format!(
+        "[[unit]]\nunit = \"none.service\"\nexec_start = \"{program} run -- /bin/true\"\nwhy = \"\"\n"
+    );
+    let text = std::fs::read_to_string(&good).unwrap() + &unit;
+    let started = kit.roots("started.toml");
+    std::fs::write(&started, text).unwrap();
+    let seen = kit.hugeleaf(&["apply", &shown(&started)]);
+    refused(
+        &seen,
+        3,
+        &["none.service would start", "could be changed by others"],
+    );
 }
 
 #[test]
