@@ -303,7 +303,7 @@ SERVICES
   SERVICE                  ASKED         GOT  SHORT  SINCE
   postgresql@15-main  4200 of 2M           -   4200  2026-09-21 14:13 UTC
   good                4200 of 2M  4200 of 2M      -  2026-09-21 14:13 UTC
-  odd \"name\"\\?        4200 of 2M           -      -  does not run
+  odd \"name\"\\\\u000a   4200 of 2M           -      -  does not run
 
 POOLS
   PAGES OF  TOTAL  FREE  RESERVED  SURPLUS  UNUSED

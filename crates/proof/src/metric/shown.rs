@@ -327,7 +327,7 @@ mod tests {
             ("redis://:se@h:1", "redis://h:1"),
             ("redis://me:se@h:1/3", "redis://me@h:1/3"),
             ("redis:/run/redis.sock", "unix:///run/redis.sock"),
-            ("redis:h:1?x", "redis:…"),
+            ("redis:h:1?x", "redis://h:1"),
             ("mysql://root@h", "mysql://root@h"),
             (
                 "mysql:root:s%40e@h:3307/d#Com_commit",
