@@ -194,6 +194,9 @@ impl Context {
 /// Lines on stderr; what a terminal would act on is written out. Where nobody reads them any more, that
 /// is no reason to stop.
 pub fn tell(lines: &str) {
+    if lines.is_empty() {
+        return;
+    }
     let mut text = screen(lines, false).into_owned();
     if !text.ends_with('\n') {
         text.push('\n');

@@ -36,7 +36,6 @@ fn plan(kit: &Kit, name: &str) -> String {
 }
 
 #[test]
-#[ignore = "needs the safe reader"]
 fn hundreds_of_oddly_named_processes() {
     let Some(mut kit) = Kit::new("hundreds_of_oddly_named_processes") else {
         return;
@@ -177,7 +176,6 @@ fn servers(kit: &mut Kit) {
 }
 
 #[test]
-#[ignore = "needs the safe reader"]
 fn files_of_servers_that_are_traps() {
     let Some(mut kit) = Kit::new("files_of_servers_that_are_traps") else {
         return;
@@ -208,7 +206,6 @@ fn files_of_servers_that_are_traps() {
 }
 
 #[test]
-#[ignore = "needs the safe reader"]
 fn names_of_code_that_are_traps() {
     let Some(mut kit) = Kit::new("names_of_code_that_are_traps") else {
         return;
