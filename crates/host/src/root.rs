@@ -278,13 +278,14 @@ fn is_of_kernel(relative: &Path) -> bool {
     relative.starts_with("proc") || relative.starts_with("sys")
 }
 
-/// Whether the kernel takes the lock on a process's memory to open or read this file.
+/// Whether the kernel takes the lock on another process's memory to open or read this file. This one's
+/// own is never waited for, and a program that the library is part of gets no thread of it.
 fn is_of_memory(relative: &Path) -> bool {
     let mut parts = relative.iter().filter_map(|part| part.to_str());
     let is_process = parts.next() == Some("proc")
         && parts
             .next()
-            .is_some_and(|pid| pid == "self" || pid.bytes().all(|byte| byte.is_ascii_digit()));
+            .is_some_and(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
     is_process
         && matches!(
             parts.next(),

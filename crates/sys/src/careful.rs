@@ -44,6 +44,8 @@ pub struct Inside {
     rights: Option<Rights>,
     /// Links are followed step by step even where the kernel could do it: for the test of that.
     by_steps: bool,
+    /// Links are refused instead of followed.
+    no_links: bool,
 }
 
 /// As many links are followed on the way to a file, as the kernel does (path_resolution(7)).
@@ -64,7 +66,18 @@ impl Inside {
             folder: rustix::fs::openat(CWD, folder, flags, Mode::empty())?,
             rights: rights.filter(|rights| is_root && rights.uid != 0),
             by_steps: false,
+            no_links: false,
         })
+    }
+
+    /// The same folder, where a link is an error (ELOOP): for a name that anybody can have put there,
+    /// and who follows it would show what only he may read.
+    #[must_use]
+    pub fn without_links(self) -> Inside {
+        Inside {
+            no_links: true,
+            ..self
+        }
     }
 
     /// Opens a regular file for reading. A leading `/` means the folder itself.
@@ -111,7 +124,8 @@ impl Inside {
     /// What is at the end of a path, looked up and not opened.
     fn find(&self, path: &Path) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let mut resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        resolve.set(ResolveFlags::NO_SYMLINKS, self.no_links);
         // Somebody who renames folders all the time makes the kernel answer EAGAIN.
         for _ in 0..8 {
             if self.by_steps {
@@ -124,7 +138,7 @@ impl Inside {
                 answer => return Ok(answer?),
             }
         }
-        step_by_step(self.folder.as_fd(), path)
+        step_by_step(self.folder.as_fd(), path, self.no_links)
     }
 
     /// Does something with the rights of the user.
@@ -166,7 +180,7 @@ fn take_rights(rights: &Rights) -> Result<()> {
 }
 
 /// Follows a path without leaving `root`, one name at a time, where the kernel cannot do it at once.
-fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+fn step_by_step(root: BorrowedFd<'_>, path: &Path, no_links: bool) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut way: Vec<OwnedFd> = Vec::new();
     let mut left: VecDeque<OsString> = parts(path.as_os_str()).collect();
@@ -187,7 +201,7 @@ fn step_by_step(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
                     continue;
                 }
                 links += 1;
-                if links > MOST_LINKS || is_of_proc(&found)? {
+                if no_links || links > MOST_LINKS || is_of_proc(&found)? {
                     return Err(Error::from(Errno::LOOP));
                 }
                 let to = rustix::fs::readlinkat(&found, "", Vec::new())?;

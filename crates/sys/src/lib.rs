@@ -85,7 +85,7 @@ pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, 
 pub use split::SplitFile;
 pub use start::{
     Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,
-    may_write_in, peer_pid, real_ids, set_task_policy,
+    peer_pid, real_ids, set_task_policy,
 };
 pub use tracefs::Detached;
 pub use uring::{Ended as RingEnded, Ring, Way, with_ring};

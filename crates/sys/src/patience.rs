@@ -29,15 +29,17 @@ const LOOK: u64 = 50;
 static PATIENCE: AtomicU64 = AtomicU64::new(1600);
 
 /// Does something that may wait for somebody else for ever, and gives what came of it; `None` where
-/// it stood still.
+/// it stood still. Where no thread can be started it is done in this one, and waited for.
 pub fn unless_stuck<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let waiting = idle().pop();
+    let Some(helper) = waiting.or_else(start) else {
+        return Some(act());
+    };
     let (send, receive) = sync_channel(1);
     let job: Job = Box::new(move || {
         let _ = send.send(act());
     });
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let waiting = idle().pop();
-    let helper = waiting.map_or_else(start, Some)?;
     helper.jobs.send(job).ok()?;
     let answer = wait(&receive, helper.thread);
     match answer {

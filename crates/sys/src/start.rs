@@ -137,21 +137,6 @@ pub fn may_run(path: &Path) -> bool {
     rustix::fs::accessat(rustix::fs::CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether this process may make files in a folder, by its effective user (faccessat(2)).
-///
-/// # Errors
-/// ENOENT and ENOTDIR where there is no such folder, EACCES where others may and this one may not,
-/// EROFS where nobody may.
-pub fn may_write_in(folder: &Path) -> std::io::Result<()> {
-    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    let found = std::fs::metadata(folder)?;
-    if !found.is_dir() {
-        return Err(std::io::Error::from(Errno::NOTDIR));
-    }
-    rustix::fs::accessat(rustix::fs::CWD, folder, access, AtFlags::EACCESS)?;
-    Ok(())
-}
-
 /// The process at the other end of a socket, as it was when it connected, by the id that it has
 /// here (`SO_PEERCRED`, unix(7)); `None` where it has none here.
 pub fn peer_pid(socket: &std::os::unix::net::UnixStream) -> Option<Pid> {

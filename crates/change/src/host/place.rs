@@ -242,10 +242,11 @@ pub fn read_pool(path: &Path) -> Result<Option<Place>, SysError> {
 
 /// What is mounted at a path, topmost.
 pub fn read_mount(root: &Root, path: &Path) -> Place {
-    let table = root.read("proc/self/mountinfo");
+    // As all places here: by its path, for links below a root are its owner's.
+    let table = read_knob(&root.path("proc/self/mountinfo"));
     let real = below(root, path);
     let real = std::fs::canonicalize(&real).unwrap_or(real);
-    let text = table.known().map(String::as_str).unwrap_or_default();
+    let text = table.ok().flatten().unwrap_or_default();
     let topmost = text.lines().filter_map(knob::parse_mount).rfind(|mount| {
         let at = Path::new(&mount.at);
         // Of a captured host the paths are those it had itself.

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
-use hugeleaf_host::process::stat::parse_status;
+use hugeleaf_host::process::stat::{Status, parse_status};
 use hugeleaf_sys::{
-    Inside, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
+    Inside, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
 };
 use hugeleaf_units::Bytes;
 
@@ -215,15 +215,21 @@ struct JitMap {
 impl JitMap {
     fn of(root: &Root, pid: u32, left: &mut u64, notes: &mut Vec<String>) -> JitMap {
         let name = format!("tmp/perf-{pid}.map");
-        let inside = Inside::new(&root.path(format!("proc/{pid}/root")), None);
-        let found = inside
-            .and_then(|root| root.open(Path::new(&name)))
-            .or_else(|_| open_regular(&root.path(&name)));
+        let status = root.parse(format!("proc/{pid}/status"), parse_status);
+        let user = status.known().map(|status| status.uid);
+        // With the rights of whose program it is, and not where it is a link, for anybody can put one
+        // there: it may lead to what only root may read.
+        let rights = root
+            .is_live()
+            .then(|| status.known().map_or_else(nobody, rights_of));
+        let look_in = |folder: String| {
+            let folder = Inside::new(&root.path(folder), rights.clone())?.without_links();
+            folder.open(Path::new(&name))
+        };
+        let found = look_in(format!("proc/{pid}/root")).or_else(|_| look_in(String::new()));
         let Ok(file) = found else {
             return JitMap::default();
         };
-        let status = root.parse(format!("proc/{pid}/status"), parse_status);
-        let user = status.known().map(|status| status.uid);
         let read = may_name(&file, user)
             .and_then(|()| read_at_most(&file, Bytes(LARGEST_MAP.get().min(*left))));
         match read {
@@ -277,6 +283,32 @@ impl JitMap {
             kernel: false,
             unnamed: named.is_none(),
         }
+    }
+}
+
+fn rights_of(status: &Status) -> Rights {
+    // The effective group comes first.
+    let groups: Vec<u32> = status
+        .groups
+        .iter()
+        .filter_map(|group| u32::try_from(*group).ok())
+        .collect();
+    Rights {
+        uid: status.uid,
+        gid: groups.first().copied().unwrap_or(NOBODY),
+        groups,
+    }
+}
+
+/// `/proc/sys/fs/overflowuid`, as it is set unless somebody changes it.
+const NOBODY: u32 = 65534;
+
+/// Those of a program that has ended: what anybody may read.
+fn nobody() -> Rights {
+    Rights {
+        uid: NOBODY,
+        gid: NOBODY,
+        groups: Vec::new(),
     }
 }
 

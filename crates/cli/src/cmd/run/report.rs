@@ -22,7 +22,7 @@ use hugeleaf_host::process::parse_run_settings;
 use hugeleaf_proof::result::write_whole;
 use hugeleaf_proof::{Circumstances, circumstances};
 use hugeleaf_report::run::{Exit, RunReport};
-use hugeleaf_sys::{Ended, Pid, own_pid};
+use hugeleaf_sys::{Draft, Ended, Existing, Pid, own_pid};
 
 use crate::context::{Context, Failure, tell};
 use tree::{Found, Tree, ids};
@@ -96,17 +96,13 @@ fn check_file(file: &Path) -> Result<(), Failure> {
     if file == Path::new("-") {
         return Ok(());
     }
-    let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let folder = parent.unwrap_or(Path::new("."));
-    let wrong = match std::fs::metadata(file) {
-        Ok(facts) if !facts.is_file() => Some("it is no file".to_owned()),
-        _ => hugeleaf_sys::may_write_in(folder)
-            .err()
-            .map(|error| error.to_string()),
-    };
-    match wrong {
-        Some(wrong) => Err(cannot_write(&format!("{}: {wrong}", file.display()))),
-        None => Ok(()),
+    match Draft::begin(file, Existing::Replaced) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(cannot_write(&format!(
+            "{}: {}",
+            file.display(),
+            error.reason()
+        ))),
     }
 }
 
