@@ -89,6 +89,62 @@ pub fn process() -> Process {
     process
 }
 
+/// What is looked for behind this library, in the order in which the loader looks.
+struct Behind {
+    name: &'static [u8],
+    /// An address in this library.
+    own: usize,
+    passed: bool,
+    found: usize,
+}
+
+/// The function of a name that the program would have without this library, where that is not
+/// libc's: another library's, which must have its call (`RTLD_NEXT` of dlsym(3)).
+pub fn another_library_s(name: &'static [u8], own: usize) -> Option<usize> {
+    let mut behind = Behind {
+        name,
+        own,
+        passed: false,
+        found: 0,
+    };
+    let data = &raw mut behind;
+    // SAFETY: the callback is given what is above, for as long as the call takes.
+    unsafe { dl_iterate_phdr(look_behind, data.cast()) };
+    (behind.found != 0).then_some(behind.found)
+}
+
+extern "C" fn look_behind(
+    information: *const Information,
+    _size: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader passes a valid description; data is the `Behind` of above.
+    let (information, behind) = unsafe { (&*information, &mut *data.cast::<Behind>()) };
+    // SAFETY: the loader passes as many headers as it says.
+    let headers =
+        unsafe { core::slice::from_raw_parts(information.headers, usize::from(information.count)) };
+    let object = object(information.base, headers);
+    if (object.text.0..object.text.1).contains(&behind.own) {
+        behind.passed = true;
+        return 0;
+    }
+    let Some((function, _)) = object.symbol(behind.name).filter(|_| behind.passed) else {
+        return 0;
+    };
+    // SAFETY: null, or a text that ends in zero.
+    let path = (!information.name.is_null()).then(|| unsafe { CStr::from_ptr(information.name) });
+    if !is_libc(path.map_or(&b""[..], CStr::to_bytes)) {
+        behind.found = function;
+    }
+    1
+}
+
+/// Whether an object of that path is a libc.
+fn is_libc(path: &[u8]) -> bool {
+    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or(b"");
+    file.starts_with(b"libc.so") || file.starts_with(b"ld-musl")
+}
+
 extern "C" fn each(information: *const Information, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes a valid description; data is the `Process` of `process`.
     let (information, process) = unsafe { (&*information, &mut *data.cast::<Process>()) };
@@ -114,7 +170,7 @@ extern "C" fn each(information: *const Information, _size: usize, data: *mut c_v
     if file == b"libc.so.6" {
         process.libc = Some(object);
     }
-    if file.starts_with(b"libc.so") || file.starts_with(b"ld-musl") {
+    if is_libc(name) {
         process.any_libc = Some(object);
     }
     let sanitizers: [&[u8]; 4] = [b"libasan.", b"libtsan.", b"libmsan.", b"libclang_rt."];

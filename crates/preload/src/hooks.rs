@@ -8,11 +8,13 @@
 
 #![allow(unsafe_code)]
 
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crate::calls::{self, Advice, failed, flag};
 use crate::room::reserve_as;
 use crate::shared::{self, Answer};
 use crate::state::{growing, settings, stood_aside, up};
-use crate::{arena, fork, growth, heap, judge, must, pieces, pool, stack, window};
+use crate::{arena, elf, fork, growth, heap, judge, must, pieces, pool, stack, window};
 
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
@@ -439,7 +441,7 @@ fn grow_elsewhere(old: usize, old_length: usize, length: usize) -> Option<usize>
         return Some(at as usize);
     }
     // Memory that is locked as it is mapped would be filled here for nothing.
-    if window::LOCKED.load(core::sync::atomic::Ordering::Relaxed) {
+    if window::LOCKED.load(Relaxed) {
         return None;
     }
     // With rights: what limits would refuse, they refuse here, before the place is given up.
@@ -461,8 +463,46 @@ pub extern "C" fn brk(to: usize) -> i32 {
     if finish(result) == ALL { -1 } else { 0 }
 }
 
+/// The function that the program's call goes to where another library has one of that name too
+/// (libhugetlbfs has `shmget`): it asked for that library, and this one stays out of it. Looked up at
+/// the first call.
+struct Theirs {
+    name: &'static [u8],
+    function: AtomicUsize,
+}
+
+impl Theirs {
+    const NONE: usize = 1;
+
+    const fn named(name: &'static [u8]) -> Theirs {
+        Theirs {
+            name,
+            function: AtomicUsize::new(0),
+        }
+    }
+
+    fn get(&self) -> Option<usize> {
+        let mut known = self.function.load(Relaxed);
+        if known == 0 {
+            let own = shmget as *const () as usize;
+            known = elf::another_library_s(self.name, own).unwrap_or(Theirs::NONE);
+            self.function.store(known, Relaxed);
+        }
+        (known != Theirs::NONE).then_some(known)
+    }
+}
+
+static SHMGET: Theirs = Theirs::named(b"shmget");
+static SHMAT: Theirs = Theirs::named(b"shmat");
+
 /// `shmget(2)`.
 pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
+    if let Some(function) = SHMGET.get() {
+        // SAFETY: a function of that name has the arguments of shmget(2).
+        let function: extern "C" fn(i32, usize, i32) -> i32 =
+            unsafe { core::mem::transmute(function) };
+        return function(key, size, flags);
+    }
     finish(shared::segment(
         key as u32 as usize,
         size,
@@ -472,6 +512,12 @@ pub fn shmget(key: i32, size: usize, flags: i32) -> i32 {
 
 /// `shmat(2)`.
 pub fn shmat(id: i32, address: usize, flags: i32) -> usize {
+    if let Some(function) = SHMAT.get() {
+        // SAFETY: a function of that name has the arguments of shmat(2).
+        let function: extern "C" fn(i32, usize, i32) -> usize =
+            unsafe { core::mem::transmute(function) };
+        return function(id, address, flags);
+    }
     let (id, flags) = (id as u32 as usize, flags as u32 as usize);
     if address == 0 && settings().shm.wanted() && !stood_aside() {
         return finish(shared::attach(id, flags));
@@ -532,6 +578,6 @@ pub fn syscall(number: usize, arguments: [usize; 6]) -> usize {
 /// `mlockall(2)`: memory that is locked as it is mapped is not mapped ahead.
 pub fn mlockall(flags: i32) -> i32 {
     const FUTURE: i32 = 2;
-    window::LOCKED.store(flags & FUTURE != 0, core::sync::atomic::Ordering::Relaxed);
+    window::LOCKED.store(flags & FUTURE != 0, Relaxed);
     finish(calls::mlockall(flags as u32 as usize)) as i32
 }

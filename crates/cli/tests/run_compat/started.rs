@@ -62,6 +62,19 @@ fn threads_that_were_there_first() {
     }
 }
 
+/// Who links a library with a `shmget` of its own, as libhugetlbfs has, gets that one's segments.
+#[test]
+fn another_library_keeps_its_own_function() {
+    if !can_run("another_library_keeps_its_own_function") {
+        return;
+    }
+    let library = program_with("ownshm", &["-fPIC", "-shared"], "libownshm.so").unwrap();
+    let folder = format!("-Wl,-rpath,{}", library.parent().unwrap().display());
+    let flags = ["-Wl,--no-as-needed", library.to_str().unwrap(), &folder];
+    let segment = program_with("segment", &flags, "segment").unwrap();
+    compare(&segment, &[], 3, Line::None, |_| ());
+}
+
 /// A program behind a filter, in one way.
 fn behind(filter: &str, way: Way, large: bool) -> Output {
     let mut command = Way::Bare.command(program("filtered"));
