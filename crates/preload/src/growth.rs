@@ -92,7 +92,7 @@ fn look() {
     if growing() || resident >= settings.data_after {
         let first = !GROWING.swap(true, Relaxed);
         let used = first || gained >= asked / 4;
-        let grew = first || gained > all / 64;
+        let grew = judge::was_short() || first || gained > all / 64;
         USED.store(used, Relaxed);
         let soon = judge::credit() / 2;
         NEXT.store(

@@ -22,7 +22,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::heap;
@@ -138,8 +138,24 @@ pub fn large(kind: usize, length: usize) -> bool {
     if length >= settings.data_after && dense && kind.count.load(Relaxed) < FIRST {
         return true;
     }
+    if !growing() || !dense || used < settings.pmd {
+        return false;
+    }
     let unseen = kind.unseen.load(Relaxed);
-    growing() && dense && used >= settings.pmd && (unseen == 0 || unseen + length <= credit())
+    let allowed = unseen == 0 || unseen + length <= credit();
+    if !allowed {
+        SHORT.store(true, Relaxed);
+    }
+    allowed
+}
+
+/// Whether something that is used as a whole got small pages, because too much was not looked at yet.
+static SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Whether that was so since the last call: a program that no longer grows, and maps anew what it
+/// unmapped, is to be looked at all the same.
+pub fn was_short() -> bool {
+    SHORT.swap(false, Relaxed)
 }
 
 /// Takes note that a range of a kind was handed out, and whether on huge pages.
