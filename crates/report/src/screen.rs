@@ -1,7 +1,7 @@
 //! What a terminal is sent. Names of processes, files, units and mappings are anybody's: characters
 //! in them that a terminal would act on, or that change the order or the presence of others, are
 //! written out, as JSON does it: `\u001b`. Every text passes through [`screen`] on its way out, every
-//! page through [`page`]; [`clean`] is for a part of a line, before its width is counted.
+//! page through `page`; [`clean`] is for a part of a line, before its width is counted.
 
 use std::borrow::Cow;
 
