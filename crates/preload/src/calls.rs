@@ -324,11 +324,6 @@ pub fn advise_pages(address: usize, length: usize) -> isize {
     advise(address, length, Advice::HugePage)
 }
 
-/// Faults all pages of a range of a program's own length in, for writing.
-pub fn advise_pages_in(address: usize, length: usize) -> isize {
-    advise(address, length, Advice::PopulateWrite)
-}
-
 /// `prctl(2)`.
 ///
 /// # Safety

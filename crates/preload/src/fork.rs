@@ -22,11 +22,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
-use crate::room::{move_over, populate, reserve};
+use crate::calls;
 use crate::settings::number;
-use crate::state::{self, settings};
-use crate::{heap, judge, pool, say, sweep, window};
+use crate::state;
+use crate::{heap, judge, pool, room, say, sweep, window};
 
 /// `__register_atfork` of libc, where it was found.
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
@@ -139,23 +138,8 @@ fn leave_pools() -> bool {
         LEFT.store(true, Relaxed);
         return true;
     };
-    let length = end - start;
-    let Some(room) = reserve(length, start) else {
-        return false;
-    };
-    let at = room.open(length, flag::READ | flag::WRITE);
-    if calls::failed(at) {
-        return false;
-    }
-    calls::advise(room.at, length, Advice::HugePage);
-    if !populate(room.at, length, settings().base) {
-        // SAFETY: mapped above.
-        unsafe { calls::munmap(room.at, length) };
-        return false;
-    }
-    // SAFETY: one thread, and the copy is as long as the original.
-    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
-    if calls::failed(move_over(room.at, length, start)) {
+    // SAFETY: one thread, as the callers made sure of; the heap is mapped up to there.
+    if !unsafe { room::leave_reserved(start, end - start) } {
         return false;
     }
     POOL_FROM.store(end, Relaxed);

@@ -4,7 +4,7 @@
 //! its memory, and starting it must cost nothing. So what the program asks for is added up, and
 //! only after every few megabytes of it the truth is looked up (`/proc/self/statm`). Once the
 //! process holds `data_after`, larger pages are handed out for what comes, and what is there is
-//! moved (`sweep`), a few blocks a look; again each time it has grown by a quarter. Nothing is looked at while nothing is
+//! moved (`sweep`), some blocks a look, as it goes on growing. Nothing is looked at while nothing is
 //! asked for: there is no thread, no timer and no signal.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -31,9 +31,6 @@ const RAREST: usize = 1 << 30;
 /// And after this much in a program that grows, but by a small part of what it asks for.
 const OFTEN: usize = 64 << 20;
 
-/// Whether mappings are remembered already: from the first look on.
-static WATCHING: AtomicBool = AtomicBool::new(false);
-
 /// Before the program runs.
 pub fn start() {
     let settings = settings();
@@ -53,7 +50,7 @@ pub fn windows() -> bool {
 /// Whether a mapping of that length is worth a thought before the process has grown.
 #[inline(always)]
 pub fn watching(length: usize) -> bool {
-    WATCHING.load(Relaxed) || length >= settings().data_after
+    judge::is_watching() || length >= settings().data_after
 }
 
 /// Takes note that the program asked for memory.
@@ -79,7 +76,6 @@ pub fn note_commit(bytes: usize) {
 fn look() {
     let asked = SINCE.swap(0, Relaxed);
     let all = asked.saturating_add(COMMITTED.swap(0, Relaxed));
-    WATCHING.store(true, Relaxed);
     judge::watch();
     let Some(resident) = resident() else {
         NEXT.store(RAREST, Relaxed);

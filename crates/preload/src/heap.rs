@@ -331,16 +331,10 @@ pub fn reserve(bytes: usize) -> bool {
         return false;
     }
     let from = down(mapped, settings().base);
-    let step = 64 << 20;
-    let mut at = from;
-    while at < to {
-        let length = step.min(to - at);
-        if calls::failed(calls::advise(at, length, Advice::PopulateWrite)) {
-            release(mapped, to);
-            MAPPED.store(mapped, Relaxed);
-            return false;
-        }
-        at += length;
+    if !room::populate(from, to - from, settings().base) {
+        release(mapped, to);
+        MAPPED.store(mapped, Relaxed);
+        return false;
     }
     KEPT.store(to, Relaxed);
     true

@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, failed, flag};
-use crate::room::reserve_as;
+use crate::room::{populate, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{growing, settings, stood_aside, up};
 use crate::{arena, elf, fork, growth, heap, judge, must, pieces, pool, stack, window};
@@ -184,7 +184,8 @@ fn other_private(
         return own();
     }
     let whole = flag::NORESERVE | flag::POPULATE;
-    if address == 0 && protection == MEMORY && flags & !whole == PRIVATE {
+    let is_whole = address == 0 && protection == MEMORY && flags & !whole == PRIVATE;
+    if is_whole {
         growth::note(length);
         if let Some(at) = populated(length, flags) {
             return at;
@@ -203,7 +204,9 @@ fn other_private(
     if protection != MEMORY {
         return at;
     }
-    growth::note(length);
+    if !is_whole {
+        growth::note(length);
+    }
     if inside {
         fits_in(at as usize, length);
         return at;
@@ -235,7 +238,7 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
     }
     calls::advise_pages(room.at, length);
     // As mmap does: what cannot be there now comes with its first touch.
-    calls::advise_pages_in(room.at, length);
+    populate(room.at, length, settings.base);
     Some(room.at as isize)
 }
 

@@ -100,11 +100,11 @@ pub fn judging() -> bool {
 
 /// From now on samples are taken.
 pub fn watch() {
-    if !judging() || TABLE.load(Relaxed) != 0 {
+    if !judging() || is_watching() {
         return;
     }
     let Some(_held) = LOCK.take() else { return };
-    if TABLE.load(Relaxed) != 0 {
+    if is_watching() {
         return;
     }
     let flags = flag::PRIVATE | flag::ANONYMOUS;
@@ -114,6 +114,12 @@ pub fn watch() {
     if !calls::failed(at) {
         TABLE.store(at as usize, Relaxed);
     }
+}
+
+/// Whether samples are taken: from the first look on.
+#[inline(always)]
+pub fn is_watching() -> bool {
+    TABLE.load(Relaxed) != 0
 }
 
 /// Bytes of a kind that may be on huge pages without having been looked at.
@@ -202,7 +208,7 @@ fn wait_for(start: usize) {
 /// Takes note that a range is unmapped, before it is.
 #[inline(always)]
 pub fn unmapped(start: usize, length: usize) {
-    if TABLE.load(Relaxed) == 0 {
+    if !is_watching() {
         return;
     }
     let Some(kind) = all().get(kind_of(length)) else {

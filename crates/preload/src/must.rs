@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::maps::private_memory;
-use crate::room::{move_over, reserve_as};
+use crate::room::{collapse, move_over, reserve_as};
 use crate::shared::{self, Answer};
 use crate::state::{down, settings, up};
 use crate::{hooks, pieces, say, sweep, window};
@@ -356,17 +356,6 @@ fn incomplete(part: usize) {
 fn completed(others: usize) {
     let rest = |all: usize| Some(all.saturating_sub(others));
     let _ = INCOMPLETE.fetch_update(Relaxed, Relaxed, rest);
-}
-
-fn collapse(at: usize, length: usize) -> isize {
-    let mut result = 0;
-    for _ in 0..3 {
-        result = calls::advise(at, length, Advice::Collapse);
-        if !calls::failed(result) {
-            break;
-        }
-    }
-    result
 }
 
 /// After `mprotect` made a range writable: whether it may stay so.

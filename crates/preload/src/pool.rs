@@ -18,10 +18,9 @@
 
 use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
-use crate::room::reserve;
+use crate::calls::{self, flag};
 use crate::state::{LOCK, down, settings, up};
-use crate::{fork, heap};
+use crate::{fork, heap, room};
 
 /// The range: from here to there. Zero: none was reserved.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -67,7 +66,9 @@ pub fn cut(length: usize) -> Option<usize> {
     }
     if at < mapped {
         let from = down(at, page);
-        map(from, mapped - from, page)?;
+        if !room::lay(from, mapped - from, page, flag::PRIVATE) {
+            return None;
+        }
         MAPPED.store(from, Relaxed);
     }
     CUT.store(at, Relaxed);
@@ -102,33 +103,6 @@ fn begin(page: usize) -> Option<()> {
     }
     START.store(start, Relaxed);
     Some(())
-}
-
-/// Puts reserved pages over a part of the range: all of it or nothing. They are mapped and
-/// populated elsewhere and then moved, so that the range has no gap meanwhile that another
-/// thread's mapping could get.
-fn map(start: usize, length: usize, page: usize) -> Option<()> {
-    let size = (page.trailing_zeros() as usize) << 26;
-    let flags = flag::PRIVATE | flag::ANONYMOUS | flag::HUGETLB | size;
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, length, MEMORY, flags) };
-    if calls::failed(at) {
-        return None;
-    }
-    let at = at as usize;
-    let moved = !calls::failed(calls::advise(at, length, Advice::PopulateWrite))
-        && move_to(at, length, start);
-    if !moved {
-        // SAFETY: mapped above.
-        unsafe { calls::munmap(at, length) };
-    }
-    moved.then_some(())
-}
-
-fn move_to(at: usize, length: usize, to: usize) -> bool {
-    let how = flag::MAYMOVE | flag::MREMAP_FIXED;
-    // SAFETY: into our own range, of which the program has nothing there, or its copy.
-    !calls::failed(unsafe { calls::mremap(at, length, length, how, to) })
 }
 
 /// The words of bits, and for an address which of them.
@@ -274,25 +248,11 @@ pub fn leave() -> bool {
 }
 
 fn leave_page(at: usize, page: usize) -> bool {
-    let Some(room) = reserve(page, at) else {
-        return false;
-    };
-    if calls::failed(room.open(page, MEMORY)) {
-        return false;
+    // SAFETY: one thread, as the callers made sure of; the page is populated, and ours.
+    let left = unsafe { room::leave_reserved(at, page) };
+    if left {
+        let bit = bit_of_page(at);
+        set_bits(bit, bit + 1, true);
     }
-    calls::advise(room.at, page, Advice::HugePage);
-    let populated = !calls::failed(calls::advise(room.at, page, Advice::PopulateWrite));
-    // SAFETY: one thread; the copy takes the place of the original in one step.
-    unsafe {
-        if populated {
-            core::ptr::copy_nonoverlapping(at as *const u8, room.at as *mut u8, page);
-        }
-        if populated && move_to(room.at, page, at) {
-            let bit = bit_of_page(at);
-            set_bits(bit, bit + 1, true);
-            return true;
-        }
-        calls::munmap(room.at, page);
-    }
-    false
+    left
 }

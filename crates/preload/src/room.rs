@@ -186,6 +186,62 @@ pub fn lay(at: usize, length: usize, size: usize, kind: usize) -> bool {
     !calls::failed(move_over(made, length, at))
 }
 
+/// Moves the content of reserved pages to transparent ones at the same addresses, or to base pages
+/// where there are none: all of it, or nothing changes. Whether it was possible.
+///
+/// # Safety
+///
+/// The range can be read, is the caller's to replace, and no other thread writes to it meanwhile.
+pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
+    let Some(room) = reserve(length, start) else {
+        return false;
+    };
+    if calls::failed(room.open(length, MEMORY)) {
+        return false;
+    }
+    calls::advise(room.at, length, Advice::HugePage);
+    if !populate(room.at, length, settings().base) {
+        // SAFETY: mapped above.
+        unsafe { calls::munmap(room.at, length) };
+        return false;
+    }
+    // SAFETY: by the caller, and the copy is as long as the original.
+    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, room.at as *mut u8, length) };
+    !calls::failed(move_over(room.at, length, start))
+}
+
+/// Moves what is there onto huge pages, in up to three attempts: what another thread or the kernel
+/// holds for a moment refuses one. The last answer.
+pub fn collapse(at: usize, length: usize) -> isize {
+    let mut result = 0;
+    for _ in 0..3 {
+        result = calls::advise(at, length, Advice::Collapse);
+        if !calls::failed(result) {
+            break;
+        }
+    }
+    result
+}
+
+/// Maps a buffer, lends it, and unmaps it; nothing is done where there is no memory for it. The stack
+/// of a thread can be as small as 16K, and a library that is loaded into every program should not
+/// bring memory that few of them use.
+///
+/// # Safety
+///
+/// All zeros must be a value of `T`.
+pub unsafe fn lend<T>(work: impl FnOnce(&mut T)) {
+    // SAFETY: a new mapping.
+    let at = unsafe { calls::mmap(0, size_of::<T>(), MEMORY, NOTHING) };
+    if calls::failed(at) {
+        return;
+    }
+    // SAFETY: mapped above, for this alone; by the caller zeros are valid.
+    work(unsafe { &mut *(at as *mut T) });
+    // SAFETY: mapped above, not lent any more.
+    unsafe { calls::munmap(at as usize, size_of::<T>()) };
+}
+
 /// The flags of `mmap` that ask for reserved pages of a size.
 pub fn hugetlb(size: usize) -> usize {
     flag::HUGETLB | (size.trailing_zeros() as usize) << 26

@@ -11,7 +11,8 @@
 
 #![allow(unsafe_code)]
 
-use crate::calls::{self, flag};
+use crate::calls;
+use crate::room::lend;
 use crate::state::settings;
 
 /// What was found of a range.
@@ -56,17 +57,8 @@ pub struct Scratch {
 impl Scratch {
     /// Maps them, lends them, and unmaps them.
     pub fn lend(work: impl FnOnce(&mut Scratch)) {
-        let length = size_of::<Scratch>();
-        let flags = flag::PRIVATE | flag::ANONYMOUS;
-        // SAFETY: a new mapping.
-        let at = unsafe { calls::mmap(0, length, flag::READ | flag::WRITE, flags) };
-        if calls::failed(at) {
-            return;
-        }
-        // SAFETY: mapped above, for this alone; zeros are valid.
-        work(unsafe { &mut *(at as *mut Scratch) });
-        // SAFETY: mapped above, not lent any more.
-        unsafe { calls::munmap(at as usize, length) };
+        // SAFETY: zeros and `false`.
+        unsafe { lend(work) };
     }
 }
 

@@ -12,9 +12,10 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::calls::{self, Advice, flag};
+use crate::calls::{self, Advice};
 use crate::judge;
 use crate::maps::{Mapping, movable};
+use crate::room::lend;
 use crate::state::{Lock, down, settings, up};
 
 /// One sweep at a time.
@@ -23,9 +24,7 @@ pub static LOCK: Lock = Lock::new();
 /// Page-map entries of a block of 2M in pages of 4K, or of part of a larger one.
 type Entries = [u8; 512 * 8];
 
-/// Lines of maps, and the page-map entries of a block. Mapped for the length of a step: the stack
-/// of a thread that grows the heap can be as small as 16K, and a library that is loaded into
-/// every program should not bring memory that few of them use.
+/// Lines of maps, and the page-map entries of a block.
 struct Buffers {
     lines: [u8; 8192],
     pages: Entries,
@@ -33,17 +32,8 @@ struct Buffers {
 
 /// Maps the buffers, lends them, and unmaps them.
 fn with_buffers(work: impl FnOnce(&mut Buffers)) {
-    let length = size_of::<Buffers>();
-    let flags = flag::PRIVATE | flag::ANONYMOUS;
-    // SAFETY: a new mapping.
-    let at = unsafe { calls::mmap(0, length, flag::READ | flag::WRITE, flags) };
-    if calls::failed(at) {
-        return;
-    }
-    // SAFETY: mapped above, for this alone; zeros are valid.
-    work(unsafe { &mut *(at as *mut Buffers) });
-    // SAFETY: mapped above, not lent any more.
-    unsafe { calls::munmap(at as usize, length) };
+    // SAFETY: zeros.
+    unsafe { lend(work) };
 }
 
 /// Where the next step begins; zero: at the start of memory.

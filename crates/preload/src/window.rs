@@ -17,7 +17,7 @@ use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::judge::KINDS;
-use crate::room::reserve;
+use crate::room::{collapse, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
 /// What is mapped ahead of one kind, and not handed out: from here to there.
@@ -123,8 +123,7 @@ pub fn on_huge_pages(start: usize, size: usize) -> bool {
         if calls::failed(calls::advise(at, pmd, Advice::PopulateWrite)) {
             return false;
         }
-        let collapsed = (0..3).any(|_| !calls::failed(calls::advise(at, pmd, Advice::Collapse)));
-        if !collapsed {
+        if calls::failed(collapse(at, pmd)) {
             return false;
         }
         at += pmd;
