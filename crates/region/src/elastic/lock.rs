@@ -2,7 +2,7 @@
 //!
 //! Whoever writes the word keeps what was written, and opens the lock only where it still stands
 //! there: a holder that was taken for dead, and was not, must not open the lock of the one who
-//! took it over. The ticket tells two takings of one process apart.
+//! took it over. The ticket differs between two takings of one process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,21 +16,28 @@ pub(crate) trait Word {
     fn open(&self, mine: u64, by: u64) -> bool;
 }
 
-impl Word for AtomicU64 {
-    fn look(&self) -> u64 {
-        self.load(Ordering::Relaxed)
-    }
+/// The memory orders stand here once, for the word itself and for that of the model.
+macro_rules! impl_word {
+    ($atomic:ty) => {
+        impl Word for $atomic {
+            fn look(&self) -> u64 {
+                self.load(Ordering::Relaxed)
+            }
 
-    fn take(&self, seen: u64, by: u64) -> bool {
-        self.compare_exchange(seen, by, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-    }
+            fn take(&self, seen: u64, by: u64) -> bool {
+                self.compare_exchange(seen, by, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            }
 
-    fn open(&self, mine: u64, by: u64) -> bool {
-        self.compare_exchange(mine, by, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
-    }
+            fn open(&self, mine: u64, by: u64) -> bool {
+                self.compare_exchange(mine, by, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+            }
+        }
+    };
 }
+
+impl_word!(AtomicU64);
 
 /// What one taking wrote, and no other: it opens the lock again.
 #[derive(Debug)]
@@ -69,21 +76,7 @@ mod model {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool as ModelBool, AtomicU64 as ModelWord};
 
-    impl Word for ModelWord {
-        fn look(&self) -> u64 {
-            self.load(Ordering::Relaxed)
-        }
-
-        fn take(&self, seen: u64, by: u64) -> bool {
-            self.compare_exchange(seen, by, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-        }
-
-        fn open(&self, mine: u64, by: u64) -> bool {
-            self.compare_exchange(mine, by, Ordering::Release, Ordering::Relaxed)
-                .is_ok()
-        }
-    }
+    impl_word!(ModelWord);
 
     struct Shared {
         word: ModelWord,
