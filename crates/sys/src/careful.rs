@@ -37,6 +37,22 @@ pub struct Rights {
     pub groups: Vec<u32>,
 }
 
+impl Rights {
+    /// Those of a process, by its effective user and its groups as its status has them: the effective
+    /// one first.
+    pub fn of_ids(uid: u32, groups: &[u64]) -> Rights {
+        let groups: Vec<u32> = groups
+            .iter()
+            .filter_map(|group| u32::try_from(*group).ok())
+            .collect();
+        Rights {
+            uid,
+            gid: groups.first().copied().unwrap_or(uid),
+            groups,
+        }
+    }
+}
+
 /// A folder in which paths that others chose are looked up: no link and no `..` leads out of it.
 #[derive(Debug)]
 pub struct Inside {

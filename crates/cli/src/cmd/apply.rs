@@ -1,6 +1,6 @@
 //! See `hugeleaf apply --help`.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
@@ -9,7 +9,8 @@ use hugeleaf_change::host::{
 };
 use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
-use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted};
+use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted, read_at_most};
+use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
 use indicatif::ProgressBar;
@@ -123,28 +124,24 @@ pub fn progress(context: &Context) -> ProgressBar {
 /// change it would be root.
 fn read_plan(path: &Path) -> Result<String, Failure> {
     /// Plans are some kilobytes long; this is a hundred services.
-    const MOST: u64 = 4 << 20;
+    const MOST: Bytes = Bytes(4 << 20);
     let shown = path.display();
     let make = format!("hugeleaf plan --output {shown}");
-    let mut file = open_trusted(path).map_err(|error| match error.errno() {
+    let file = open_trusted(path).map_err(|error| match error.errno() {
         None => Failure::missing(
             format!("apply: {shown} is not believed: {error}; nothing was changed"),
             own_copy(&error, path),
         ),
         Some(_) => Failure::usage(format!("{shown}: {}", error.reason()), &*make),
     })?;
-    let mut text = String::new();
-    let read = Read::by_ref(&mut file)
-        .take(MOST + 1)
-        .read_to_string(&mut text);
-    match read {
-        Ok(length) if length as u64 <= MOST => Ok(text),
-        Ok(_) => Err(Failure::usage(
-            format!("{shown}: too long for a plan"),
-            make,
-        )),
-        Err(error) => Err(Failure::usage(format!("{shown}: {error}"), make)),
-    }
+    let read = read_at_most(&file, MOST).and_then(|bytes| std::io::read_to_string(&*bytes));
+    read.map_err(|error| {
+        let why = match error.kind() {
+            ErrorKind::FileTooLarge => "too long for a plan".to_owned(),
+            _ => error.to_string(),
+        };
+        Failure::usage(format!("{shown}: {why}"), make)
+    })
 }
 
 /// What makes a plan one that is believed.

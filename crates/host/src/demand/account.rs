@@ -1,5 +1,6 @@
 //! Accounts, and what they may do about large pages.
 
+use hugeleaf_sys::Rights;
 use hugeleaf_units::Bytes;
 
 use super::User;
@@ -27,11 +28,7 @@ pub fn read_user(root: &Root, name_or_uid: &str) -> Fact<User> {
 /// The account of a running process, with the rights that it has rather than those that a new one
 /// would get.
 pub(super) fn of_process(root: &Root, process: &Process) -> User {
-    let groups: Vec<u32> = process
-        .groups
-        .iter()
-        .filter_map(|group| u32::try_from(*group).ok())
-        .collect();
+    let rights = Rights::of_ids(process.uid, &process.groups);
     let passwd = root.read("etc/passwd");
     let entries = passwd.known().map(|text| parse_passwd(text));
     let name = entries
@@ -42,9 +39,9 @@ pub(super) fn of_process(root: &Root, process: &Process) -> User {
     let limits = root.parse(format!("proc/{}/limits", process.pid), parse_memlock);
     User {
         name,
-        uid: process.uid,
-        gid: groups.first().copied().unwrap_or(process.uid),
-        groups,
+        uid: rights.uid,
+        gid: rights.gid,
+        groups: rights.groups,
         memlock: limits.clone().and_then(|limits| Fact::from(limits.0)),
         memlock_hard: limits.and_then(|limits| Fact::from(limits.1)),
         ipc_lock: process.capabilities & (1 << IPC_LOCK) != 0,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::{Kernel, Pid, Rights};
 use hugeleaf_units::{Bytes, PageKind};
 
-use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, User, account};
+use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
 use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
 use crate::process::{Looking, ProcessError, read_basics, read_process};
@@ -44,8 +44,8 @@ impl Look<'_> {
 
     /// Files that a running process is configured by, as it sees them and with its rights.
     pub fn files_of(&self, process: &Process) -> Option<Theirs> {
-        let user = account::of_process(self.root, process);
-        self.root.as_process_sees(process.pid, rights_of(user)).ok()
+        let rights = Rights::of_ids(process.uid, &process.groups);
+        self.root.as_process_sees(process.pid, rights).ok()
     }
 
     /// Files that the owner of a folder controls, with that user's rights; and who that is.
@@ -54,9 +54,13 @@ impl Look<'_> {
     /// Where the folder cannot be looked at.
     pub fn files_of_owner(&self, folder: &Path) -> std::io::Result<(Theirs, (u32, u32))> {
         let meta = std::fs::metadata(self.path(folder))?;
-        let mut user = account::of_uid(self.root, meta.uid());
-        user.gid = meta.gid();
-        let theirs = self.root.as_user_sees(rights_of(user))?;
+        let user = account::of_uid(self.root, meta.uid());
+        let rights = Rights {
+            uid: user.uid,
+            gid: meta.gid(),
+            groups: user.groups,
+        };
+        let theirs = self.root.as_user_sees(rights)?;
         Ok((theirs, (meta.uid(), meta.gid())))
     }
 
@@ -170,14 +174,6 @@ impl Look<'_> {
             .filter_map(|pid| read_basics(self.root, pid).ok())
             .filter(|process| process.kind == ProcessKind::User)
             .collect()
-    }
-}
-
-fn rights_of(user: User) -> Rights {
-    Rights {
-        uid: user.uid,
-        gid: user.gid,
-        groups: user.groups,
     }
 }
 

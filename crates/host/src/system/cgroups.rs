@@ -283,15 +283,9 @@ mod tests {
     use std::io::ErrorKind;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, root) = crate::testing::host(files);
         std::fs::create_dir_all(dir.path().join("sys/kernel/mm/hugepages/hugepages-2048kB"))
             .unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let root = Root::at(dir.path());
         (dir, root)
     }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use hugeleaf_host::Root;
-use hugeleaf_host::process::stat::{Status, parse_status};
+use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_sys::{
     Inside, Rights, copy_in_memory, effective_uid, is_safe_from_others, open_regular, read_at_most,
 };
@@ -219,9 +219,11 @@ impl JitMap {
         let user = status.known().map(|status| status.uid);
         // With the rights of whose program it is, and not where it is a link, for anybody can put one
         // there: it may lead to what only root may read.
-        let rights = root
-            .is_live()
-            .then(|| status.known().map_or_else(nobody, rights_of));
+        let rights = root.is_live().then(|| {
+            status
+                .known()
+                .map_or_else(nobody, |s| Rights::of_ids(s.uid, &s.groups))
+        });
         let look_in = |folder: String| {
             let folder = Inside::new(&root.path(folder), rights.clone())?.without_links();
             folder.open(Path::new(&name))
@@ -286,25 +288,10 @@ impl JitMap {
     }
 }
 
-fn rights_of(status: &Status) -> Rights {
-    // The effective group comes first.
-    let groups: Vec<u32> = status
-        .groups
-        .iter()
-        .filter_map(|group| u32::try_from(*group).ok())
-        .collect();
-    Rights {
-        uid: status.uid,
-        gid: groups.first().copied().unwrap_or(NOBODY),
-        groups,
-    }
-}
-
-/// `/proc/sys/fs/overflowuid`, as it is set unless somebody changes it.
-const NOBODY: u32 = 65534;
-
 /// Those of a program that has ended: what anybody may read.
 fn nobody() -> Rights {
+    /// `/proc/sys/fs/overflowuid`, as it is set unless somebody changes it.
+    const NOBODY: u32 = 65534;
     Rights {
         uid: NOBODY,
         gid: NOBODY,

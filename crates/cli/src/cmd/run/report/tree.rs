@@ -42,6 +42,14 @@ struct Member {
     best: Option<(Seen, Roles)>,
 }
 
+impl Member {
+    /// Another program in the same process begins anew: the peak that was seen before stays.
+    fn is_now(&mut self, resident: Bytes, peak: Bytes) {
+        self.resident = resident;
+        self.peak = self.peak.max(peak);
+    }
+}
+
 pub struct Tree {
     root: Root,
     kernel: RealKernel,
@@ -109,8 +117,7 @@ impl Tree {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
         };
-        // Another program in the same process begins anew: what was seen before stays.
-        (member.resident, member.peak) = (resident, member.peak.max(peak));
+        member.is_now(resident, peak);
         // The later of two looks at as much is the better one: growth may have been made good.
         let best = member.best.as_ref().map(|(seen, _)| seen.resident);
         if best.is_none_or(|best| resident >= less_a_little(best)) {
@@ -177,8 +184,7 @@ impl Tree {
         let Some(member) = self.members.get_mut(&pid) else {
             return;
         };
-        // Another program in the same process begins anew: what was seen before stays.
-        (member.resident, member.peak) = (resident, member.peak.max(peak));
+        member.is_now(resident, peak);
         let best = member.best.as_ref().map(|(seen, _)| seen.resident);
         if best.is_none_or(|best| less_a_little(resident) > best) {
             self.look(pid, false);
