@@ -97,7 +97,7 @@ pub fn grew(start: usize, length: usize) -> bool {
         return false;
     }
     growth::note(length);
-    let large = judge::large(judge::ARENA, length);
+    let large = growth::large(judge::ARENA, length);
     judge::record(judge::ARENA, start, length, large);
     let (Some(next), end) = (up(start, settings.pmd), start + length) else {
         return true;

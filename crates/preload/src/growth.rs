@@ -10,9 +10,10 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls;
+use crate::judge::{self, Judgement};
 use crate::settings::number;
 use crate::state::{GROWING, RESIDENT, growing, settings, stood_aside};
-use crate::{judge, sweep};
+use crate::sweep;
 
 /// Bytes asked for since the last look.
 static SINCE: AtomicUsize = AtomicUsize::new(0);
@@ -25,6 +26,10 @@ static SWEPT: AtomicUsize = AtomicUsize::new(0);
 /// Whether memory that was handed out was also used: not so in a program that maps and unmaps
 /// without growing, for which windows would be waste.
 static USED: AtomicBool = AtomicBool::new(true);
+/// Whether something that is used as a whole got small pages since the last look, because too
+/// much was not looked at yet: a program that no longer grows, and maps anew what it unmapped, is
+/// to be looked at all the same.
+static SHORT: AtomicBool = AtomicBool::new(false);
 
 /// However rarely memory is used, a look is taken after this much of it.
 const RAREST: usize = 1 << 30;
@@ -72,6 +77,22 @@ pub fn note_commit(bytes: usize) {
     }
 }
 
+/// Whether the next `length` bytes of a kind are to be on huge pages from their first touch on;
+/// asked after `note`. Where only a look is missing, one is taken.
+pub fn large(kind: usize, length: usize) -> bool {
+    let judgement = judge::judgement(kind, length);
+    if judgement != Judgement::Short {
+        return judgement == Judgement::Large;
+    }
+    SHORT.store(true, Relaxed);
+    // A look takes as long as the first touch of a few hundred small pages.
+    if SINCE.load(Relaxed) < 2 * settings().pmd {
+        return false;
+    }
+    look();
+    judge::judgement(kind, length) == Judgement::Large
+}
+
 #[cold]
 fn look() {
     let asked = SINCE.swap(0, Relaxed);
@@ -88,9 +109,9 @@ fn look() {
     if growing() || resident >= settings.data_after {
         let first = !GROWING.swap(true, Relaxed);
         let used = first || gained >= asked / 4;
-        let grew = judge::was_short() || first || gained > all / 64;
+        let grew = SHORT.swap(false, Relaxed) || first || gained > all / 64;
         USED.store(used, Relaxed);
-        let soon = judge::credit() / 2;
+        let soon = judge::credit() / 5;
         NEXT.store(
             match used {
                 _ if !grew => later.min(RAREST),

@@ -110,14 +110,15 @@ fn set_from(now: usize, to: usize) -> isize {
     }
     let mapped = MAPPED.load(Relaxed);
     if to > mapped {
-        let large = judge::large(judge::HEAP, to - mapped);
+        growth::note(to - mapped);
+        let large = growth::large(judge::HEAP, to - mapped);
         if !extend(mapped, to, large) {
             return must::refused(must::Role::Data);
         }
         // More may have been mapped than was asked for.
         let bytes = MAPPED.load(Relaxed).max(to) - mapped;
         judge::record_as(judge::HEAP, mapped, to - mapped, bytes, large);
-        growth::note(bytes);
+        growth::note(bytes - (to - mapped));
     }
     clear(now, to);
     set_libc_break(to);
@@ -162,6 +163,7 @@ fn shrink(now: usize, to: usize) -> isize {
     let mapped = MAPPED.load(Relaxed);
     if keep < mapped {
         release(keep, mapped);
+        judge::heap_shrank(mapped - keep);
         MAPPED.store(keep, Relaxed);
         STALE.store(keep.min(STALE.load(Relaxed)), Relaxed);
     }

@@ -124,7 +124,7 @@ pub fn private(length: usize, own: impl Fn() -> isize) -> isize {
     }
     let kind = judge::kind_of(length);
     if growth::windows() && settings.data.thp {
-        let large = judge::large(kind, length);
+        let large = growth::large(kind, length);
         if let Some(at) = window::cut(kind, large, length) {
             judge::record(kind, at, length, large);
             return at as isize;
@@ -149,7 +149,7 @@ fn judged(at: isize, kind: usize, length: usize) -> isize {
     if failed(at) {
         return at;
     }
-    let large = length >= settings().pmd && judge::large(kind, length);
+    let large = length >= settings().pmd && growth::large(kind, length);
     judge::record(kind, at as usize, length, large);
     if large { advised(at, length) } else { at }
 }

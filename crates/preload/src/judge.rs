@@ -6,7 +6,9 @@
 //! powers of four, the heap, heaps of malloc's threads, commits). Of each kind some are
 //! remembered when they are handed out (`record`), and looked at later (`look`). A kind is on
 //! small pages until 15 of 16 pages of what was looked at were used; what is on small pages and
-//! full is moved later (`sweep`), so nothing is lost by waiting.
+//! full is moved later (`sweep`), so no coverage is lost by waiting, but time is: each page is touched
+//! small and then copied. So a kind of which nothing is known, and one that is used for the most
+//! part, have huge pages as well while everything together is used as a whole.
 //!
 //! What is handed out on huge pages and was not looked at yet is bounded (`credit`), so that a
 //! program that changes its ways grows by no more than that. The exceptions are mappings that are
@@ -22,7 +24,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use crate::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
 use crate::heap;
@@ -55,6 +57,8 @@ struct Sample {
     weight: AtomicUsize,
     /// Used pages when it was last looked at.
     used: AtomicUsize,
+    /// Bytes of it that were found unused: it is used in part, and no more of it than before.
+    spare: AtomicUsize,
 }
 
 /// What is known of a kind.
@@ -122,46 +126,77 @@ pub fn is_watching() -> bool {
     TABLE.load(Relaxed) != 0
 }
 
-/// Bytes of a kind that may be on huge pages without having been looked at.
+/// Bytes that may be on huge pages without having been looked at.
 pub fn credit() -> usize {
-    4 * settings().pmd + RESIDENT.load(Relaxed) / 32
+    4 * settings().pmd + RESIDENT.load(Relaxed) / 12
 }
 
-/// Whether the next `length` bytes of a kind are to be on huge pages from the first touch on.
-pub fn large(kind: usize, length: usize) -> bool {
+/// Whether something is to be on huge pages from its first touch on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// No: it is not used as a whole, or that is not known.
+    Small,
+    /// Yes.
+    Large,
+    /// Its kind is used as a whole, but too much was not looked at yet.
+    Short,
+}
+
+/// What is to become of the next `length` bytes of a kind.
+pub fn judgement(kind: usize, length: usize) -> Judgement {
     let settings = settings();
+    let large = |yes| {
+        if yes {
+            Judgement::Large
+        } else {
+            Judgement::Small
+        }
+    };
     if !judging() {
-        return growing() || length >= settings.data_after;
+        return large(growing() || length >= settings.data_after);
     }
     if !settings.touch || stood_aside() {
-        return false;
+        return Judgement::Small;
     }
     let Some(kind) = all().get(kind) else {
-        return length >= settings.data_after;
+        return large(length >= settings.data_after);
     };
-    let (used, unused) = (kind.used.load(Relaxed), kind.unused.load(Relaxed));
-    let dense = unused <= used / (PARTS - 1);
-    if length >= settings.data_after && dense && kind.count.load(Relaxed) < FIRST {
-        return true;
+    let (used, unused) = kind.known();
+    // Of a kind that is used for the most part a little is lost, which the others make up for.
+    let mostly = unused <= used / 2 && is_dense(known());
+    if !mostly && !is_dense((used, unused)) {
+        return Judgement::Small;
     }
-    if !growing() || !dense || used < settings.pmd {
-        return false;
+    if length >= settings.data_after && kind.count.load(Relaxed) < FIRST {
+        return Judgement::Large;
     }
-    let unseen = kind.unseen.load(Relaxed);
-    let allowed = unseen == 0 || unseen + length <= credit();
-    if !allowed {
-        SHORT.store(true, Relaxed);
+    // What nothing is known of is taken to be as the rest.
+    let is_known = used >= settings.pmd || mostly && known().0 >= 4 * settings.pmd;
+    if !growing() || !is_known {
+        return Judgement::Small;
     }
-    allowed
+    if kind.unseen.load(Relaxed) == 0 || unseen() + length <= credit() {
+        return Judgement::Large;
+    }
+    Judgement::Short
 }
 
-/// Whether something that is used as a whole got small pages, because too much was not looked at yet.
-static SHORT: AtomicBool = AtomicBool::new(false);
+/// Bytes on huge pages that no look has met yet.
+fn unseen() -> usize {
+    all().iter().map(|kind| kind.unseen.load(Relaxed)).sum()
+}
 
-/// Whether that was so since the last call: a program that no longer grows, and maps anew what it
-/// unmapped, is to be looked at all the same.
-pub fn was_short() -> bool {
-    SHORT.swap(false, Relaxed)
+/// Bytes of all kinds that were found used, and found unused.
+fn known() -> (usize, usize) {
+    (all().iter()).fold((0, 0), |(used, unused), kind| {
+        let (more, spare) = kind.known();
+        (used + more, unused + spare)
+    })
+}
+
+/// Whether what was found unused is little beside what was found used.
+fn is_dense((used, unused): (usize, usize)) -> bool {
+    unused <= used / (PARTS - 1)
 }
 
 /// Takes note that a range of a kind was handed out, and whether on huge pages.
@@ -183,7 +218,8 @@ pub fn record_as(kind: usize, start: usize, length: usize, bytes: usize, large: 
         draw_gap();
         kind.since.store(0, Relaxed);
         kind.remember(start, length, since & !1 | usize::from(large));
-        if kind.known() < settings().pmd {
+        let (used, unused) = kind.known();
+        if used + unused < settings().pmd {
             wait_for(start);
         }
     }
@@ -214,13 +250,17 @@ pub fn unmapped(start: usize, length: usize) {
     let Some(kind) = all().get(kind_of(length)) else {
         return;
     };
-    let unseen = kind.unseen.load(Relaxed);
-    if unseen != 0 {
-        kind.unseen.store(unseen.saturating_sub(length), Relaxed);
-    }
+    kind.gone(length);
     if LEAVING.load(Relaxed) == start && start != 0 && !stood_aside() {
         LEAVING.store(0, Relaxed);
         kind.last_look(start, length);
+    }
+}
+
+/// Takes note that so much of the heap is given back.
+pub fn heap_shrank(bytes: usize) {
+    if let Some(kind) = all().get(HEAP) {
+        kind.gone(bytes);
     }
 }
 
@@ -268,11 +308,17 @@ impl Sample {
 }
 
 impl Kind {
-    /// Bytes of which it is known whether they were used.
-    fn known(&self) -> usize {
-        self.used
-            .load(Relaxed)
-            .saturating_add(self.unused.load(Relaxed))
+    /// Bytes that were found used, and found unused.
+    fn known(&self) -> (usize, usize) {
+        (self.used.load(Relaxed), self.unused.load(Relaxed))
+    }
+
+    /// What is gone cannot turn out to be unused.
+    fn gone(&self, bytes: usize) {
+        let unseen = self.unseen.load(Relaxed);
+        if unseen != 0 {
+            self.unseen.store(unseen.saturating_sub(bytes), Relaxed);
+        }
     }
 
     /// Looks at something that is going to be unmapped.
@@ -309,6 +355,7 @@ impl Kind {
         if known.is_none()
             && sample.start.load(Relaxed) != 0
             && sample.weight.load(Relaxed) & 1 != 0
+            && sample.spare.load(Relaxed) == 0
         {
             // Its place is needed, and it was never seen used.
             self.unused.fetch_add(sample.weight.load(Relaxed), Relaxed);
@@ -317,13 +364,15 @@ impl Kind {
         sample.length.store(length, Relaxed);
         sample.weight.store(weight, Relaxed);
         sample.used.store(0, Relaxed);
+        sample.spare.store(0, Relaxed);
         sample.start.store(start, Relaxed);
         if weight & 1 != 0 && known.is_none() {
             self.count.fetch_add(1, Relaxed);
         }
     }
 
-    /// Looks at what is remembered; what was used as far as it will be is added up and forgotten.
+    /// Looks at what is remembered. What was used as a whole is added up and forgotten; what was
+    /// used in part is added up too, and looked at again: the thread that fills it may have waited.
     fn look(&self, files: &Files, scratch: &mut Scratch, above: usize) {
         let (mut unseen, mut count) = (0_usize, 0);
         for sample in &self.samples {
@@ -331,15 +380,14 @@ impl Kind {
             if start == 0 {
                 continue;
             }
-            let weight = sample.weight.load(Relaxed);
             let is_open = start < above && start.saturating_add(length) > above;
-            if is_open || !self.judge(sample, sample.look(files, scratch)) {
-                if weight & 1 != 0 {
-                    unseen = unseen.saturating_add(weight);
-                    count += 1;
-                }
-            } else {
-                sample.start.store(0, Relaxed);
+            let left = match is_open {
+                true => sample.weight.load(Relaxed),
+                false => self.judge(sample, sample.look(files, scratch)),
+            };
+            if left != 0 && sample.weight.load(Relaxed) & 1 != 0 {
+                unseen = unseen.saturating_add(left);
+                count += 1;
             }
         }
         self.unseen.store(unseen, Relaxed);
@@ -347,19 +395,32 @@ impl Kind {
         self.forget_slowly();
     }
 
-    /// Whether a sample has said what it can: it is used as a whole, or no more of it than at the
-    /// look before, or it is gone.
-    fn judge(&self, sample: &Sample, found: Found) -> bool {
+    /// Adds up what a sample says once it is used as a whole, or no more of it than at the look
+    /// before, or it is gone. Bytes of it that may still turn out to be used or not.
+    fn judge(&self, sample: &Sample, found: Found) -> usize {
+        let weight = sample.weight.load(Relaxed) & !1;
         let (used, of, parts) = match found {
-            Found::Gone => return true,
-            Found::Untouched => return false,
+            Found::Gone => {
+                sample.start.store(0, Relaxed);
+                return 0;
+            }
+            Found::Untouched => return weight,
             Found::Pages { used, of, parts } => (used, of.max(1), parts),
         };
+        let share = (weight / of).saturating_mul(used);
+        let rest = weight.saturating_sub(share);
         let dense = of - used <= of / PARTS;
         // What is filled from one end has one block at most that is begun.
         let scattered = parts >= 2 && used < of / 2;
-        if !dense && !scattered && sample.used.swap(used, Relaxed) != used {
-            return false;
+        let same = sample.used.swap(used, Relaxed) == used;
+        if sample.spare.load(Relaxed) != 0 {
+            if same {
+                return 0;
+            }
+            self.take_back(sample);
+        }
+        if !dense && !scattered && !same {
+            return rest.max(1);
         }
         // Zeros in all parts but one may have been written: what holds a length, and an array.
         if !dense && parts >= 2 {
@@ -368,11 +429,22 @@ impl Kind {
                 give_back(start, length);
             }
         }
-        let weight = sample.weight.load(Relaxed) & !1;
-        let share = (weight / of).saturating_mul(used);
         self.used.fetch_add(share, Relaxed);
-        self.unused.fetch_add(weight.saturating_sub(share), Relaxed);
-        true
+        self.unused.fetch_add(rest, Relaxed);
+        match dense {
+            true => sample.start.store(0, Relaxed),
+            false => sample.spare.store(rest.max(1), Relaxed),
+        }
+        0
+    }
+
+    /// What was found unused of a sample is used by now.
+    fn take_back(&self, sample: &Sample) {
+        let spare = sample.spare.swap(0, Relaxed);
+        let share = (sample.weight.load(Relaxed) & !1).saturating_sub(spare);
+        for (sum, bytes) in [(&self.unused, spare), (&self.used, share)] {
+            sum.store(sum.load(Relaxed).saturating_sub(bytes), Relaxed);
+        }
     }
 
     fn forget_slowly(&self) {

@@ -40,7 +40,7 @@ fn ask(length: usize, from_pool: bool) -> Option<usize> {
         return pool::cut(length);
     }
     let kind = judge::kind_of(length);
-    let large = judge::large(kind, length);
+    let large = judge::judgement(kind, length) == judge::Judgement::Large;
     let at = window::cut(kind, large, length)?;
     judge::record(kind, at, length, large);
     Some(at)
