@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # hugeleaf's own benchmarks. Raw samples, with host, kernel, settings and command, go to
-# bench/runs/DATE-HOST/; the README quotes them from there.
+# bench/runs/DATE-HOST/; docs/results.md and docs/figures.md quote them from there.
 #
 # usage: scripts/bench.sh [--smoke] [NAME…]
 #

@@ -43,9 +43,25 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 step "build"
 cargo test --workspace --locked --no-run --quiet
 
+# Models draw orders of threads: the more of them the better, so they go on beside the other tests, on
+# what those leave of the processors. Ten minutes of one, with orders that no run drew before.
+step "models: more orders, in the background"
+models=$(mktemp)
+HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-600} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
+    nice -n 19 cargo test --locked --quiet --package hugeleaf-preload --test model </dev/null >"$models" 2>&1 &
+drawing=$!
+trap 'kill "$drawing" 2>/dev/null; rm -f "$models"' EXIT
+
 # --show-output: what a test could not run it says on stdout, and that must be seen.
 step "tests"
 cargo test --workspace --locked --no-fail-fast "${runner[@]}" -- --show-output </dev/null
+
+step "models"
+if ! wait "$drawing"; then
+    tail -n 60 "$models"
+    exit 1
+fi
+grep '^test result' "$models"
 
 # On three hosts; what this machine lacks for one it says itself, by name.
 step "real kernels in virtual machines"

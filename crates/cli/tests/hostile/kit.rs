@@ -11,8 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cli_support::{NOBODY, children_of, is_root, not_run};
 
-/// A command that waits for somebody is killed after this. The work of each takes about a second.
+/// A command that waits for somebody is killed after this.
 const SECONDS: &str = "30";
+
+/// Milliseconds that a command may wait: for others, besides its own work, which takes about a second.
+const MOST_WAITING: u64 = 5000;
 
 /// What hugeleaf may hold, in KiB, whatever the processes of others are like.
 const MOST_KIB: u64 = 200 << 10;
@@ -171,10 +174,18 @@ impl Kit {
             .unwrap();
         let text = std::fs::read_to_string(&report).unwrap();
         std::fs::remove_file(&report).unwrap();
-        let (status, most) = text.trim().split_once(' ').unwrap();
+        let numbers: Vec<&str> = text.split_whitespace().collect();
+        let [status, most, waited] = numbers[..] else {
+            panic!("{text}");
+        };
         let said = String::from_utf8_lossy(&out.stderr);
         assert_ne!(status, "-1", "{arguments:?} hangs, or was killed: {said}");
-        let most: u64 = most.parse().unwrap();
+        let (most, waited): (u64, u64) = (most.parse().unwrap(), waited.parse().unwrap());
+        println!("{most} KiB, waited {waited} ms: {arguments:?}");
+        assert!(
+            waited < MOST_WAITING,
+            "{arguments:?} waited {waited} ms: {said}"
+        );
         assert!(most < MOST_KIB, "{arguments:?} had {most} KiB");
         Seen {
             status: status.parse().unwrap(),

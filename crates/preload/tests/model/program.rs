@@ -177,9 +177,18 @@ fn run(seed: u64, threads: usize) {
     assert!(LOCK.take().is_some(), "the lock is held by nobody");
 }
 
-/// How many programs; a longer run says how many.
-fn programs() -> u64 {
-    std::env::var("HUGELEAF_PROGRAMS").map_or(5000, |text| text.parse().unwrap())
+/// A number that a longer run says.
+fn said(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
+/// Seconds that this process and its children had the processor.
+fn worked() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, numbers) = stat.rsplit_once(')').unwrap();
+    let ticks = numbers.split_whitespace().skip(11).take(4);
+    // A hundred a second to programs, whatever the kernel's own are (proc_pid_stat(5), USER_HZ).
+    ticks.map(|n| n.parse::<u64>().unwrap()).sum::<u64>() / 100
 }
 
 #[test]
@@ -188,8 +197,13 @@ fn growth_in_every_order_that_is_drawn() {
     unsafe { state::set(settings()) };
     GROWING.store(true, std::sync::atomic::Ordering::Relaxed);
     judge::watch();
-    let first = std::env::var("HUGELEAF_SEED").map_or(1, |text| text.parse().unwrap());
-    for seed in first..first + programs() {
+    let first = said("HUGELEAF_SEED", 1);
+    // A longer run says how many programs, or for how long: of the processor, as others want it too.
+    let seconds = said("HUGELEAF_SECONDS", u64::MAX);
+    for seed in first..first + said("HUGELEAF_PROGRAMS", 500) {
+        if worked() >= seconds {
+            break;
+        }
         println!("HUGELEAF_SEED={seed} HUGELEAF_PROGRAMS=1 runs it again");
         run(seed, 2 + (seed % 3) as usize);
     }
