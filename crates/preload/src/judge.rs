@@ -175,7 +175,9 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     if !growing() || !is_known {
         return Judgement::Small;
     }
-    if kind.unseen.load(Relaxed) == 0 || unseen() + length <= credit() {
+    // One at a time where as much of its kind was found used, however long it is.
+    let one = kind.unseen.load(Relaxed) == 0 && length <= used;
+    if one || unseen() + length <= credit() {
         return Judgement::Large;
     }
     Judgement::Short

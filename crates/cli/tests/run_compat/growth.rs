@@ -102,6 +102,11 @@ fn a_program_that_changes_its_ways_stays_small() {
             "part-then-whole 8192 64 100 map",
             "in-turn 1024 64 200 malloc",
             "in-turn 64 8 200 malloc",
+            "whole-then-others 1024 16 40 map",
+            "whole-then-others 256 32 200 map",
+            "whole-then-others 1024 16 200 malloc",
+            "whole-then-most 1024 0 300 map",
+            "whole-then-most 4096 0 200 malloc",
         ]);
     }
 }

@@ -67,6 +67,20 @@ static void scattered(void)
     }
 }
 
+/* One size used as a whole, and then pieces of all other sizes, of which a part is used. */
+static void others(void)
+{
+    size_t whole = piece;
+    each(total, whole);
+    for (size_t done = 0, length = 64 << 10; done < total; done += used) {
+        piece = length;
+        fill(ask(piece), used);
+        length = length >= 32 << 20 ? 64 << 10 : length * 2;
+        if (length == whole)
+            length *= 2;
+    }
+}
+
 static void in_turn(void)
 {
     for (size_t done = 0, i = 0; done < total; i++) {
@@ -125,6 +139,10 @@ int main(int count, char **words)
         each(total, used), each(total, piece);
     else if (strcmp(pattern, "in-turn") == 0)
         in_turn();
+    else if (strcmp(pattern, "whole-then-others") == 0)
+        others();
+    else if (strcmp(pattern, "whole-then-most") == 0)
+        each(total, piece), piece *= 4, each(total, 3 * piece / 4);
     else if (strcmp(pattern, "scattered") == 0)
         scattered();
     else if (strcmp(pattern, "threads") == 0)
