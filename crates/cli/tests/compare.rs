@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use cli_support::{good, refused, repository, run};
 use serde_json::{Value, json};
 
-/// A committed run.
+/// A committed run, the first of its name: new runs of a benchmark lie in a new folder.
 fn committed(name: &str) -> String {
-    let path = repository().join("bench/runs/2026-11-21-vm").join(name);
-    path.to_str().unwrap().to_owned()
+    let folders = std::fs::read_dir(repository().join("bench/runs")).unwrap();
+    let paths = folders.map(|folder| folder.unwrap().path().join(name));
+    let first = paths.filter(|path| path.exists()).min();
+    let first = first.unwrap_or_else(|| panic!("no run is called {name}"));
+    first.to_str().unwrap().to_owned()
 }
 
 fn read(path: &str) -> Value {
