@@ -16,7 +16,7 @@
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::calls::{self, Advice, flag};
-use crate::judge::KINDS;
+use crate::judge::{KINDS, judging};
 use crate::room::{collapse, reserve};
 use crate::state::{LOCK, RESIDENT, down, settings, up};
 
@@ -50,6 +50,8 @@ const ANONYMOUS: usize = flag::PRIVATE | flag::ANONYMOUS;
 /// or not; or `None`: then the program's own call is made, or, where large pages are mandatory,
 /// it fails.
 pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
+    // Where use is not judged nothing is to be kept apart, and each window ends in a page that is begun.
+    let kind = if judging() { kind } else { 0 };
     let window = WINDOWS.get(kind)?.get(usize::from(large))?;
     let _held = LOCK.take()?;
     let (start, end) = (window.start.load(Relaxed), window.end.load(Relaxed));
