@@ -3,10 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use hugeleaf_sys::{HostLock, lock_host};
 
 use crate::cli_support::{is_root, not_run, stderr};
+use crate::support::server::wait_until;
 use crate::under::{Line, Way, can_run, clean, program, same};
 
 /// The pool of the size that huge pages have; put back when dropped.
@@ -58,11 +60,18 @@ impl Pool {
         text.trim().parse().unwrap()
     }
 
-    /// Nothing of it was lost to a program that has ended.
+    /// Nothing of it was lost to a program that has ended. Whoever reads that program's files in /proc
+    /// keeps its memory until he is done, so what is not there yet may come.
     #[track_caller]
     pub fn is_whole(&self, what: &str) {
-        let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
-        assert_eq!((free, self.number("resv_hugepages")), (total, 0), "{what}");
+        wait_until(
+            &format!("{what}: all pages are free"),
+            Duration::from_secs(20),
+            || {
+                let (total, free) = (self.number("nr_hugepages"), self.number("free_hugepages"));
+                (free, self.number("resv_hugepages")) == (total, 0)
+            },
+        );
     }
 }
 
