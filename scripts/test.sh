@@ -47,10 +47,13 @@ cargo test --workspace --locked --no-run --quiet
 # what those leave of the processors. Ten minutes of one, with orders that no run drew before.
 step "models: more orders, in the background"
 models=$(mktemp)
+# In a group of its own, so that all of it can be ended.
+set -m
 HUGELEAF_PROGRAMS=1000000000 HUGELEAF_SECONDS=${HUGELEAF_MODEL_SECONDS:-600} HUGELEAF_SEED=$(($(date +%s) * 1000)) \
     nice -n 19 cargo test --locked --quiet --package hugeleaf-preload --test model </dev/null >"$models" 2>&1 &
 drawing=$!
-trap 'kill "$drawing" 2>/dev/null; rm -f "$models"' EXIT
+set +m
+trap 'kill -- "-$drawing" 2>/dev/null || true; rm -f "$models"' EXIT
 
 # --show-output: what a test could not run it says on stdout, and that must be seen.
 step "tests"
