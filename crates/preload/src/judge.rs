@@ -163,16 +163,20 @@ pub fn judgement(kind: usize, length: usize) -> Judgement {
     };
     let (used, unused) = kind.known();
     // Of a kind that is used for the most part a little is lost, which the others make up for.
-    let mostly = unused <= used / 2 && is_dense(known());
-    if !mostly && !is_dense((used, unused)) {
+    // All kinds are added up only where this one does not decide.
+    let is_mostly_used = unused <= used / 2;
+    if !is_dense((used, unused)) && (!is_mostly_used || !is_dense(known())) {
         return Judgement::Small;
     }
     if length >= settings.data_after && kind.count.load(Relaxed) < FIRST {
         return Judgement::Large;
     }
     // What nothing is known of is taken to be as the rest.
-    let is_known = used >= settings.pmd || mostly && known().0 >= 4 * settings.pmd;
-    if !growing() || !is_known {
+    let is_as_the_rest = || {
+        let all = known();
+        is_mostly_used && is_dense(all) && all.0 >= 4 * settings.pmd
+    };
+    if !growing() || used < settings.pmd && !is_as_the_rest() {
         return Judgement::Small;
     }
     // One at a time where as much of its kind was found used, however long it is.
@@ -450,7 +454,7 @@ impl Kind {
     }
 
     fn forget_slowly(&self) {
-        let (used, unused) = (self.used.load(Relaxed), self.unused.load(Relaxed));
+        let (used, unused) = self.known();
         if used.saturating_add(unused) > 4 * credit() {
             self.used.store(used / 2, Relaxed);
             self.unused.store(unused / 2, Relaxed);
