@@ -4,8 +4,9 @@ use hugeleaf_host::{Held, Host, Process};
 use hugeleaf_proof::result::BesideArm;
 use hugeleaf_proof::{Arm, ResultFile, Verdict};
 use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_verdict::eligible::Remedy;
 use hugeleaf_verdict::findings::Finding;
-use hugeleaf_verdict::why::{Summary, Way};
+use hugeleaf_verdict::why::Summary;
 
 use crate::table::{Look, Paint, percent};
 
@@ -136,7 +137,11 @@ fn mem(it: &Try<'_>, look: Look) -> String {
 }
 
 fn why(it: &Try<'_>, look: Look) -> String {
-    let line = it.why.lines.iter().find(|l| l.id.way() != Way::Nothing);
+    let line = it
+        .why
+        .lines
+        .iter()
+        .find(|l| l.id.remedy() != Remedy::Nothing);
     let Some(line) = line else {
         return section("why", "nothing kept it from larger pages", look);
     };

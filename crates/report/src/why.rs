@@ -3,7 +3,8 @@
 use hugeleaf_host::Pid;
 use hugeleaf_host::{Process, Role};
 use hugeleaf_units::{Bytes, Range};
-use hugeleaf_verdict::why::{Account, Line, Obstacle, Summary, Verdict, Way, counted, summarise};
+use hugeleaf_verdict::eligible::{Reason, Remedy};
+use hugeleaf_verdict::why::{Account, Line, Summary, Verdict, counted, summarise};
 use serde_json::Value;
 
 use crate::json::Object;
@@ -101,13 +102,13 @@ impl Why<'_> {
             .put_bytes("large_bytes", summary.large)
             .put_bytes("small_bytes", summary.small)
             .put_bytes("swapped_bytes", summary.swapped)
-            .put_bytes("promotable_bytes", summary.by_way(Way::Promote))
+            .put_bytes("promotable_bytes", summary.by_remedy(Remedy::Promote))
             .put_bytes(
                 "promotable_growing_bytes",
-                summary.by_way(Way::PromoteAndGrow),
+                summary.by_remedy(Remedy::PromoteAndGrow),
             )
-            .put_bytes("change_first_bytes", summary.by_way(Way::Change))
-            .put_bytes("nothing_to_do_bytes", summary.by_way(Way::Nothing));
+            .put_bytes("change_first_bytes", summary.by_remedy(Remedy::Change))
+            .put_bytes("nothing_to_do_bytes", summary.by_remedy(Remedy::Nothing));
         let mut answer = Object::answer();
         answer
             .put("processes", processes)
@@ -203,7 +204,7 @@ fn line_json(line: &Line) -> Value {
         .put("id", line.id.name())
         .put_bytes("bytes", line.bytes)
         .put("ranges", line.ranges)
-        .put("way", line.id.way().name())
+        .put("way", line.id.remedy().name())
         .put("text", line.text.as_str())
         .put("command", line.command.as_str());
     if !line.adds.is_zero() {
@@ -223,14 +224,14 @@ fn name_of(process: &Process) -> String {
 /// `4.2G resident: 0.3G on large pages, 3.9G could be promoted now, …; 1G more in swap`; parts of
 /// nothing are left out.
 fn totals(summary: &Summary) -> String {
-    let rest = summary.small + summary.by_way(Way::Nothing);
+    let rest = summary.small + summary.by_remedy(Remedy::Nothing);
     let parts = [
-        (summary.by_way(Way::Promote), "could be promoted now"),
+        (summary.by_remedy(Remedy::Promote), "could be promoted now"),
         (
-            summary.by_way(Way::PromoteAndGrow),
+            summary.by_remedy(Remedy::PromoteAndGrow),
             "could be promoted if it may grow",
         ),
-        (summary.by_way(Way::Change), "after a change"),
+        (summary.by_remedy(Remedy::Change), "after a change"),
         (rest, "cannot or need not be"),
     ];
     let mut text = format!(
@@ -245,7 +246,11 @@ fn totals(summary: &Summary) -> String {
     if !summary.swapped.is_zero() {
         text.push_str(&format!("; {} more in swap", summary.swapped));
     }
-    if summary.lines.iter().all(|l| l.id.way() == Way::Nothing) {
+    if summary
+        .lines
+        .iter()
+        .all(|l| l.id.remedy() == Remedy::Nothing)
+    {
         text.push_str("; nothing to do");
     }
     text
@@ -259,7 +264,7 @@ fn reasons(summary: &Summary, look: Look, all: bool) -> String {
     // nothing need be resident.
     let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
     let shown = |at: usize, line: &Line| {
-        let is_swap = line.id == Obstacle::Swapped && much(summary.swapped);
+        let is_swap = line.id == Reason::Swapped && much(summary.swapped);
         all || at < 1 || (at < LINES && much(line.bytes)) || is_swap
     };
     let (mut rest, mut names) = (Bytes::ZERO, Vec::new());
@@ -274,7 +279,7 @@ fn reasons(summary: &Summary, look: Look, all: bool) -> String {
             line.bytes,
             percent(share(line)),
             bar(share(line).unwrap_or(0.0), 10),
-            look.paint(line.id.name(), paint(line.id.way()))
+            look.paint(line.id.name(), paint(line.id.remedy()))
         ));
         text.push_str(&look.wrap("        ", &line.text));
         text.push_str(&format!(
@@ -298,11 +303,11 @@ fn reasons(summary: &Summary, look: Look, all: bool) -> String {
     text
 }
 
-fn paint(way: Way) -> Paint {
+fn paint(way: Remedy) -> Paint {
     match way {
-        Way::Promote => Paint::Good,
-        Way::PromoteAndGrow | Way::Change => Paint::Warn,
-        Way::Nothing => Paint::Dim,
+        Remedy::Promote => Paint::Good,
+        Remedy::PromoteAndGrow | Remedy::Change => Paint::Warn,
+        Remedy::Nothing => Paint::Dim,
     }
 }
 
@@ -312,7 +317,7 @@ struct Row<'a> {
     pieces: usize,
     bytes: Bytes,
     role: Role,
-    id: Obstacle,
+    id: Reason,
     name: &'a str,
 }
 
@@ -358,7 +363,7 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
 /// bytes. A program maps dozens of libraries, none of which is why somebody asks.
 fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
     let is_trifle = |row: &Row<'_>| {
-        row.id.way() == Way::Nothing && row.bytes.share_of(resident).is_none_or(|s| s < 0.01)
+        row.id.remedy() == Remedy::Nothing && row.bytes.share_of(resident).is_none_or(|s| s < 0.01)
     };
     let trifles = rows.iter().filter(|r| is_trifle(r));
     let gone = trifles.fold((0, Bytes::ZERO), |(n, bytes), r| (n + 1, bytes + r.bytes));
@@ -397,7 +402,7 @@ mod tests {
     use hugeleaf_units::Range;
     use hugeleaf_verdict::why::Figures;
 
-    fn verdict(id: Obstacle, start: u64, len: u64, name: &str) -> Verdict {
+    fn verdict(id: Reason, start: u64, len: u64, name: &str) -> Verdict {
         Verdict {
             id,
             role: Role::Anon,
@@ -427,7 +432,7 @@ mod tests {
 
     #[test]
     fn alike_neighbours_share_a_row() {
-        let (a, b) = (Obstacle::NotAdvised, Obstacle::Sparse);
+        let (a, b) = (Reason::NotAdvised, Reason::Sparse);
         let accounts = [
             account(vec![
                 verdict(a, 0, 10, ""),
@@ -458,14 +463,7 @@ mod tests {
         let accounts: Vec<Account> = [5, 9, 5, 7, 5]
             .iter()
             .zip(0u64..)
-            .map(|(len, n)| {
-                account(vec![verdict(
-                    Obstacle::Sparse,
-                    n * 100,
-                    *len,
-                    &n.to_string(),
-                )])
-            })
+            .map(|(len, n)| account(vec![verdict(Reason::Sparse, n * 100, *len, &n.to_string())]))
             .collect();
         let mut kept = rows(&refs(&accounts), false);
         assert_eq!(keep_largest(&mut kept, 3), (2, Bytes(10)));
@@ -477,9 +475,9 @@ mod tests {
     #[test]
     fn trifles_go_unless_something_can_be_done() {
         let accounts = [
-            account(vec![verdict(Obstacle::TooSmall, 0, 9, "")]),
-            account(vec![verdict(Obstacle::NotAdvised, 100, 9, "")]),
-            account(vec![verdict(Obstacle::TooSmall, 200, 11, "x")]),
+            account(vec![verdict(Reason::TooSmall, 0, 9, "")]),
+            account(vec![verdict(Reason::NotAdvised, 100, 9, "")]),
+            account(vec![verdict(Reason::TooSmall, 200, 11, "x")]),
         ];
         let refs = refs(&accounts);
         let mut kept = rows(&refs, false);
@@ -506,7 +504,7 @@ mod tests {
         summary.swapped = Bytes::ZERO;
         summary.large = Bytes(6 << 20);
         summary.lines.push(Line {
-            id: Obstacle::NotAdvised,
+            id: Reason::NotAdvised,
             bytes: Bytes(4 << 20),
             ranges: 1,
             text: String::new(),

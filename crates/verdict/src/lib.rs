@@ -10,6 +10,7 @@
 //!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
+pub mod eligible;
 pub mod ends;
 pub mod findings;
 pub mod plan;

@@ -12,9 +12,10 @@ use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunSettings, RunWay, Segment};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
 
+use crate::eligible::{self, Remedy};
 use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
 use crate::run::{RunRole, Want};
-use crate::why::{Account, Obstacle, Verdict, Way, restart};
+use crate::why::{Account, Verdict, restart};
 
 /// One role of a process, or of several.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -376,8 +377,10 @@ impl Case<'_> {
 
     /// What moves most of a role onto large pages from outside, where promotion does.
     fn promotion(&self, role: RunRole) -> Option<String> {
-        let ways = [Way::Promote, Way::PromoteAndGrow];
-        let worst = self.verdicts(role).filter(|v| ways.contains(&v.id.way()));
+        let ways = [Remedy::Promote, Remedy::PromoteAndGrow];
+        let worst = self
+            .verdicts(role)
+            .filter(|v| ways.contains(&v.id.remedy()));
         worst.max_by_key(|v| v.bytes).map(|v| v.command.clone())
     }
 
@@ -395,10 +398,10 @@ impl Case<'_> {
 }
 
 /// Obstacles of stretches that hold no page of the PMD's size.
-fn is_small(id: Obstacle) -> bool {
+fn is_small(id: eligible::Reason) -> bool {
     matches!(
         id,
-        Obstacle::TooSmall | Obstacle::OrdersOff | Obstacle::OrderAtFault
+        eligible::Reason::TooSmall | eligible::Reason::OrdersOff | eligible::Reason::OrderAtFault
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`account`] judges a process segment by segment. Every resident byte of a segment ends in one
 //! of three places: on large pages already, too small for any large page of this host, or in
-//! exactly one [`Verdict`]. A range may have several obstacles; its verdict names the one that
+//! exactly one [`Verdict`]. A range may have several reasons; its verdict names the one that
 //! decides: the first at which the kernel would stop, unless a later one makes the earlier
 //! pointless (a range that holds no large page gains nothing from a changed setting).
 //!
@@ -13,7 +13,6 @@
 //! pinned or merged, and holes under userfaultfd.
 
 mod hugetlb;
-mod obstacle;
 mod pages;
 mod segment;
 mod setting;
@@ -29,22 +28,23 @@ mod tests;
 use hugeleaf_host::{Host, Process, Role};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::eligible::{Reason, Remedy};
+
 pub use hugetlb::to_be_had;
-pub use obstacle::{Obstacle, Way};
 pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
 
 /// Why a range of a process is not on a larger page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// The obstacle that decides; its name is the `id` in JSON.
-    pub id: Obstacle,
+    /// The reason that decides; its name is the `id` in JSON.
+    pub id: Reason,
     /// What the memory is for.
     pub role: Role,
     /// Name of the mapping as in `maps`; empty for plain anonymous memory.
     pub name: String,
     /// Where. Ranges of one process do not overlap, with one exception: where pinned pages lie
-    /// cannot be read, so [`Obstacle::Pinned`] names the range that most likely holds them.
+    /// cannot be read, so [`Reason::Pinned`] names the range that most likely holds them.
     pub range: Range,
     /// Resident bytes on base pages that it speaks of.
     pub bytes: Bytes,

@@ -3,7 +3,7 @@
 use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunWay, Segment};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
-use super::{Case, Obstacle};
+use super::{Case, Reason};
 
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
@@ -39,28 +39,28 @@ fn asks(case: &Case<'_>) -> bool {
 /// What stands between a segment and the pool, in the order in which the kernel would stop
 /// (`hugetlb_file_setup`, then `hugetlb_reserve_pages`, then the fault). `None` where this host has
 /// no pool that would hold a page of the segment, or the program asks for none.
-pub fn obstacle(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
+pub fn reason(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     let pool = pool(case, segment).filter(|_| asks(case))?;
-    if let Some(obstacle) = no_right(case, segment) {
-        return Some(obstacle);
+    if let Some(reason) = no_right(case, segment) {
+        return Some(reason);
     }
     let limits = limits(case, pool.size);
     if limits
         .iter()
         .any(|l| reservation_room(l).is_some_and(|r| r < segment.range.len()))
     {
-        return Some(Obstacle::CgroupReservation);
+        return Some(Reason::CgroupReservation);
     }
     if short(pool, segment) > Pages(0) {
-        return Some(Obstacle::PoolShort);
+        return Some(Reason::PoolShort);
     }
     if limits
         .iter()
         .any(|l| fault_room(l).is_some_and(|r| r < segment.range.len()))
     {
-        return Some(Obstacle::CgroupFault);
+        return Some(Reason::CgroupFault);
     }
-    Some(Obstacle::PoolUnused)
+    Some(Reason::PoolUnused)
 }
 
 /// The pool that the segment would be on: the default size where that has pages or may take some,
@@ -97,7 +97,7 @@ pub fn short(pool: &Pool, segment: &Segment) -> Pages {
 
 /// SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, or the group, or, with a warning in the kernel
 /// log, room under the memlock limit. Memory from mmap needs none of them.
-fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
+fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Reason> {
     let process = case.process;
     let group = case.host.limits.hugetlb_shm_group.get();
     let allowed = !segment.name.starts_with("/SYSV")
@@ -110,8 +110,8 @@ fn no_right(case: &Case<'_>, segment: &Segment) -> Option<Obstacle> {
     match (allowed, group) {
         (true, _) => None,
         // Group 0 is the kernel's default, not somebody's choice.
-        (false, Some(0)) => Some(Obstacle::Memlock),
-        (false, _) => Some(Obstacle::ShmGroup),
+        (false, Some(0)) => Some(Reason::Memlock),
+        (false, _) => Some(Reason::ShmGroup),
     }
 }
 

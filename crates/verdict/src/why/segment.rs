@@ -4,12 +4,12 @@ use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
 use super::pages::{Tally, tallies};
-use super::{Case, Obstacle, Room, Way, hugetlb, setting};
+use super::{Case, Reason, Remedy, Room, hugetlb, setting};
 
 /// A range, what stands in its way, and how much of it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
-    pub obstacle: Obstacle,
+    pub reason: Reason,
     pub range: Range,
     /// Resident on base pages.
     pub bytes: Bytes,
@@ -35,12 +35,12 @@ enum Whole {
     Done,
     /// It holds no large page of any size.
     Small,
-    /// One obstacle for all of it.
-    Stopped(Obstacle),
+    /// One reason for all of it.
+    Stopped(Reason),
     /// No large page fits; a smaller THP size may.
     ShortOfPmd,
     /// It depends on the pages; this is what decides where they are all there.
-    ByPages(Obstacle),
+    ByPages(Reason),
 }
 
 /// Judges one segment.
@@ -60,9 +60,9 @@ pub fn examine(case: &Case<'_>, segment: &Segment) -> Found {
     match whole(case, segment) {
         Whole::Done => found.large = found.resident,
         Whole::Small => found.small = found.resident - found.large,
-        Whole::Stopped(obstacle) => found.put_rest(segment, obstacle),
+        Whole::Stopped(reason) => found.put_rest(segment, reason),
         Whole::ShortOfPmd => match short_of_pmd(case, segment, segment.range) {
-            Some(obstacle) => found.put_rest(segment, obstacle),
+            Some(reason) => found.put_rest(segment, reason),
             None => found.small = found.resident - found.large,
         },
         Whole::ByPages(decides) => by_pages(case, segment, decides, &mut found),
@@ -77,13 +77,13 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
 
 impl Found {
     /// One verdict for all that is on base pages.
-    fn put_rest(&mut self, segment: &Segment, obstacle: Obstacle) {
+    fn put_rest(&mut self, segment: &Segment, reason: Reason) {
         let bytes = self.resident - self.large - self.small;
         if bytes.is_zero() {
             return;
         }
         self.findings.push(Finding {
-            obstacle,
+            reason,
             range: segment.range,
             bytes,
             missing: segment.range.len() - self.resident - segment.swapped,
@@ -92,11 +92,11 @@ impl Found {
         });
     }
 
-    /// Adds a stretch to the one before it where both have the same obstacle. Of what is all in swap nothing
+    /// Adds a stretch to the one before it where both have the same reason. Of what is all in swap nothing
     /// can be promoted, so it stays apart.
     fn push(&mut self, finding: Finding) {
         if let Some(last) = self.findings.last_mut()
-            && last.obstacle == finding.obstacle
+            && last.reason == finding.reason
             && last.bytes.is_zero() == finding.bytes.is_zero()
             && last.range.end() == finding.range.start()
             && let Ok(range) = Range::new(last.range.start(), finding.range.end())
@@ -116,7 +116,7 @@ impl Found {
         // Whole stretches first: a partly resident one holds no large page, and what could not have been
         // promoted is the least likely to be on one.
         self.findings.sort_by_key(|f| {
-            let moved = f.obstacle.way() == Way::Promote;
+            let moved = f.reason.remedy() == Remedy::Promote;
             (!f.missing.is_zero(), !moved, f.range.start())
         });
         for finding in &mut self.findings {
@@ -126,12 +126,12 @@ impl Found {
         }
         self.small = self.small - bytes;
         self.findings
-            .retain(|f| !f.bytes.is_zero() || f.obstacle == Obstacle::Swapped);
+            .retain(|f| !f.bytes.is_zero() || f.reason == Reason::Swapped);
         self.findings.sort_by_key(|f| f.range.start());
     }
 }
 
-/// Obstacles in the order in which the kernel checks them (`__thp_vma_allowable_orders`).
+/// Reasons in the order in which the kernel checks them (`__thp_vma_allowable_orders`).
 fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
     if on_pool(segment) || (segment.resident + segment.swapped).is_zero() {
@@ -143,11 +143,11 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
         Some(_) => {}
     }
     if is_special(segment) {
-        return Whole::Stopped(Obstacle::Special);
+        return Whole::Stopped(Reason::Special);
     }
     let Some(pmd) = case.pmd.filter(|_| case.host.thp.known().is_some()) else {
         return Whole::Stopped(match is_shared_memory(segment) {
-            true => hugetlb::obstacle(case, segment).unwrap_or_else(|| no_thp(case)),
+            true => hugetlb::reason(case, segment).unwrap_or_else(|| no_thp(case)),
             false => no_thp(case),
         });
     };
@@ -158,15 +158,15 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
     }
     if segment.flags.has("nh") {
         return Whole::Stopped(match segment.role {
-            Role::ThreadStack => Obstacle::ThreadStack,
-            _ => Obstacle::NoHugeAdvised,
+            Role::ThreadStack => Reason::ThreadStack,
+            _ => Reason::NoHugeAdvised,
         });
     }
     if case.process.thp_disabled == Fact::Known(true) {
-        return Whole::Stopped(Obstacle::ProcessDisabled);
+        return Whole::Stopped(Reason::ProcessDisabled);
     }
-    if let Some(obstacle) = left_alone(segment) {
-        return Whole::Stopped(obstacle);
+    if let Some(reason) = left_alone(segment) {
+        return Whole::Stopped(reason);
     }
     if is_shared_memory(segment) {
         shared_memory(case, segment, aligned)
@@ -179,22 +179,22 @@ fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
 
 /// What the kernel refuses for some pages of a mapping and takes for others, without telling which;
 /// `promote` leaves all of it alone. Also the main stack, which comes and goes.
-fn left_alone(segment: &Segment) -> Option<Obstacle> {
+fn left_alone(segment: &Segment) -> Option<Reason> {
     if ["um", "uw", "ui"].iter().any(|f| segment.flags.has(f)) {
-        Some(Obstacle::Userfaultfd)
+        Some(Reason::Userfaultfd)
     } else if is_private(segment) && (segment.flags.has("mg") || !segment.merged.is_zero()) {
-        Some(Obstacle::Merged)
+        Some(Reason::Merged)
     } else if segment.role == Role::Stack {
-        Some(Obstacle::MainStack)
+        Some(Reason::MainStack)
     } else {
         None
     }
 }
 
-fn no_thp(case: &Case<'_>) -> Obstacle {
+fn no_thp(case: &Case<'_>) -> Reason {
     match case.host.thp.error().or(case.host.pmd_page.error()) {
-        Some(_) => Obstacle::Unknown,
-        None => Obstacle::NoThp,
+        Some(_) => Reason::Unknown,
+        None => Reason::NoThp,
     }
 }
 
@@ -226,10 +226,10 @@ fn shared_memory(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
         return Whole::ByPages(setting::of_shared(case, segment));
     }
     // It takes a restart anyway: a pool that somebody filled is then the shorter way.
-    Whole::Stopped(match hugetlb::obstacle(case, segment) {
-        Some(obstacle) => obstacle,
-        None if !aligned => Obstacle::Misaligned,
-        None => Obstacle::ShmemDeny,
+    Whole::Stopped(match hugetlb::reason(case, segment) {
+        Some(reason) => reason,
+        None if !aligned => Reason::Misaligned,
+        None => Reason::ShmemDeny,
     })
 }
 
@@ -241,10 +241,10 @@ const NEVER_LARGE: &[&str] = &[
 
 fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
     if !segment.shared && segment.permissions[1] {
-        return Whole::Stopped(Obstacle::PrivateFile);
+        return Whole::Stopped(Reason::PrivateFile);
     }
     if !aligned {
-        return Whole::Stopped(Obstacle::FileMisaligned);
+        return Whole::Stopped(Reason::FileMisaligned);
     }
     let text = segment.role == Role::Text;
     // A host that has none in its page cache has shown no file system that makes them.
@@ -260,35 +260,35 @@ fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
     let on_request = newer && !base_only && !segment.permissions[1];
     if segment.thp_eligible == Fact::Known(true) || on_request {
         return Whole::Stopped(match text {
-            true => Obstacle::TextNotCollapsed,
-            false => Obstacle::FileNotCollapsed,
+            true => Reason::TextNotCollapsed,
+            false => Reason::FileNotCollapsed,
         });
     }
     Whole::Stopped(match (base_only, text) {
-        (false, _) => Obstacle::SmallFolios,
-        (true, true) => Obstacle::TextUnsupported,
-        (true, false) => Obstacle::NoLargeFolios,
+        (false, _) => Reason::SmallFolios,
+        (true, true) => Reason::TextUnsupported,
+        (true, false) => Reason::NoLargeFolios,
     })
 }
 
 /// A stretch that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
 /// where not even the smallest large page does.
-fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Obstacle> {
+fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reason> {
     if case.smallest.is_none_or(|s| range.len() < s.bytes()) {
         return None;
     }
     let thp = case.host.thp.known();
     let off = segment.flags.has("nh") || case.process.thp_disabled == Fact::Known(true);
     if is_cut_by_lock(case, segment, range) {
-        return Some(Obstacle::Locked);
+        return Some(Reason::Locked);
     }
-    let obstacle = match thp.and_then(|t| setting::largest_that_fits(case, t, segment, range)) {
-        None => Obstacle::TooSmall,
-        Some(_) if off => Obstacle::TooSmall,
-        Some((_, true)) => Obstacle::OrderAtFault,
-        Some((_, false)) => Obstacle::OrdersOff,
+    let reason = match thp.and_then(|t| setting::largest_that_fits(case, t, segment, range)) {
+        None => Reason::TooSmall,
+        Some(_) if off => Reason::TooSmall,
+        Some((_, true)) => Reason::OrderAtFault,
+        Some((_, false)) => Reason::OrdersOff,
     };
-    Some(obstacle)
+    Some(reason)
 }
 
 /// Whether the range ends where a piece was locked: mlock cuts a mapping in two, and a large page
@@ -302,7 +302,7 @@ fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
         })
 }
 
-fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut Found) {
+fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
     let (Some(map), Some(pmd)) = (segment.pages.known(), case.pmd) else {
         by_counters(case, segment, decides, found);
         return;
@@ -317,16 +317,16 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
         .iter()
         .filter(|t| !t.on_base().is_zero() || in_swap(t))
     {
-        let obstacle = if in_swap(tally) {
-            Some(Obstacle::Swapped)
+        let reason = if in_swap(tally) {
+            Some(Reason::Swapped)
         } else if tally.whole {
             Some(of_page(case, segment, tally, decides))
         } else {
             short_of_pmd(case, segment, tally.range)
         };
-        match obstacle {
-            Some(obstacle) => found.push(Finding {
-                obstacle,
+        match reason {
+            Some(reason) => found.push(Finding {
+                reason,
                 range: tally.range,
                 bytes: tally.on_base(),
                 missing: tally.missing(),
@@ -349,26 +349,26 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut F
     found.deduct(unseen);
 }
 
-/// The obstacle of one large page's worth of memory.
-fn of_page(case: &Case<'_>, segment: &Segment, tally: &Tally, decides: Obstacle) -> Obstacle {
+/// The reason of one large page's worth of memory.
+fn of_page(case: &Case<'_>, segment: &Segment, tally: &Tally, decides: Reason) -> Reason {
     let half = Bytes(tally.range.len().get() / 2);
     match is_private(segment) {
         // Whatever else stands in the way: it would cost more than it holds.
-        true if tally.present + tally.swapped < half => Obstacle::Sparse,
-        true if !tally.not_exclusive.is_zero() => Obstacle::CopyOnWrite,
-        _ if !tally.swapped.is_zero() => Obstacle::Swapped,
+        true if tally.present + tally.swapped < half => Reason::Sparse,
+        true if !tally.not_exclusive.is_zero() => Reason::CopyOnWrite,
+        _ if !tally.swapped.is_zero() => Reason::Swapped,
         _ if tally.missing().is_zero() && is_registered(case, tally.range, decides) => {
-            Obstacle::Pinned
+            Reason::Pinned
         }
         _ if tally.missing().is_zero() => decides,
-        true => Obstacle::PartlyResident,
-        false => Obstacle::PartlyMapped,
+        true => Reason::PartlyResident,
+        false => Reason::PartlyMapped,
     }
 }
 
 /// Whether a ring of io_uring holds a part of what could be promoted otherwise.
-fn is_registered(case: &Case<'_>, range: Range, decides: Obstacle) -> bool {
-    decides.way() == Way::Promote
+fn is_registered(case: &Case<'_>, range: Range, decides: Reason) -> bool {
+    decides.remedy() == Remedy::Promote
         && registered(case)
             .iter()
             .any(|buffer| buffer.intersect(range).is_some())
@@ -381,17 +381,17 @@ pub fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
 
 /// Without a page map: carved out of the counters, each share over the whole range. What is
 /// missing anywhere counts against all of it.
-fn by_counters(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mut Found) {
+fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
     let private = is_private(segment);
     let mut rest = found.resident - found.large;
     let swapped = segment.swapped;
     let missing = segment.range.len() - found.resident - swapped;
-    let mut carve = |bytes: Bytes, obstacle: Obstacle| {
+    let mut carve = |bytes: Bytes, reason: Reason| {
         let bytes = bytes.min(rest);
         rest = rest - bytes;
         if !bytes.is_zero() {
             found.findings.push(Finding {
-                obstacle,
+                reason,
                 range: segment.range,
                 bytes,
                 missing,
@@ -405,19 +405,19 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Obstacle, found: &mu
     // The ends of a segment are not part of any large page: up to two pages may stay empty.
     let complete = missing <= page + page;
     if private {
-        carve(segment.shared_with_others, Obstacle::CopyOnWrite);
+        carve(segment.shared_with_others, Reason::CopyOnWrite);
     }
     if !swapped.is_zero() {
-        carve(all, Obstacle::Swapped);
+        carve(all, Reason::Swapped);
     }
     let half = Bytes(segment.range.len().get() / 2);
-    let obstacle = match (complete, private, segment.resident < half) {
+    let reason = match (complete, private, segment.resident < half) {
         (true, _, _) => decides,
-        (false, true, true) => Obstacle::Sparse,
-        (false, true, false) => Obstacle::PartlyResident,
-        (false, false, _) => Obstacle::PartlyMapped,
+        (false, true, true) => Reason::Sparse,
+        (false, true, false) => Reason::PartlyResident,
+        (false, false, _) => Reason::PartlyMapped,
     };
-    carve(all, obstacle);
+    carve(all, reason);
 }
 
 /// `VmPin` says how much of a process is pinned, and but for the buffers of io_uring nothing says where:
@@ -432,7 +432,7 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
             .iter_mut()
             .flat_map(|f| {
                 let at = (0..f.findings.len())
-                    .filter(|i| f.findings[*i].obstacle.way() == Way::Promote)
+                    .filter(|i| f.findings[*i].reason.remedy() == Remedy::Promote)
                     .max_by_key(|i| f.findings[*i].bytes);
                 at.map(|at| (f, at))
             })
@@ -443,7 +443,7 @@ pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
         left = left - taken;
         finding.bytes = finding.bytes - taken;
         let pinned = Finding {
-            obstacle: Obstacle::Pinned,
+            reason: Reason::Pinned,
             bytes: taken,
             ..*finding
         };
@@ -466,8 +466,8 @@ pub fn check_free_blocks(case: &Case<'_>, found: &mut [Found]) {
         return;
     }
     let findings = found.iter_mut().flat_map(|f| &mut f.findings);
-    for finding in findings.filter(|f| f.obstacle.way() == Way::Promote) {
-        finding.obstacle = Obstacle::NoContiguous;
+    for finding in findings.filter(|f| f.reason.remedy() == Remedy::Promote) {
+        finding.reason = Reason::NoContiguous;
     }
 }
 
@@ -482,8 +482,8 @@ pub fn check_memory_limit(case: &Case<'_>, found: &mut [Found]) {
         return;
     }
     let findings = found.iter_mut().flat_map(|f| &mut f.findings);
-    for finding in findings.filter(|f| f.obstacle.way() == Way::Promote) {
-        finding.obstacle = Obstacle::CgroupMemory;
+    for finding in findings.filter(|f| f.reason.remedy() == Remedy::Promote) {
+        finding.reason = Reason::CgroupMemory;
     }
 }
 

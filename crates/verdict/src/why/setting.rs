@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 use crate::ends::ends;
 
 use super::segment::is_shared_memory;
-use super::{Case, Obstacle, OffSize};
+use super::{Case, OffSize, Reason};
 
 /// The folder of the THP settings.
 pub const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -62,42 +62,38 @@ pub fn of_size(size: PageSize, file: &str) -> String {
 }
 
 /// Why private anonymous memory that is all there is not large yet.
-pub fn of_private(case: &Case<'_>, segment: &Segment) -> Obstacle {
+pub fn of_private(case: &Case<'_>, segment: &Segment) -> Reason {
     let advised = segment.asked.advised == Advised::Huge;
     match (private_knob(case).value.as_deref(), advised) {
-        (None, _) => Obstacle::Unknown,
-        (Some("never"), _) => Obstacle::ThpNever,
-        (Some("madvise"), false) => Obstacle::NotAdvised,
-        _ if segment.thp_eligible == Fact::Known(false) && !advised => {
-            Obstacle::ProcessUnlessAdvised
-        }
-        _ => Obstacle::SmallSteps,
+        (None, _) => Reason::Unknown,
+        (Some("never"), _) => Reason::ThpNever,
+        (Some("madvise"), false) => Reason::NotAdvised,
+        _ if segment.thp_eligible == Fact::Known(false) && !advised => Reason::ProcessUnlessAdvised,
+        _ => Reason::SmallSteps,
     }
 }
 
 /// Why shared memory in the right place that is all there is not large yet.
-pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Obstacle {
+pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
     let advised = segment.asked.advised == Advised::Huge;
     if tmpfs_mount(segment).is_some() {
         // Files of a mounted tmpfs go by its own option; where that is not known, THPeligible
         // answers for it.
         return match (segment.mount_huge.as_deref(), segment.thp_eligible.get()) {
-            (Some("advise"), _) if !advised => Obstacle::ShmemNotAdvised,
-            (Some("advise" | "within_size" | "always"), _) | (_, Some(true)) => {
-                Obstacle::SmallSteps
-            }
-            _ => Obstacle::ShmemNever,
+            (Some("advise"), _) if !advised => Reason::ShmemNotAdvised,
+            (Some("advise" | "within_size" | "always"), _) | (_, Some(true)) => Reason::SmallSteps,
+            _ => Reason::ShmemNever,
         };
     }
     let knob = shmem_knob(case);
     // SysV segments take no notice of the size's own knob, all others do, in collapse too.
     let by_size = knob.of_size && !segment.name.starts_with("/SYSV");
     match (knob.value.as_deref(), advised) {
-        (Some("never"), _) | (Some("advise"), false) if by_size => Obstacle::ShmemSizeOff,
-        (None, _) => Obstacle::Unknown,
-        (Some("never"), _) => Obstacle::ShmemNever,
-        (Some("advise"), false) => Obstacle::ShmemNotAdvised,
-        _ => Obstacle::SmallSteps,
+        (Some("never"), _) | (Some("advise"), false) if by_size => Reason::ShmemSizeOff,
+        (None, _) => Reason::Unknown,
+        (Some("never"), _) => Reason::ShmemNever,
+        (Some("advise"), false) => Reason::ShmemNotAdvised,
+        _ => Reason::SmallSteps,
     }
 }
 

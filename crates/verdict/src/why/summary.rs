@@ -5,13 +5,13 @@ use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
 
 use super::sums::{Sum, best_size, is_summed};
-use super::{Account, Figures, Obstacle, OffSize, Room, Verdict, Way};
+use super::{Account, Figures, OffSize, Reason, Remedy, Room, Verdict};
 
 /// Verdicts of one id that one command answers, of one process or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The obstacle.
-    pub id: Obstacle,
+    /// The reason.
+    pub id: Reason,
     /// Bytes it holds back.
     pub bytes: Bytes,
     /// How many ranges.
@@ -44,15 +44,15 @@ pub struct Summary {
 
 impl Summary {
     /// Bytes for which this is the way.
-    pub fn by_way(&self, way: Way) -> Bytes {
-        let lines = self.lines.iter().filter(|l| l.id.way() == way);
+    pub fn by_remedy(&self, way: Remedy) -> Bytes {
+        let lines = self.lines.iter().filter(|l| l.id.remedy() == way);
         lines.map(|l| l.bytes).sum()
     }
 
     /// Whether nothing stands in the way: what can be on large pages without growing is.
     pub fn is_good(&self) -> bool {
-        let ways = [Way::Promote, Way::Change];
-        self.lines.iter().all(|l| !ways.contains(&l.id.way()))
+        let ways = [Remedy::Promote, Remedy::Change];
+        self.lines.iter().all(|l| !ways.contains(&l.id.remedy()))
     }
 }
 
@@ -90,7 +90,7 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
     }
     let of = |is_cow: bool| -> Bytes {
         let verdicts = account.verdicts.iter();
-        let alike = verdicts.filter(|v| (v.id == Obstacle::CopyOnWrite) == is_cow);
+        let alike = verdicts.filter(|v| (v.id == Reason::CopyOnWrite) == is_cow);
         alike.map(|v| v.bytes).sum()
     };
     let (shared, rest) = (of(true), account.small + of(false));
@@ -108,7 +108,7 @@ fn part_of(account: &Account, segment: &Segment, counts: Counted) -> Account {
     for verdict in &mut part.verdicts {
         let before = verdict.bytes;
         verdict.bytes = match verdict.id {
-            Obstacle::CopyOnWrite => before.scaled(parts[0], shared),
+            Reason::CopyOnWrite => before.scaled(parts[0], shared),
             _ => before.scaled(parts[2], rest),
         };
         verdict.figures.missing = verdict.figures.missing.scaled(verdict.bytes, before);
@@ -144,7 +144,7 @@ pub fn summarise(judged: &[(&Process, &[Account])]) -> Summary {
         }
     }
     // Pages that processes share are shown by one of them, and are everybody's.
-    let is_cow = |v: &Verdict| v.id == Obstacle::CopyOnWrite;
+    let is_cow = |v: &Verdict| v.id == Reason::CopyOnWrite;
     for group in groups.iter_mut().filter(|g| is_cow(g.verdicts[0])) {
         let shares = |accounts: &[Account]| accounts.iter().any(|a| a.verdicts.iter().any(is_cow));
         let sharing = judged.iter().filter(|(_, accounts)| shares(accounts));
@@ -200,7 +200,7 @@ impl Group<'_> {
             .words(),
         };
         let could_move = match first.id {
-            Obstacle::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
+            Reason::OrdersOff => best_size(&figures.off_sizes, bytes).map(|s| s.bytes),
             _ => Some(bytes).filter(|_| figures.is_host_wide),
         };
         Line {
@@ -209,8 +209,8 @@ impl Group<'_> {
             ranges: self.verdicts.len(),
             text,
             command,
-            adds: match first.id.way() {
-                Way::PromoteAndGrow => figures.missing + figures.swapped,
+            adds: match first.id.remedy() {
+                Remedy::PromoteAndGrow => figures.missing + figures.swapped,
                 _ => Bytes::ZERO,
             },
             host_wide: could_move,

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use crate::findings::shell_word;
 
 use super::words::name_of;
-use super::{Figures, Obstacle, OffSize, Verdict};
+use super::{Figures, OffSize, Reason, Verdict};
 
 /// Verdicts of one id with their sums.
 pub struct Sum<'a> {
@@ -18,8 +18,8 @@ pub struct Sum<'a> {
 
 /// Whether verdicts of the id are one line whatever their numbers: their texts speak of one range,
 /// and one command takes all.
-pub const fn is_summed(id: Obstacle) -> bool {
-    use Obstacle::*;
+pub const fn is_summed(id: Reason) -> bool {
+    use Reason::*;
     matches!(
         id,
         PartlyResident
@@ -39,22 +39,22 @@ impl Sum<'_> {
         let first = self.verdicts[0];
         let (bytes, f) = (self.bytes, self.figures);
         let text = match first.id {
-            Obstacle::PartlyResident => partly_resident(bytes, f),
-            Obstacle::PartlyMapped => partly_mapped(bytes, f),
-            Obstacle::Sparse => sparse(bytes, f),
-            Obstacle::Swapped => swapped(bytes, f),
-            Obstacle::CopyOnWrite => self.copy_on_write(),
-            Obstacle::Merged => MERGEABLE.to_owned(),
-            Obstacle::OrdersOff => orders_off(bytes, f),
-            Obstacle::PrivateFile => self.private_files(),
+            Reason::PartlyResident => partly_resident(bytes, f),
+            Reason::PartlyMapped => partly_mapped(bytes, f),
+            Reason::Sparse => sparse(bytes, f),
+            Reason::Swapped => swapped(bytes, f),
+            Reason::CopyOnWrite => self.copy_on_write(),
+            Reason::Merged => MERGEABLE.to_owned(),
+            Reason::OrdersOff => orders_off(bytes, f),
+            Reason::PrivateFile => self.private_files(),
             _ => first.text.clone(),
         };
         let command = match first.id {
-            Obstacle::PartlyResident | Obstacle::PartlyMapped | Obstacle::Swapped => {
+            Reason::PartlyResident | Reason::PartlyMapped | Reason::Swapped => {
                 self.command_for_all()
             }
-            Obstacle::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
-            Obstacle::OrdersOff => turn_size_on(bytes, f, &self.who()),
+            Reason::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
+            Reason::OrdersOff => turn_size_on(bytes, f, &self.who()),
             _ => first.command.clone(),
         };
         (text, command)

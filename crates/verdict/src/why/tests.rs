@@ -64,7 +64,7 @@ fn the_knob_of_the_size_goes_before_the_one_for_all() {
         t.orders[3].anon = word("never");
     });
     let verdict = only(&host, &process(vec![anon(AT, 4 * M)]));
-    assert_eq!(verdict.id, Obstacle::ThpNever);
+    assert_eq!(verdict.id, Reason::ThpNever);
     assert!(verdict.text.contains("hugepages-2048kB/enabled is never"));
     assert_eq!(verdict.command, "hugeleaf promote 100");
 }
@@ -78,7 +78,7 @@ fn a_setting_that_cannot_be_read_is_not_guessed() {
     };
     let host = with_thp(|t| t.enabled = Fact::Unreadable(error));
     let verdict = only(&host, &process(vec![anon(AT, 4 * M)]));
-    assert_eq!(verdict.id, Obstacle::Unknown);
+    assert_eq!(verdict.id, Reason::Unknown);
     assert!(verdict.text.contains("enabled: Permission denied"));
 }
 
@@ -103,7 +103,7 @@ fn memory_that_is_small_although_thp_is_always_on() {
     let mut segment = anon(AT, 4 * M);
     segment.thp_eligible = Fact::Known(true);
     let verdict = only(&host, &process(vec![segment]));
-    assert_eq!(verdict.id, Obstacle::SmallSteps);
+    assert_eq!(verdict.id, Reason::SmallSteps);
     for part in [
         "came in steps smaller than 2M",
         "scans 16M every 10 s",
@@ -117,7 +117,7 @@ fn memory_that_is_small_although_thp_is_always_on() {
     let mut segment = anon(AT, 4 * M);
     segment.thp_eligible = Fact::Known(false);
     let verdict = only(&host, &process(vec![segment]));
-    assert_eq!(verdict.id, Obstacle::ProcessUnlessAdvised);
+    assert_eq!(verdict.id, Reason::ProcessUnlessAdvised);
     assert_eq!(verdict.command, "hugeleaf promote 100");
 }
 
@@ -134,16 +134,16 @@ fn a_file_that_this_kernel_collapses_can_be_promoted() {
     newer.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(
         only(&newer, &process(vec![data.clone()])).id,
-        Obstacle::FileNotCollapsed
+        Reason::FileNotCollapsed
     );
     data.permissions[1] = true;
     assert_ne!(
         only(&newer, &process(vec![data.clone()])).id,
-        Obstacle::FileNotCollapsed
+        Reason::FileNotCollapsed
     );
     data.thp_eligible = Fact::Known(true);
     let verdict = only(&host, &process(vec![data]));
-    assert_eq!(verdict.id, Obstacle::FileNotCollapsed);
+    assert_eq!(verdict.id, Reason::FileNotCollapsed);
     assert!(verdict.text.contains("(ext4)"), "{verdict:?}");
     assert_eq!(verdict.command, "hugeleaf promote 100");
 }
@@ -157,7 +157,7 @@ fn what_is_too_small_for_a_huge_page_is_never_visited_by_khugepaged() {
         t.khugepaged.makes_smaller = true;
     });
     let verdict = only(&host, &process(vec![anon(AT, M)]));
-    assert_eq!(verdict.id, Obstacle::OrderAtFault);
+    assert_eq!(verdict.id, Reason::OrderAtFault);
     assert!(verdict.text.contains("at first touch only"), "{verdict:?}");
 }
 
@@ -241,7 +241,7 @@ fn the_mapping_says_no() {
     let host = host();
     let eight = || anon(AT, 8 * M);
     let nh = only(&host, &process(vec![flagged(eight(), b"nh")]));
-    assert_eq!(nh.id, Obstacle::NoHugeAdvised);
+    assert_eq!(nh.id, Reason::NoHugeAdvised);
     assert!(nh.text.contains("MADV_NOHUGEPAGE") && nh.command.starts_with("# "));
     let mut stack = flagged(eight(), b"nh");
     stack.role = Role::ThreadStack;
@@ -274,7 +274,7 @@ fn merged_pages() {
     let mut merged = anon(AT, 8 * M);
     merged.merged = Bytes(64 * K);
     let verdict = only(&host, &process(vec![merged]));
-    assert_eq!(verdict.id, Obstacle::Merged);
+    assert_eq!(verdict.id, Reason::Merged);
     assert!(verdict.text.contains("KSM merged 64K"));
     assert_eq!(
         ids(&host, flagged(anon(AT, 8 * M), b"mg")),
@@ -315,7 +315,7 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
     let verdict = only(&host(), &p);
     assert_eq!(
         (verdict.id, verdict.bytes),
-        (Obstacle::Misaligned, Bytes(8 * M))
+        (Reason::Misaligned, Bytes(8 * M))
     );
     assert!(
         verdict
@@ -355,7 +355,7 @@ fn misaligned_shared_memory_names_the_knob_and_one_restart() {
     p.segments[0].offset = 12 * K;
     let verdicts = judge(&host(), &p);
     assert!(
-        verdicts.iter().all(|v| v.id != Obstacle::Misaligned),
+        verdicts.iter().all(|v| v.id != Reason::Misaligned),
         "{verdicts:?}"
     );
     // Too short for a large page wherever it were.
@@ -442,7 +442,7 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
     for free in [0, 1, 100] {
         let (host, mut p) = pool_and_segment(pool("2M", 100, free, 0));
         p.name = "nginx".to_owned();
-        assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+        assert_eq!(only(&host, &p).id, Reason::Misaligned);
         // One that is on a pool with other memory does ask.
         let mut on_pool = flagged(shm(AT + G, 8 * M), b"ht");
         on_pool.asked.hugetlb = Some(size("2M"));
@@ -457,7 +457,7 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
             shm: asks,
             ..RunSettings::default()
         });
-        assert_ne!(only(&host, &p).id, Obstacle::Misaligned);
+        assert_ne!(only(&host, &p).id, Reason::Misaligned);
     }
 }
 
@@ -465,7 +465,7 @@ fn a_pool_is_nothing_to_a_program_that_does_not_ask() {
 fn a_pool_that_is_short_says_by_how_much() {
     let (host, p) = pool_and_segment(pool("2M", 100, 5, 4));
     let verdict = only(&host, &p);
-    assert_eq!(verdict.id, Obstacle::PoolShort);
+    assert_eq!(verdict.id, Reason::PoolShort);
     assert!(verdict.text.contains("3 pages short"), "{verdict:?}");
     assert!(
         verdict.text.contains("needs 4, and 1 are free"),
@@ -482,15 +482,15 @@ fn a_pool_that_is_short_says_by_how_much() {
     let mut lent = pool("2M", 100, 5, 4);
     lent.overcommit = Fact::Known(Pages(3));
     let (host, p) = pool_and_segment(lent);
-    assert_eq!(only(&host, &p).id, Obstacle::PoolUnused);
+    assert_eq!(only(&host, &p).id, Reason::PoolUnused);
     let (host, p) = pool_and_segment(pool("2M", 100, 8, 4));
-    assert_eq!(only(&host, &p).id, Obstacle::PoolUnused);
+    assert_eq!(only(&host, &p).id, Reason::PoolUnused);
     // A pool that nobody filled is no way.
     let (host, p) = pool_and_segment(pool("2M", 0, 0, 0));
-    assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+    assert_eq!(only(&host, &p).id, Reason::Misaligned);
     // One of larger pages than the segment is none either.
     let (host, p) = pool_and_segment(pool("1G", 4, 4, 0));
-    assert_eq!(only(&host, &p).id, Obstacle::Misaligned);
+    assert_eq!(only(&host, &p).id, Reason::Misaligned);
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn sysv_memory_needs_a_group_or_the_memlock_limit() {
     let (mut host, mut p) = pool_and_segment(pool("2M", 100, 100, 0));
     p.memlock = Fact::Known(Bytes(8 * M - 1));
     let verdict = only(&host, &p);
-    assert_eq!(verdict.id, Obstacle::Memlock);
+    assert_eq!(verdict.id, Reason::Memlock);
     assert!(
         verdict
             .command
@@ -507,23 +507,23 @@ fn sysv_memory_needs_a_group_or_the_memlock_limit() {
     );
     host.limits.hugetlb_shm_group = Fact::Known(54321);
     let verdict = only(&host, &p);
-    assert_eq!(verdict.id, Obstacle::ShmGroup);
+    assert_eq!(verdict.id, Reason::ShmGroup);
     assert!(verdict.text.contains("group 54321"), "{verdict:?}");
     let allowed = |change: fn(&mut Process)| {
         let mut p = p.clone();
         change(&mut p);
         only(&host, &p).id
     };
-    assert_eq!(allowed(|p| p.groups.push(54321)), Obstacle::PoolUnused);
-    assert_eq!(allowed(|p| p.capabilities = 1 << 14), Obstacle::PoolUnused);
+    assert_eq!(allowed(|p| p.groups.push(54321)), Reason::PoolUnused);
+    assert_eq!(allowed(|p| p.capabilities = 1 << 14), Reason::PoolUnused);
     assert_eq!(
         allowed(|p| p.memlock = Fact::Known(Bytes(8 * M))),
-        Obstacle::PoolUnused
+        Reason::PoolUnused
     );
     // Memory from mmap needs none of them.
     assert_eq!(
         allowed(|p| p.segments[0].name = "/dev/zero (deleted)".to_owned()),
-        Obstacle::PoolUnused
+        Reason::PoolUnused
     );
 }
 
@@ -552,7 +552,7 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
         only(&host, &p)
     };
     let verdict = with(vec![cgroup("/a", Some(8 * M), None)]);
-    assert_eq!(verdict.id, Obstacle::CgroupReservation);
+    assert_eq!(verdict.id, Reason::CgroupReservation);
     assert!(
         verdict.text.contains("cgroup /a may reserve 4M more"),
         "{verdict:?}"
@@ -564,7 +564,7 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
         "{verdict:?}"
     );
     let verdict = with(vec![cgroup("/a/b", None, Some(6 * M))]);
-    assert_eq!(verdict.id, Obstacle::CgroupFault);
+    assert_eq!(verdict.id, Reason::CgroupFault);
     assert!(verdict.text.contains("SIGBUS"), "{verdict:?}");
     // Enough, no limit, and somebody else's limit.
     for near in [
@@ -573,14 +573,14 @@ fn cgroup_limits_of_the_process_and_those_above_it() {
         cgroup("/a/bc", Some(0), Some(0)),
         cgroup("/b", Some(0), Some(0)),
     ] {
-        assert_eq!(with(vec![near]).id, Obstacle::PoolUnused);
+        assert_eq!(with(vec![near]).id, Reason::PoolUnused);
     }
     // A short pool is met before the fault limit, after the reservation.
     host.pools = vec![pool("2M", 1, 1, 0)];
     host.cgroups = Fact::Known(vec![cgroup("/a/b", None, Some(0))]);
-    assert_eq!(only(&host, &p).id, Obstacle::PoolShort);
+    assert_eq!(only(&host, &p).id, Reason::PoolShort);
     host.cgroups = Fact::Known(vec![cgroup("/a/b", Some(0), Some(0))]);
-    assert_eq!(only(&host, &p).id, Obstacle::CgroupReservation);
+    assert_eq!(only(&host, &p).id, Reason::CgroupReservation);
 }
 
 #[test]
@@ -691,7 +691,7 @@ fn shared_memory_that_this_process_touched_in_part() {
     let mut segment = shm(AT, 4 * M);
     let state = PageState::PRESENT.with(PageState::FILE);
     set_pages(&mut segment, vec![(range(AT, 2 * M + 4 * K), state)]);
-    // That others map it too is no obstacle to shared memory proper.
+    // That others map it too is no matter to shared memory proper.
     assert_eq!(
         ids(&host, segment),
         [("shmem-never", 2 * M), ("partly-mapped", 4 * K)]
@@ -711,7 +711,7 @@ fn mlock_of_a_piece_cuts_the_mapping() {
         ids_of(&host, &process(segments)),
         [("locked", M), ("locked", M - 4 * K), ("not-advised", 2 * M)]
     );
-    // All of it locked is no obstacle; nor is a locked mapping somewhere else.
+    // All of it locked is no matter; nor is a locked mapping somewhere else.
     assert_eq!(
         ids(&host, flagged(anon(AT, 4 * M), b"lo")),
         [("not-advised", 4 * M)]
@@ -779,7 +779,7 @@ fn no_free_block_is_left() {
     host.buddy = buddy(0);
     let p = process(vec![anon(AT, 4 * M), flagged(anon(AT + G, 4 * M), b"nh")]);
     let verdict = &judge(&host, &p)[0];
-    assert_eq!(verdict.id, Obstacle::NoContiguous);
+    assert_eq!(verdict.id, Reason::NoContiguous);
     assert!(
         verdict.text.contains("Compaction could join up to 3.9G"),
         "{verdict:?}"
@@ -789,15 +789,15 @@ fn no_free_block_is_left() {
         "echo 1 > /proc/sys/vm/compact_memory && hugeleaf promote 100"
     );
     // Where memory cannot be large anyway, that stays the reason.
-    assert_eq!(judge(&host, &p)[1].id, Obstacle::NoHugeAdvised);
+    assert_eq!(judge(&host, &p)[1].id, Reason::NoHugeAdvised);
     // Nothing to compact.
     host.memory.free = Fact::Known(Bytes(65 * M));
     assert!(judge(&host, &p)[0].command.contains("drop_caches"));
     // One block is enough to go on: each promotion frees as much as it takes.
     host.buddy = buddy(1);
-    assert_eq!(judge(&host, &p)[0].id, Obstacle::NotAdvised);
+    assert_eq!(judge(&host, &p)[0].id, Reason::NotAdvised);
     host.buddy = Fact::Absent;
-    assert_eq!(judge(&host, &p)[0].id, Obstacle::NotAdvised);
+    assert_eq!(judge(&host, &p)[0].id, Reason::NotAdvised);
 }
 
 #[test]
@@ -984,7 +984,7 @@ fn shared_memory_of_several_processes_is_summed_up_once() {
         [("misaligned", Bytes(8 * M)), ("not-advised", Bytes(4 * M))]
     );
     assert_eq!(summary.lines[1].command, "hugeleaf promote server");
-    assert_eq!(summary.by_way(Way::Promote), Bytes(4 * M));
+    assert_eq!(summary.by_remedy(Remedy::Promote), Bytes(4 * M));
     assert!(!summary.is_good());
 }
 
@@ -1051,7 +1051,7 @@ fn a_size_is_advised_for_what_it_would_fit() {
     let mixed = line((0..20).map(small).chain([large.clone()]).collect());
     assert_eq!(
         (mixed.id, mixed.bytes.get()),
-        (Obstacle::OrdersOff, 1600 * K + M)
+        (Reason::OrdersOff, 1600 * K + M)
     );
     assert_eq!(mixed.host_wide, Some(Bytes(20 * 64 * K + M)));
     assert!(
@@ -1083,7 +1083,7 @@ fn ranges_that_are_resident_in_part_are_summed_up() {
     let summary = summarise(&[(&p, &accounts)]);
     let line = &summary.lines[0];
     assert_eq!(summary.lines.len(), 1, "{summary:?}");
-    assert_eq!((line.id, line.ranges), (Obstacle::PartlyResident, 2));
+    assert_eq!((line.id, line.ranges), (Reason::PartlyResident, 2));
     assert_eq!(line.adds, Bytes(8 * M) - line.bytes);
     // 1152K of 2048K are 56 %, although both ranges are three quarters full.
     assert_eq!(line.command, "hugeleaf promote --min-resident 50% 100");
@@ -1109,7 +1109,7 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
     let mut p = process(vec![anon(AT, 8 * M)]);
     p.memory_limits = vec![limit(2 * M - 4 * K), limit(50 * M)];
     let verdict = only(&host, &p);
-    assert_eq!(verdict.id, Obstacle::CgroupMemory);
+    assert_eq!(verdict.id, Reason::CgroupMemory);
     assert!(
         verdict
             .text
@@ -1124,7 +1124,7 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
     );
     // Room for one page is enough: each is given back before the next is taken.
     p.memory_limits = vec![limit(2 * M)];
-    assert_eq!(only(&host, &p).id, Obstacle::NotAdvised);
+    assert_eq!(only(&host, &p).id, Reason::NotAdvised);
     // What fills up pages needs room for those as well.
     let runs = vec![(range(AT, 7 * M), OWN)];
     set_pages(&mut p.segments[0], runs);
@@ -1134,7 +1134,7 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
     let grows = summary
         .lines
         .iter()
-        .find(|l| l.id == Obstacle::PartlyResident);
+        .find(|l| l.id == Reason::PartlyResident);
     let grows = grows.unwrap();
     assert!(
         grows
@@ -1174,7 +1174,7 @@ fn no_name_of_a_process_or_unit_can_add_a_command() {
 
 #[test]
 fn ids_are_unique_and_stable_in_form() {
-    let mut names: Vec<&str> = Obstacle::ALL.iter().map(|o| o.name()).collect();
+    let mut names: Vec<&str> = Reason::ALL.iter().map(|o| o.name()).collect();
     for name in &names {
         assert!(
             name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
@@ -1183,7 +1183,7 @@ fn ids_are_unique_and_stable_in_form() {
     }
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), Obstacle::ALL.len());
+    assert_eq!(names.len(), Reason::ALL.len());
 }
 
 fn any_segment() -> impl Strategy<Value = Segment> {
@@ -1293,7 +1293,7 @@ proptest! {
             prop_assert_eq!(judged + a.large + a.small, a.resident);
             for v in &a.verdicts {
                 prop_assert!(segment.range.intersect(v.range) == Some(v.range));
-                prop_assert!(!v.bytes.is_zero() || v.id == Obstacle::Swapped);
+                prop_assert!(!v.bytes.is_zero() || v.id == Reason::Swapped);
                 prop_assert!(v.bytes <= v.range.len());
             }
             for pair in a.verdicts.windows(2) {

@@ -8,7 +8,7 @@ use crate::findings::shell_word;
 
 use super::segment::{Finding, Found};
 use super::setting;
-use super::{Account, Case, Figures, Obstacle, Verdict, Way, hugetlb, sums};
+use super::{Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, sums};
 
 /// Puts what was found of a segment in words.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
@@ -19,7 +19,7 @@ pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
             finding,
         };
         Verdict {
-            id: finding.obstacle,
+            id: finding.reason,
             role: segment.role,
             name: segment.name.clone(),
             range: finding.range,
@@ -51,22 +51,20 @@ impl Words<'_> {
             missing: f.missing,
             swapped: f.swapped,
             least_percent: f.least_percent,
-            is_host_wide: match f.obstacle {
-                Obstacle::ShmemDeny | Obstacle::ShmemSizeOff | Obstacle::NoContiguous => true,
-                Obstacle::Misaligned => !setting::shmem_places_well(self.case, self.segment),
-                Obstacle::Memlock => self.group_for_pools().is_some(),
+            is_host_wide: match f.reason {
+                Reason::ShmemDeny | Reason::ShmemSizeOff | Reason::NoContiguous => true,
+                Reason::Misaligned => !setting::shmem_places_well(self.case, self.segment),
+                Reason::Memlock => self.group_for_pools().is_some(),
                 _ => false,
             },
             promote: self.promote(),
-            sharer: match f.obstacle {
-                Obstacle::CopyOnWrite => self.sharer(),
+            sharer: match f.reason {
+                Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
             },
             room: super::segment::room(self.case),
-            off_sizes: match f.obstacle {
-                Obstacle::OrdersOff => {
-                    setting::off_sizes(self.case, self.segment, f.range, f.bytes)
-                }
+            off_sizes: match f.reason {
+                Reason::OrdersOff => setting::off_sizes(self.case, self.segment, f.range, f.bytes),
                 _ => Vec::new(),
             },
         }
@@ -80,8 +78,8 @@ impl Words<'_> {
     }
 
     fn text(&self) -> String {
-        use Obstacle::*;
-        match self.finding.obstacle {
+        use Reason::*;
+        match self.finding.reason {
             ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
             | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown | NoThp
             | ProcessDisabled | NoHugeAdvised => self.text_of_setting(),
@@ -99,9 +97,9 @@ impl Words<'_> {
     }
 
     fn command(&self) -> String {
-        use Obstacle::*;
+        use Reason::*;
         let target = self.case.target;
-        match self.finding.obstacle {
+        match self.finding.reason {
             ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
             | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown => {
                 format!("hugeleaf promote {target}")
@@ -136,27 +134,27 @@ impl Words<'_> {
     fn text_of_setting(&self) -> String {
         let knob = setting::private_knob(self.case);
         let (path, page) = (knob.path, self.page());
-        match self.finding.obstacle {
-            Obstacle::ThpNever => {
+        match self.finding.reason {
+            Reason::ThpNever => {
                 format!("THP is off on this host ({path} is never); promotion works all the same")
             }
-            Obstacle::NotAdvised => format!(
+            Reason::NotAdvised => format!(
                 "THP is for advised memory only ({path} is madvise), and the program did not \
                  advise this; promotion works all the same"
             ),
-            Obstacle::ProcessUnlessAdvised => {
+            Reason::ProcessUnlessAdvised => {
                 "THP is on, and the kernel finds this memory not eligible: the program asked for \
                  THP in advised memory only (prctl PR_SET_THP_DISABLE with \
                  PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this"
                     .to_owned()
             }
-            Obstacle::SmallSteps => format!(
+            Reason::SmallSteps => format!(
                 "THP is on, but this memory came in steps smaller than {page} or was split since, \
                  and khugepaged has not been here: {}{}",
                 self.khugepaged(),
                 self.at_growth()
             ),
-            Obstacle::ShmemNever => match setting::tmpfs_mount(self.segment) {
+            Reason::ShmemNever => match setting::tmpfs_mount(self.segment) {
                 Some(folder) => format!(
                     "the tmpfs on {folder} is mounted without huge=; the address fits, so \
                      promotion can have it"
@@ -167,7 +165,7 @@ impl Words<'_> {
                     setting::shmem_knob(self.case).path
                 ),
             },
-            Obstacle::ShmemNotAdvised => format!(
+            Reason::ShmemNotAdvised => format!(
                 "large pages for shared memory are for advised memory only ({}), and the \
                  program did not advise this; the address fits, so promotion can have it",
                 match setting::tmpfs_mount(self.segment) {
@@ -175,20 +173,20 @@ impl Words<'_> {
                     None => format!("{} is advise", setting::shmem_knob(self.case).path),
                 }
             ),
-            Obstacle::TextNotCollapsed => {
+            Reason::TextNotCollapsed => {
                 "this kernel puts program text on large pages, and has not done so here".to_owned()
             }
-            Obstacle::FileNotCollapsed => format!(
+            Reason::FileNotCollapsed => format!(
                 "this kernel puts files of this file system{} on large pages, and has not done so \
                  here",
                 self.on_file_system()
             ),
-            Obstacle::NoThp => {
+            Reason::NoThp => {
                 "this kernel has no transparent huge pages, and private memory has no other way"
                     .to_owned()
             }
-            Obstacle::ProcessDisabled => self.text_of_disabled(),
-            Obstacle::NoHugeAdvised => {
+            Reason::ProcessDisabled => self.text_of_disabled(),
+            Reason::NoHugeAdvised => {
                 "the program said madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which cannot be \
                  undone from outside"
                     .to_owned()
@@ -274,11 +272,11 @@ impl Words<'_> {
         let page = self.page();
         let knob = format!("{}/shmem_enabled", setting::FOLDER);
         let value = setting::shmem_top(self.case).unwrap_or("unknown");
-        match self.finding.obstacle {
-            Obstacle::ShmemDeny => {
+        match self.finding.reason {
+            Reason::ShmemDeny => {
                 format!("{knob} is deny, which forbids large pages in shared memory altogether")
             }
-            Obstacle::ShmemSizeOff => {
+            Reason::ShmemSizeOff => {
                 let own = setting::shmem_knob(self.case);
                 format!(
                     "{} is {}, and promotion of shared memory goes by that one",
@@ -331,20 +329,20 @@ impl Words<'_> {
         let (size, len) = (pool.size, self.segment.range.len());
         let need = size.pages_for(len);
         let had = hugetlb::to_be_had(pool);
-        match self.finding.obstacle {
-            Obstacle::PoolShort => format!(
+        match self.finding.reason {
+            Reason::PoolShort => format!(
                 "the pool of {size} pages is {} pages short: this segment needs {need}, and {had} \
                  are free and not promised",
                 hugetlb::short(pool, self.segment)
             ),
-            Obstacle::CgroupReservation | Obstacle::CgroupFault => self.text_of_cgroup(size),
-            Obstacle::ShmGroup => format!(
+            Reason::CgroupReservation | Reason::CgroupFault => self.text_of_cgroup(size),
+            Reason::ShmGroup => format!(
                 "SysV memory on {size} pages is for group {} (vm.hugetlb_shm_group), which this \
                  process is not in; its memlock limit of {} does not stand in for that",
                 self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0),
                 self.memlock()
             ),
-            Obstacle::Memlock => format!(
+            Reason::Memlock => format!(
                 "SysV memory on {size} pages counts against the memlock limit, which is {} for \
                  this process and must be {len}",
                 self.memlock()
@@ -358,7 +356,7 @@ impl Words<'_> {
 
     fn text_of_cgroup(&self, size: PageSize) -> String {
         let len = self.segment.range.len();
-        let reserve = self.finding.obstacle == Obstacle::CgroupReservation;
+        let reserve = self.finding.reason == Reason::CgroupReservation;
         let room = if reserve {
             hugetlb::reservation_room
         } else {
@@ -390,15 +388,15 @@ impl Words<'_> {
             return self.comment();
         };
         let len = self.segment.range.len();
-        let step = match self.finding.obstacle {
-            Obstacle::PoolShort => {
+        let step = match self.finding.reason {
+            Reason::PoolShort => {
                 let pid = process.pid;
                 format!("hugeleaf plan {pid} --output pages.toml && hugeleaf apply pages.toml")
             }
-            Obstacle::CgroupReservation | Obstacle::CgroupFault => {
+            Reason::CgroupReservation | Reason::CgroupFault => {
                 return self.raise_limit(pool.size);
             }
-            Obstacle::ShmGroup => {
+            Reason::ShmGroup => {
                 let group = self.case.host.limits.hugetlb_shm_group.get().unwrap_or(0);
                 return format!(
                     "usermod -aG $(getent group {group} | cut -d: -f1) $(id -nu {})    # then \
@@ -407,7 +405,7 @@ impl Words<'_> {
                     name_of(process)
                 );
             }
-            Obstacle::Memlock => match self.group_for_pools() {
+            Reason::Memlock => match self.group_for_pools() {
                 Some(group) => format!("sysctl -w vm.hugetlb_shm_group={group}"),
                 None => {
                     return format!(
@@ -429,7 +427,7 @@ impl Words<'_> {
     }
 
     fn raise_limit(&self, size: PageSize) -> String {
-        let reserve = self.finding.obstacle == Obstacle::CgroupReservation;
+        let reserve = self.finding.reason == Reason::CgroupReservation;
         let room = if reserve {
             hugetlb::reservation_room
         } else {
@@ -471,34 +469,32 @@ impl Words<'_> {
 
     fn text_of_pages(&self) -> String {
         let (page, f) = (self.page(), self.finding);
-        match f.obstacle {
-            Obstacle::PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
-            Obstacle::PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
-            Obstacle::Sparse => sums::sparse(f.bytes, &self.figures()),
-            Obstacle::Swapped => sums::swapped(f.bytes, &self.figures()),
-            Obstacle::CopyOnWrite => {
-                sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes)
-            }
-            Obstacle::Merged => match self.segment.merged {
+        match f.reason {
+            Reason::PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
+            Reason::PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
+            Reason::Sparse => sums::sparse(f.bytes, &self.figures()),
+            Reason::Swapped => sums::swapped(f.bytes, &self.figures()),
+            Reason::CopyOnWrite => sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes),
+            Reason::Merged => match self.segment.merged {
                 Bytes::ZERO => sums::MERGEABLE.to_owned(),
                 merged => format!("KSM merged {merged} of it with equal pages to save memory"),
             },
-            Obstacle::Locked => format!(
+            Reason::Locked => format!(
                 "mlock of a piece cut the mapping here, in the middle of {page}: a large page \
                  cannot lie in two mappings"
             ),
-            Obstacle::Pinned if self.is_registered() => format!(
+            Reason::Pinned if self.is_registered() => format!(
                 "an io_uring of this process has registered buffers here (/proc/{}/fdinfo). Pinned \
                  pages cannot move",
                 self.case.process.pid
             ),
-            Obstacle::Pinned => format!(
+            Reason::Pinned => format!(
                 "{} of this process is pinned for device I/O (VmPin), most likely here: /proc does \
                  not say where. Pinned pages cannot move",
                 self.case.process.pinned
             ),
-            Obstacle::NoContiguous => self.text_of_blocks(),
-            Obstacle::CgroupMemory => sums::cgroup_memory(&self.figures()),
+            Reason::NoContiguous => self.text_of_blocks(),
+            Reason::CgroupMemory => sums::cgroup_memory(&self.figures()),
             _ => "userfaultfd watches this memory, and a large page could fill up pages that its \
                   handler waits for"
                 .to_owned(),
@@ -542,7 +538,7 @@ impl Words<'_> {
     /// The bare promotion of this memory.
     fn promote(&self) -> String {
         let target = self.case.target;
-        if self.finding.obstacle.way() != Way::PromoteAndGrow {
+        if self.finding.reason.remedy() != Remedy::PromoteAndGrow {
             return format!("hugeleaf promote {target}");
         }
         // Rounded down to tens: a figure to type, not one to measure by. Promotion goes by single
@@ -566,34 +562,32 @@ impl Words<'_> {
 impl Words<'_> {
     fn text_of_nothing(&self) -> String {
         let (page, segment) = (self.page(), self.segment);
-        match self.finding.obstacle {
-            Obstacle::OrdersOff | Obstacle::OrderAtFault => self.text_of_order(),
-            Obstacle::TooSmall => format!("no whole {page} page fits here"),
-            Obstacle::MainStack => {
-                "the stack of the main thread: promotion leaves it alone, since \
+        match self.finding.reason {
+            Reason::OrdersOff | Reason::OrderAtFault => self.text_of_order(),
+            Reason::TooSmall => format!("no whole {page} page fits here"),
+            Reason::MainStack => "the stack of the main thread: promotion leaves it alone, since \
                                     it grows and shrinks with the program"
-                    .to_owned()
-            }
-            Obstacle::ThreadStack => "the stack of a thread: the kernel keeps it off large pages \
+                .to_owned(),
+            Reason::ThreadStack => "the stack of a thread: the kernel keeps it off large pages \
                                       (MAP_STACK, nh in VmFlags), and only the program can undo \
                                       that"
                 .to_owned(),
-            Obstacle::Special => {
+            Reason::Special => {
                 "memory of a device or of the kernel itself, which is mapped as it is".to_owned()
             }
-            Obstacle::TextUnsupported => format!(
+            Reason::TextUnsupported => format!(
                 "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no \
                  file system here has shown large folios{}",
                 self.on_file_system()
             ),
-            Obstacle::FileMisaligned => {
+            Reason::FileMisaligned => {
                 format!("the file is mapped where its offset does not fit {page} pages")
             }
-            Obstacle::NoLargeFolios => format!(
+            Reason::NoLargeFolios => format!(
                 "the page cache of this file is in base pages: no large folios{}",
                 self.on_file_system()
             ),
-            Obstacle::SmallFolios => format!(
+            Reason::SmallFolios => format!(
                 "the file was read into the page cache in pieces smaller than {page}{}",
                 self.on_file_system()
             ),
@@ -630,37 +624,37 @@ impl Words<'_> {
     fn comment(&self) -> String {
         let (page, process) = (self.page(), self.case.process);
         let name = name_of(process);
-        match self.finding.obstacle {
-            Obstacle::NoHugeAdvised => format!(
+        match self.finding.reason {
+            Reason::NoHugeAdvised => format!(
                 "# {name} must not call madvise(MADV_NOHUGEPAGE): see its settings and its \
                  allocator's"
             ),
-            Obstacle::Userfaultfd => {
+            Reason::Userfaultfd => {
                 format!(
                     "# let {name} finish with userfaultfd, then: hugeleaf promote {}",
                     self.case.target
                 )
             }
-            Obstacle::Locked => {
+            Reason::Locked => {
                 format!(
                     "# {name} must lock whole {page} pages, or all of it: mlockall(MCL_CURRENT)"
                 )
             }
-            Obstacle::Pinned => format!(
+            Reason::Pinned => format!(
                 "# stop the I/O that holds the pages (io_uring registered buffers, RDMA, vfio), \
                  then: hugeleaf promote {}",
                 self.case.target
             ),
-            Obstacle::OrdersOff => sums::turn_size_on(self.finding.bytes, &self.figures(), &name),
-            Obstacle::OrderAtFault => format!("hugeleaf mem --orders {}", self.case.target),
-            Obstacle::FileMisaligned => format!(
+            Reason::OrdersOff => sums::turn_size_on(self.finding.bytes, &self.figures(), &name),
+            Reason::OrderAtFault => format!("hugeleaf mem --orders {}", self.case.target),
+            Reason::FileMisaligned => format!(
                 "# nothing to do from outside; a program can be linked with -Wl,-z,max-page-size={}",
                 self.case.pmd.map_or(0, |p| p.bytes().get())
             ),
-            Obstacle::SmallFolios => "# nothing to do from outside; the program can advise \
+            Reason::SmallFolios => "# nothing to do from outside; the program can advise \
                                       MADV_HUGEPAGE before its first read"
                 .to_owned(),
-            Obstacle::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
+            Reason::NoThp => "# a kernel with CONFIG_TRANSPARENT_HUGEPAGE".to_owned(),
             _ => "# nothing to do".to_owned(),
         }
     }

@@ -1,8 +1,8 @@
-//! The obstacles: one id each.
+//! The reasons: one id each.
 
-/// What can be done about an obstacle.
+/// What can be done about a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum Remedy {
     /// `hugeleaf promote` takes it as it is.
     Promote,
     /// `hugeleaf promote --min-resident` takes it, and memory grows.
@@ -13,48 +13,48 @@ pub enum Way {
     Nothing,
 }
 
-impl Way {
+impl Remedy {
     /// Its name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Way::Promote => "promote",
-            Way::PromoteAndGrow => "promote-and-grow",
-            Way::Change => "change",
-            Way::Nothing => "nothing",
+            Remedy::Promote => "promote",
+            Remedy::PromoteAndGrow => "promote-and-grow",
+            Remedy::Change => "change",
+            Remedy::Nothing => "nothing",
         }
     }
 }
 
-macro_rules! obstacles {
+macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $way:ident;)*) => {
         /// What keeps memory from a larger page.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Obstacle {
+        pub enum Reason {
             $($(#[$doc])* $name,)*
         }
 
-        impl Obstacle {
+        impl Reason {
             /// Every one of them.
-            pub const ALL: &'static [Obstacle] = &[$(Obstacle::$name),*];
+            pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
             /// Its id on screens and in JSON.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Obstacle::$name => $id,)*
+                    $(Reason::$name => $id,)*
                 }
             }
 
             /// What can be done about it.
-            pub const fn way(self) -> Way {
+            pub const fn remedy(self) -> Remedy {
                 match self {
-                    $(Obstacle::$name => Way::$way,)*
+                    $(Reason::$name => Remedy::$way,)*
                 }
             }
         }
     };
 }
 
-obstacles! {
+reasons! {
     /// The host's THP is `never`.
     ThpNever = "thp-never", Promote;
     /// The host's THP is `madvise`, and the program did not advise.
