@@ -17,7 +17,7 @@ pub mod json;
 pub mod mem;
 pub mod oltp_html;
 mod oltp_plot;
-mod page;
+pub mod page;
 pub mod plan;
 pub mod promote;
 pub mod prove;

@@ -1,132 +1,424 @@
-//! What every page has: a head, a style, tables, and the host it was made on. A page needs nothing
-//! beside it: no network, no script; it can be read in light and in dark.
+//! A screen as data: what a command says, before anybody decides how it looks.
+//!
+//! A command has one function from its model to a [`Page`]. Renderers see nothing but the page: [`Page::text`]
+//! for a terminal, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
+//! widths, colours, limits and escaping are each in one place.
+//!
+//! ```
+//! use hugeleaf_report::page::{Page, Table, View};
+//! use hugeleaf_units::Bytes;
+//! let held = [("redis", Bytes(4 << 30)), ("sh", Bytes(900 << 10))];
+//! let mut page = Page::default();
+//! page.add(Table::of(&held).left("NAME", |h| h.0).right("HELD", |h| h.1));
+//! assert_eq!(page.text(View::plain(80)), "NAME   HELD\nredis    4G\nsh     900K\n");
+//! ```
 
-use hugeleaf_proof::result::{HostFingerprint, Knob};
-use hugeleaf_units::Bytes;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+mod cell;
+mod chart;
+mod html;
+mod old;
+mod text;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --line: #8885; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 900px; margin: 2rem auto; padding: 0 1rem;
-  background: Canvas; color: CanvasText; }
-h1 { font-size: 1.9rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.long h1 { font-size: 1.4rem; }
-.lead { font-size: 1.1rem; margin-top: .25rem; }
-.faster { border-left: .5rem solid #16a34a; } .slower { border-left: .5rem solid #dc2626; }
-.same { border-left: .5rem solid #6b7280; } .unclear { border-left: .5rem solid #d97706; }
-header { padding-left: 1rem; }
-table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: right;
-  border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-td:first-child, th:first-child { text-align: left; }
-.scroll { overflow-x: auto; }
-svg { width: 100%; height: auto; } code, pre { background: var(--soft); padding: .1rem .3rem;
-  overflow-wrap: anywhere; white-space: pre-wrap; }
-";
+pub use cell::{Cell, Mark, Value};
+pub use chart::{Axis, Chart, ChartKind, Point, Scale, Series, Unit};
+pub(crate) use old::*;
+pub use text::{View, clean};
 
-/// The top of a page.
-pub(crate) struct Top<'a> {
-    /// In the title of the window.
-    pub(crate) title: &'a str,
-    /// Of the header: how it went, and `long` where the headline is more than a few words.
-    pub(crate) class: &'a str,
-    pub(crate) headline: &'a str,
-    pub(crate) lead: &'a str,
-    /// What this page's style has beside that of all.
-    pub(crate) style: &'a str,
+/// All that a command says. Names in it are as the host has them: a renderer writes out what its
+/// reader would act on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Page {
+    /// What the page is, for the title of a window; a terminal does not show it.
+    pub title: String,
+    /// The answer in a sentence or two; empty where the blocks say it.
+    pub lead: String,
+    /// Whether the lead is good news, for its colour.
+    pub mark: Mark,
+    /// The rest, in the order in which it is read. The end of an answer is what stays in sight of a terminal.
+    pub blocks: Vec<Block>,
 }
 
-/// The page around a body.
-pub(crate) fn page(top: &Top<'_>, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (top.title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(top.style)) }
-            }
-            body {
-                header class=(top.class) {
-                    h1 { (top.headline) }
-                    p.lead { (top.lead) }
-                }
-                (body)
+/// A part of a page.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Block {
+    /// A heading with blocks of its own.
+    Section(Section),
+    /// Running text: one paragraph.
+    Text(String),
+    /// A label and a value, or a sentence, each.
+    Facts(Vec<(String, Cell)>),
+    /// Rows of cells under heads.
+    Table(Table),
+    /// Parts of one whole, each with what it means.
+    Bars(Vec<Bar>),
+    /// Curves, dots or bars over axes.
+    Chart(Chart),
+    /// Findings, caveats, what could not be read.
+    Notes(Vec<Note>),
+    /// What to type next; never broken into lines.
+    Commands(Vec<Command>),
+    /// The lines of a file or of a difference as they are: `+` and `-` at the beginning are painted.
+    Lines(Vec<String>),
+}
+
+/// A heading and what is below it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Section {
+    /// The heading.
+    pub title: String,
+    /// What is below it. A section of no blocks is not shown.
+    pub blocks: Vec<Block>,
+}
+
+/// Rows of cells.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Table {
+    /// The columns, from the left.
+    pub columns: Vec<Column>,
+    /// The rows; a missing cell is empty.
+    pub rows: Vec<Vec<Cell>>,
+    /// How many rows are shown unless all are asked for.
+    pub limit: Option<Limit>,
+}
+
+/// How much of a long table is shown at first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Limit {
+    /// So many rows.
+    pub rows: usize,
+    /// What is to be known of the others, as in `that hold 2G on base pages between them`; may be empty.
+    pub others: String,
+    /// How to see them; `--all` where empty.
+    pub all: String,
+}
+
+/// Where the cells of a column stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Align {
+    /// Names and sentences.
+    #[default]
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// What becomes of a column where the screen is narrow. Where neither helps, the last left-aligned
+/// column is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Narrow {
+    /// It stays.
+    #[default]
+    Stays,
+    /// It is left out; of several, the one with the largest number goes first.
+    Goes(u8),
+    /// It goes on in further lines, in its column or, where that would be too narrow, below its row. Of the
+    /// last column only.
+    Wraps,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Column {
+    /// Its head.
+    pub name: String,
+    /// Where its cells stand.
+    pub align: Align,
+    /// What becomes of it on a narrow screen.
+    pub narrow: Narrow,
+}
+
+/// A part of a whole.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Bar {
+    /// How much it is.
+    pub value: Cell,
+    /// Its part of the whole, 0 to 1; `None` of no whole.
+    pub part: Option<f64>,
+    /// Its name.
+    pub name: Cell,
+    /// What it means; may be empty.
+    pub text: String,
+    /// What to do about it.
+    pub commands: Vec<Command>,
+}
+
+/// Something that a reader should know.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Note {
+    /// A word for what it is, as in `warning`; may be empty.
+    pub word: Cell,
+    /// What it says.
+    pub text: String,
+    /// What it rests on, in lines of their own.
+    pub evidence: Vec<String>,
+    /// What to do about it.
+    pub commands: Vec<Command>,
+}
+
+/// Something to type.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Command {
+    /// What it is for, as in `next`; may be empty.
+    pub label: String,
+    /// The line itself.
+    pub line: String,
+    /// What else is to be known before typing it; may be empty.
+    pub note: String,
+}
+
+impl Page {
+    /// An empty page.
+    pub fn new(title: impl Into<String>, lead: impl Into<String>) -> Page {
+        Page {
+            title: title.into(),
+            lead: lead.into(),
+            ..Page::default()
+        }
+    }
+
+    /// Adds a block at the end; one without content is left out.
+    pub fn add(&mut self, block: impl Into<Block>) -> &mut Page {
+        push(&mut self.blocks, block.into());
+        self
+    }
+
+    /// Adds blocks under a heading; nothing where all of them are empty.
+    pub fn section(&mut self, title: impl Into<String>, blocks: Vec<Block>) -> &mut Page {
+        self.add(Section::new(title, blocks))
+    }
+}
+
+impl Section {
+    /// Those of the blocks that say something, under a heading.
+    pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Section {
+        let mut section = Section {
+            title: title.into(),
+            blocks: Vec::new(),
+        };
+        for block in blocks {
+            push(&mut section.blocks, block);
+        }
+        section
+    }
+}
+
+fn push(blocks: &mut Vec<Block>, block: Block) {
+    if !block.is_empty() {
+        blocks.push(block);
+    }
+}
+
+impl Block {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Block::Section(section) => section.blocks.is_empty(),
+            Block::Text(text) => text.is_empty(),
+            Block::Facts(facts) => facts.is_empty(),
+            Block::Table(table) => table.rows.is_empty(),
+            Block::Bars(bars) => bars.is_empty(),
+            Block::Chart(chart) => chart.series.iter().all(|s| s.points.is_empty()),
+            Block::Notes(notes) => notes.is_empty(),
+            Block::Commands(commands) => commands.is_empty(),
+            Block::Lines(lines) => lines.is_empty(),
+        }
+    }
+}
+
+impl Table {
+    /// A table without columns and rows.
+    pub fn new() -> Table {
+        Table::default()
+    }
+
+    /// A table of one row for each of `items`: its columns follow.
+    pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
+        let items: Vec<T> = items.into_iter().collect();
+        let rows = vec![Vec::new(); items.len()];
+        TableOf {
+            items,
+            table: Table {
+                rows,
+                ..Table::default()
+            },
+        }
+    }
+
+    /// Adds a column of names or sentences. Rows come after all columns.
+    #[must_use]
+    pub fn left(self, name: impl Into<String>) -> Table {
+        self.column(name, Align::Left)
+    }
+
+    /// Adds a column of numbers.
+    #[must_use]
+    pub fn right(self, name: impl Into<String>) -> Table {
+        self.column(name, Align::Right)
+    }
+
+    fn column(mut self, name: impl Into<String>, align: Align) -> Table {
+        self.columns.push(Column {
+            name: name.into(),
+            align,
+            narrow: Narrow::Stays,
+        });
+        self
+    }
+
+    /// Says what becomes of the last column on a narrow screen.
+    #[must_use]
+    pub fn narrow(mut self, narrow: Narrow) -> Table {
+        if let Some(last) = self.columns.last_mut() {
+            last.narrow = narrow;
+        }
+        self
+    }
+
+    /// Adds a row.
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Table {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Shows so many rows at first.
+    #[must_use]
+    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Table {
+        self.limit = Some(Limit {
+            rows,
+            others: others.into(),
+            all: String::new(),
+        });
+        self
+    }
+}
+
+/// A table that is made column by column: a column is one line, its name beside what it shows.
+#[derive(Debug)]
+pub struct TableOf<T> {
+    items: Vec<T>,
+    table: Table,
+}
+
+impl<T> TableOf<T> {
+    /// Adds a column of names or sentences.
+    #[must_use]
+    pub fn left<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
+        self.column(name, Align::Left, cell)
+    }
+
+    /// Adds a column of numbers.
+    #[must_use]
+    pub fn right<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
+        self.column(name, Align::Right, cell)
+    }
+
+    fn column<C: Into<Cell>>(
+        mut self,
+        name: impl Into<String>,
+        align: Align,
+        cell: impl Fn(&T) -> C,
+    ) -> Self {
+        self.table = self.table.column(name, align);
+        for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
+            row.push(cell(item).into());
+        }
+        self
+    }
+
+    /// The same with more columns, where `yes`.
+    #[must_use]
+    pub fn when(self, yes: bool, more: impl FnOnce(Self) -> Self) -> Self {
+        if yes { more(self) } else { self }
+    }
+
+    /// The same with a column, or several, for each of `all`.
+    #[must_use]
+    pub fn each<E>(self, all: impl IntoIterator<Item = E>, more: impl Fn(Self, E) -> Self) -> Self {
+        all.into_iter().fold(self, more)
+    }
+
+    /// Says what becomes of the last column on a narrow screen.
+    #[must_use]
+    pub fn narrow(mut self, narrow: Narrow) -> Self {
+        self.table = self.table.narrow(narrow);
+        self
+    }
+
+    /// Shows so many rows at first.
+    #[must_use]
+    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Self {
+        self.table = self.table.limited(rows, others);
+        self
+    }
+
+    /// The table.
+    pub fn done(self) -> Table {
+        self.table
+    }
+}
+
+impl Note {
+    /// A note without a word before it.
+    pub fn plain(text: impl Into<String>) -> Note {
+        Note {
+            text: text.into(),
+            ..Note::default()
+        }
+    }
+
+    /// A note behind a word for what it is.
+    pub fn new(word: impl Into<Cell>, text: impl Into<String>) -> Note {
+        Note {
+            word: word.into(),
+            text: text.into(),
+            ..Note::default()
+        }
+    }
+
+    /// The same with something to type.
+    #[must_use]
+    pub fn run(mut self, label: impl Into<String>, line: impl Into<String>) -> Note {
+        self.commands.push(Command::new(label, line));
+        self
+    }
+}
+
+impl Command {
+    /// A line to type and what it is for.
+    pub fn new(label: impl Into<String>, line: impl Into<String>) -> Command {
+        Command {
+            label: label.into(),
+            line: line.into(),
+            note: String::new(),
+        }
+    }
+}
+
+impl<T> From<TableOf<T>> for Block {
+    fn from(table: TableOf<T>) -> Block {
+        Block::Table(table.table)
+    }
+}
+
+/// A block of what stands in it.
+macro_rules! blocks {
+    ($($from:ty => $block:ident),* $(,)?) => {$(
+        impl From<$from> for Block {
+            fn from(content: $from) -> Block {
+                Block::$block(content.into())
             }
         }
-    };
-    crate::screen::page(&page.into_string())
+    )*};
 }
 
-/// A table; wider than the page it can be moved sideways.
-pub(crate) fn table<Row: AsRef<[String]>>(heads: &[&str], rows: &[Row]) -> Markup {
-    html! {
-        div.scroll { table {
-            thead { tr { @for head in heads { th { (head) } } } }
-            tbody { @for row in rows { tr { @for cell in row.as_ref() { td { (cell) } } } } }
-        } }
-    }
-}
-
-/// What a reader must know before believing it.
-pub(crate) fn notes(notes: &[String]) -> Markup {
-    html! {
-        @if !notes.is_empty() {
-            h2 { "Before you believe it" }
-            ul { @for note in notes { li { (note) } } }
-        }
-    }
-}
-
-/// The exact command, where it is known.
-pub(crate) fn command(words: &[String]) -> Markup {
-    html! { @if !words.is_empty() { pre { (words.join(" ")) } } }
-}
-
-/// The host, the settings, the knobs in force and the command.
-pub(crate) fn circumstances(
-    host: &HostFingerprint,
-    knobs: &[Knob],
-    more: &[[String; 2]],
-    words: &[String],
-) -> Markup {
-    let unknown = || "?".to_owned();
-    let text = |fact: &Option<String>| fact.clone().unwrap_or_else(unknown);
-    let size = |fact: Option<u64>| fact.map_or_else(unknown, |b| Bytes(b).to_string());
-    let is_virtual = host.is_virtual.map_or_else(unknown, |v| v.to_string());
-    let facts = [
-        ("kernel", text(&host.kernel)),
-        ("architecture", text(&host.arch)),
-        ("processor", text(&host.processor)),
-        ("processors", host.cpus.to_string()),
-        ("virtual", is_virtual),
-        ("nodes", host.nodes.to_string()),
-        ("memory", size(host.memory_bytes)),
-        ("base page", size(Some(host.base_page_bytes))),
-        ("large page", size(host.large_page_bytes)),
-    ];
-    let mut rows: Vec<[String; 2]> = facts.map(|(name, value)| [name.to_owned(), value]).into();
-    rows.extend_from_slice(more);
-    rows.extend(knobs.iter().map(|k| [k.name.clone(), k.value.clone()]));
-    html! {
-        h2 { "Host, settings, command" }
-        (table(&["", ""], &rows))
-        (command(words))
-    }
-}
-
-/// For tests of pages: nothing is loaded from anywhere, and nothing is missing. The name space of SVG is a
-/// name, not an address.
-#[cfg(test)]
-pub(crate) fn needs_nothing(page: &str) {
-    assert!(page.starts_with("<!DOCTYPE html>"));
-    let rest = page.replace("http://www.w3.org/2000/svg", "");
-    for sign in [
-        "http://", "https://", "src=", "href=", "@import", "url(", "<script",
-    ] {
-        assert!(!rest.contains(sign), "{sign}");
-    }
-    assert!(!page.contains("could not be drawn"), "a chart is missing");
-    // Axes and words follow the page's colour.
-    assert!(page.contains("currentColor") && page.contains("color-scheme: light dark"));
+blocks! {
+    Section => Section,
+    String => Text,
+    &str => Text,
+    Vec<(String, Cell)> => Facts,
+    Table => Table,
+    Vec<Bar> => Bars,
+    Chart => Chart,
+    Vec<Note> => Notes,
+    Vec<Command> => Commands,
 }

@@ -1,0 +1,245 @@
+//! Cells: values that are written by whoever shows them.
+
+use std::fmt;
+
+use hugeleaf_host::{Fact, Pid};
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
+
+/// A value and how it is meant.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Cell {
+    /// The value.
+    pub value: Value,
+    /// How it is meant.
+    pub mark: Mark,
+}
+
+/// A value of a kind.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Value {
+    /// Nothing: the host does not have it, or it makes no sense here.
+    #[default]
+    Absent,
+    /// It could not be read.
+    Unreadable,
+    /// A name or a sentence.
+    Text(String),
+    /// An amount of memory.
+    Bytes(Bytes),
+    /// How many.
+    Count(u64),
+    /// A measured number: about four digits that mean something.
+    Number(f64),
+    /// A measured number with so many digits after the point.
+    Decimal(f64, usize),
+    /// How many times as much as something else.
+    Ratio(f64),
+    /// A part of a whole, 0 to 1.
+    Percent(f64),
+    /// A time in seconds.
+    Duration(f64),
+    /// A size of page.
+    PageSize(PageSize),
+    /// A range of addresses.
+    Range(Range),
+    /// From the first to the last of values that are alike.
+    Span(Box<Value>, Box<Value>),
+}
+
+/// How a value is meant. Never the only sign of anything: whoever prints without colour loses nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mark {
+    /// As it is.
+    #[default]
+    Plain,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Bad,
+    /// Of less importance.
+    Dim,
+}
+
+impl Cell {
+    /// Nothing at all, not even a dash.
+    pub fn empty() -> Cell {
+        Cell::from("")
+    }
+
+    /// A part of a whole, 0 to 1; absent of no whole.
+    pub fn percent(part: Option<f64>) -> Cell {
+        part.map(Value::Percent).into()
+    }
+
+    /// A time in seconds.
+    pub fn seconds(seconds: f64) -> Cell {
+        Value::Duration(seconds).into()
+    }
+
+    /// How many times as much.
+    pub fn ratio(ratio: Option<f64>) -> Cell {
+        ratio.map(Value::Ratio).into()
+    }
+
+    /// A measured number: about four digits that mean something.
+    pub fn number(number: Option<f64>) -> Cell {
+        number.map(Value::Number).into()
+    }
+
+    /// A measured number with so many digits after the point.
+    pub fn decimal(number: Option<f64>, digits: usize) -> Cell {
+        number.map(|number| Value::Decimal(number, digits)).into()
+    }
+
+    /// An amount, a dash where it is zero, so that a reader sees what there is.
+    pub fn some_bytes(bytes: Bytes) -> Cell {
+        (!bytes.is_zero()).then_some(bytes).into()
+    }
+
+    /// From the first to the last; one value where both are equal, nothing of none.
+    pub fn span(all: impl IntoIterator<Item = Cell>) -> Cell {
+        let mut all = all.into_iter();
+        let Some(first) = all.next() else {
+            return Cell::empty();
+        };
+        match all.last() {
+            Some(last) if last.value != first.value => {
+                Value::Span(Box::new(first.value), Box::new(last.value)).into()
+            }
+            _ => first,
+        }
+    }
+
+    /// The same, meant so.
+    #[must_use]
+    pub fn marked(mut self, mark: Mark) -> Cell {
+        self.mark = mark;
+        self
+    }
+
+    /// Whether nothing is written, not even a dash.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.value, Value::Text(text) if text.is_empty())
+    }
+
+    /// Whether the host does not have it.
+    pub fn is_absent(&self) -> bool {
+        self.value == Value::Absent
+    }
+}
+
+/// Written as people write it, the same by every renderer. Text stands as it is: a renderer writes out what
+/// its reader would act on.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Absent => f.write_str("-"),
+            Value::Unreadable => f.write_str("?"),
+            Value::Text(text) => f.write_str(text),
+            Value::Bytes(bytes) => write!(f, "{bytes}"),
+            Value::Count(count) => write!(f, "{count}"),
+            Value::Number(n) | Value::Decimal(n, _) | Value::Ratio(n) if !n.is_finite() => {
+                f.write_str("-")
+            }
+            Value::Number(number) => f.write_str(&crate::prove::number(*number)),
+            Value::Decimal(number, digits) => write!(f, "{number:.digits$}"),
+            Value::Ratio(ratio) => write!(f, "×{}", crate::prove::ratio(*ratio)),
+            Value::Percent(part) => f.write_str(&percent(*part)),
+            Value::Duration(seconds) => f.write_str(&duration(*seconds)),
+            Value::PageSize(size) => write!(f, "{size}"),
+            Value::Range(range) => write!(f, "{range}"),
+            Value::Span(first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+/// A part of a whole as people write it: `98 %`, `0.3 %`. What is not all of it is never 100 %.
+fn percent(part: f64) -> String {
+    match part {
+        p if !p.is_finite() => "-".to_owned(),
+        p if p > 0.0 && p < 0.01 => format!("{:.1} %", p * 100.0),
+        p if p < 1.0 && p > 0.99 => format!("{:.1} %", (p * 1000.0).floor() / 10.0),
+        p => format!("{:.0} %", p * 100.0),
+    }
+}
+
+/// A time: `500 ms`, `1.5 s`, `12 µs`; nothing is `0 ms`.
+fn duration(seconds: f64) -> String {
+    // A decimal where it is not zero.
+    let short = |value: f64| format!("{:.1}", value).trim_end_matches(".0").to_owned();
+    match seconds {
+        s if !s.is_finite() => "-".to_owned(),
+        s if s >= 600.0 => format!("{:.0} min", s / 60.0),
+        s if s >= 1.0 => format!("{} s", short(s)),
+        s if s >= 1e-3 || s <= 0.0 => format!("{:.0} ms", s * 1e3),
+        s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
+        s => format!("{:.0} ns", s * 1e9),
+    }
+}
+
+impl From<Value> for Cell {
+    fn from(value: Value) -> Cell {
+        Cell {
+            value,
+            mark: Mark::Plain,
+        }
+    }
+}
+
+/// Cells of values that need nothing else.
+macro_rules! cells {
+    ($($from:ty => $cell:expr),* $(,)?) => {$(
+        impl From<$from> for Cell {
+            fn from(value: $from) -> Cell {
+                let cell: fn($from) -> Value = $cell;
+                Cell::from(cell(value))
+            }
+        }
+    )*};
+}
+
+cells! {
+    String => Value::Text,
+    &str => |text| Value::Text(text.to_owned()),
+    &String => |text| Value::Text(text.clone()),
+    Bytes => Value::Bytes,
+    Pages => |pages| Value::Count(pages.get()),
+    u64 => Value::Count,
+    u32 => |n| Value::Count(n.into()),
+    u8 => |n| Value::Count(n.into()),
+    usize => |n| Value::Count(u64::try_from(n).unwrap_or(u64::MAX)),
+    Pid => |pid| Value::Text(pid.to_string()),
+    PageSize => Value::PageSize,
+    PageKind => |kind| Value::Text(kind.name().to_owned()),
+    Range => Value::Range,
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Cell {
+        value.map_or_else(Cell::default, Into::into)
+    }
+}
+
+impl<T: Into<Cell>> From<Fact<T>> for Cell {
+    fn from(fact: Fact<T>) -> Cell {
+        match fact {
+            Fact::Known(value) => value.into(),
+            Fact::Absent => Cell::default(),
+            Fact::Unreadable(_) => Value::Unreadable.into(),
+        }
+    }
+}
+
+impl<T: Clone + Into<Cell>> From<&Fact<T>> for Cell {
+    fn from(fact: &Fact<T>) -> Cell {
+        fact.clone().into()
+    }
+}

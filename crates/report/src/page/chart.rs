@@ -1,0 +1,102 @@
+//! Charts as data; `crate::chart` draws them.
+
+/// A chart over two axes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Chart {
+    /// What it shows; may be empty.
+    pub title: String,
+    /// How points are drawn.
+    pub kind: ChartKind,
+    /// The axis of what was chosen: a size, a number of threads, time.
+    pub x: Axis,
+    /// The axis of what was measured.
+    pub y: Axis,
+    /// What is drawn, each in a colour and shape of its own.
+    pub series: Vec<Series>,
+}
+
+/// How the points of a chart are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ChartKind {
+    /// Lines from point to point.
+    #[default]
+    Curves,
+    /// Points only.
+    Dots,
+    /// Bars from zero, one below the other, for each step of x.
+    Bars,
+    /// Layers on each other, the first series lowest; a point is as wide as it says.
+    Layers,
+}
+
+/// An axis.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Axis {
+    /// What stands at it, as in `working set`.
+    pub name: String,
+    /// How its values are written.
+    pub unit: Unit,
+    /// How its values are spaced.
+    pub scale: Scale,
+    /// A value that is always in sight, with a line across: 1 of ratios, 0 of what is shown whole.
+    pub level: Option<f64>,
+    /// Its marks, with a name each, where only these values exist (which may be numbers of names: 0, 1, 2);
+    /// empty where the renderer is to choose round ones.
+    pub steps: Vec<(f64, String)>,
+}
+
+/// What a number at an axis is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// A number without a unit.
+    #[default]
+    Number,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// A part of a whole, 0 to 1, written in percent.
+    Percent,
+    /// How many times as much, as in `×1.12`.
+    Ratio,
+}
+
+/// How values are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By their logarithm, marks at powers of two.
+    Binary,
+    /// By their logarithm, marks at 1, 2, 5, 10 and so on.
+    Decimal,
+}
+
+/// Points that belong together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// The name at its end, or in the legend.
+    pub name: String,
+    /// Its points in the order in which they are drawn.
+    pub points: Vec<Point>,
+}
+
+/// A point. What is not finite, or not above 0 on a logarithmic scale, is not drawn.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Point {
+    /// Where it stands.
+    pub x: f64,
+    /// How far along x it reaches, of layers; 0 of others.
+    pub width: f64,
+    /// What was measured there.
+    pub y: f64,
+    /// The ends of its interval, lower first, where it has one.
+    pub interval: Option<(f64, f64)>,
+    /// The samples that it was made of, where they are to be shown.
+    pub samples: Vec<f64>,
+    /// Whether it is to be doubted: drawn hollow.
+    pub doubtful: bool,
+    /// A word beside it; may be empty.
+    pub note: String,
+}

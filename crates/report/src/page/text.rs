@@ -1,0 +1,675 @@
+//! A page for a terminal.
+
+use super::{
+    Align, Bar, Block, Cell, Column, Command, Limit, Mark, Narrow, Note, Page, Section, Table,
+    Value,
+};
+use unicode_width::UnicodeWidthStr;
+
+pub use crate::screen::clean;
+
+/// How a terminal is, and how much its reader asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// Columns of the screen.
+    pub width: usize,
+    /// Whether to use colour and bold.
+    pub colour: bool,
+    /// Whether all rows are shown, of however long a table (`--all`).
+    pub all: bool,
+}
+
+/// Moves what stands below a heading.
+const INDENT: usize = 2;
+/// Between two columns.
+const GAP: &str = "  ";
+/// A sentence in fewer columns is hard to read: it then goes below its row.
+const LEAST_SENTENCE: usize = 30;
+/// A name is not cut to fewer columns.
+const LEAST_NAME: usize = 8;
+/// Columns of a bar.
+const BAR: usize = 10;
+/// Where the text of a bar begins.
+const BESIDE_BARS: usize = 8;
+
+impl View {
+    /// Without colour, long tables cut.
+    pub const fn plain(width: usize) -> View {
+        View {
+            width,
+            colour: false,
+            all: false,
+        }
+    }
+
+    fn paint(self, text: &str, paint: Paint) -> String {
+        let code = match paint {
+            Paint::Mark(Mark::Plain) => return text.to_owned(),
+            Paint::Bold => 1,
+            Paint::Mark(Mark::Dim) => 2,
+            Paint::Mark(Mark::Good) => 32,
+            Paint::Mark(Mark::Warn) => 33,
+            Paint::Mark(Mark::Bad) => 31,
+        };
+        if self.colour && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// The text in lines that fit the screen, the last one ended: the first begins with `first`, which is
+    /// painted so, the others with as many blanks. A word longer than a line is not broken, so that what is
+    /// to be copied stays whole.
+    fn wrap(self, first: &str, paint: Paint, text: &str) -> String {
+        let indent = width(first);
+        let head = first.trim_end();
+        let start = head.len() - head.trim_start().len();
+        let mut out = format!(
+            "{}{}{}",
+            &first[..start],
+            self.paint(&head[start..], paint),
+            &first[head.len()..]
+        );
+        self.go_on(&mut out, indent, text);
+        out
+    }
+
+    /// Writes the text behind what is in `out`, whose last line takes `indent` columns, and ends the line.
+    fn go_on(self, out: &mut String, indent: usize, text: &str) {
+        let mut at = indent;
+        for word in clean(text).split_whitespace() {
+            let is_first = at == indent;
+            if !is_first && at + 1 + width(word) > self.width {
+                out.push('\n');
+                out.push_str(&" ".repeat(indent));
+                at = indent;
+            } else if !is_first {
+                out.push(' ');
+                at += 1;
+            }
+            out.push_str(word);
+            at += width(word);
+        }
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Paint {
+    Bold,
+    Mark(Mark),
+}
+
+const PLAIN: Paint = Paint::Mark(Mark::Plain);
+
+/// Columns that a text takes on a terminal: two of most characters of East Asia.
+fn width(text: &str) -> usize {
+    text.width()
+}
+
+impl Page {
+    /// The page for a terminal, each line ended. What a terminal would act on is written out.
+    pub fn text(&self, view: View) -> String {
+        let mut parts = Vec::new();
+        if !self.lead.is_empty() {
+            let text = view.wrap("", PLAIN, &self.lead);
+            parts.push(Part { text, apart: false });
+        }
+        parts.extend(blocks(&self.blocks, 0, view));
+        join(&parts)
+    }
+}
+
+/// Each block as text, those that stand apart with an empty line before them.
+fn blocks(blocks: &[Block], indent: usize, view: View) -> Vec<Part> {
+    blocks
+        .iter()
+        .map(|block| part(block, indent, view))
+        .collect()
+}
+
+/// The text of a block, and whether it stands apart from what is above it.
+struct Part {
+    text: String,
+    apart: bool,
+}
+
+fn join(parts: &[Part]) -> String {
+    let mut out = String::new();
+    for part in parts.iter().filter(|part| !part.text.is_empty()) {
+        if part.apart && !out.is_empty() {
+            out.push('\n');
+        }
+        out += &part.text;
+    }
+    out
+}
+
+fn part(block: &Block, indent: usize, view: View) -> Part {
+    let blank = " ".repeat(indent);
+    let text = match block {
+        Block::Section(section) => self::section(section, indent, view),
+        Block::Text(text) => view.wrap(&blank, PLAIN, text),
+        Block::Facts(all) => facts(all, &blank, view),
+        Block::Table(table) => self::table(table, indent, view),
+        Block::Bars(all) => bars(all, &blank, view),
+        Block::Chart(_) => String::new(),
+        Block::Notes(all) => notes(all, &blank, view),
+        Block::Commands(all) => all.iter().map(|c| command(c, &blank, view)).collect(),
+        Block::Lines(all) => all
+            .iter()
+            .map(|line| painted_line(line, &blank, view))
+            .collect(),
+    };
+    let apart = matches!(block, Block::Section(_) | Block::Bars(_) | Block::Chart(_));
+    Part { text, apart }
+}
+
+fn section(section: &Section, indent: usize, view: View) -> String {
+    if section.title.is_empty() {
+        return join(&blocks(&section.blocks, indent, view));
+    }
+    let title = view.paint(&clean(&section.title), Paint::Bold);
+    let below = join(&blocks(&section.blocks, indent + INDENT, view));
+    format!("{}{title}\n{below}", " ".repeat(indent))
+}
+
+fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
+    let longest = facts
+        .iter()
+        .map(|(label, _)| width(label))
+        .max()
+        .unwrap_or(0);
+    let line = |(label, cell): &(String, Cell)| {
+        let first = format!("{blank}{}{GAP}", padded(label, longest, Align::Left));
+        let text = view.wrap(&first, PLAIN, &cell.to_string());
+        match cell.mark {
+            Mark::Plain => text,
+            // Wrapped without colour, so that the widths are true; painted after.
+            mark => match text.split_at_checked(first.len()) {
+                Some((label, value)) => {
+                    let value = view.paint(value.trim_end(), Paint::Mark(mark));
+                    format!("{label}{value}\n")
+                }
+                None => text,
+            },
+        }
+    };
+    facts.iter().map(line).collect()
+}
+
+fn notes(notes: &[Note], blank: &str, view: View) -> String {
+    let words = notes.iter().map(|note| width(&note.word.to_string()));
+    let longest = words.max().unwrap_or(0);
+    let mut out = String::new();
+    for note in notes {
+        let first = match longest {
+            0 => blank.to_owned(),
+            _ => {
+                let word = clean(&written(&note.word));
+                format!("{blank}{}{GAP}", padded(&word, longest, Align::Left))
+            }
+        };
+        out += &view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
+        let below = " ".repeat(width(&first));
+        for evidence in &note.evidence {
+            out += &view.wrap(&below, PLAIN, evidence);
+        }
+        for one in &note.commands {
+            out += &command(one, &below, view);
+        }
+    }
+    out
+}
+
+/// A cell as words: what is absent is not said.
+fn written(cell: &Cell) -> String {
+    match cell.value {
+        Value::Absent => String::new(),
+        _ => cell.to_string(),
+    }
+}
+
+/// Not wrapped: it is to be copied.
+fn command(command: &Command, blank: &str, view: View) -> String {
+    let label = match command.label.is_empty() {
+        true => String::new(),
+        false => format!("{}: ", clean(&command.label)),
+    };
+    let mut out = format!("{blank}{label}{}\n", clean(&command.line));
+    if !command.note.is_empty() {
+        let below = format!("{blank}{}", " ".repeat(width(&label)));
+        out += &view.wrap(&below, PLAIN, &command.note);
+    }
+    out
+}
+
+fn bars(bars: &[Bar], blank: &str, view: View) -> String {
+    let values: Vec<String> = bars.iter().map(|bar| bar.value.to_string()).collect();
+    let longest = values.iter().map(|v| width(v)).max().unwrap_or(0).max(6);
+    let below = format!("{blank}{}", " ".repeat(BESIDE_BARS));
+    let mut out = String::new();
+    for (n, (bar, value)) in bars.iter().zip(values).enumerate() {
+        // With a text of its own each stands apart.
+        if n > 0 && !bar.text.is_empty() {
+            out.push('\n');
+        }
+        out += &format!(
+            "{blank}{}{GAP}{:>6}{GAP}{}{GAP}{}\n",
+            padded(&clean(&value), longest, Align::Right),
+            Cell::percent(bar.part).to_string(),
+            drawn(bar.part.unwrap_or(0.0), BAR),
+            view.paint(&clean(&bar.name.to_string()), Paint::Mark(bar.name.mark))
+        );
+        if !bar.text.is_empty() {
+            out += &view.wrap(&below, PLAIN, &bar.text);
+        }
+        for one in &bar.commands {
+            out += &command(one, &below, view);
+        }
+    }
+    out
+}
+
+/// A bar of so many columns for a part between 0 and 1.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+fn drawn(part: f64, columns: usize) -> String {
+    let part = if part.is_finite() {
+        part.clamp(0.0, 1.0)
+    } else {
+        0.0
+    };
+    let filled = (part * columns as f64).round() as usize;
+    format!("{}{}", "█".repeat(filled), "·".repeat(columns - filled))
+}
+
+/// A line of a file or of a difference.
+fn painted_line(line: &str, blank: &str, view: View) -> String {
+    let mark = match line.as_bytes().first() {
+        Some(b'+') => Mark::Good,
+        Some(b'-') => Mark::Bad,
+        Some(b'@') => Mark::Dim,
+        _ => Mark::Plain,
+    };
+    format!("{blank}{}\n", view.paint(&clean(line), Paint::Mark(mark)))
+}
+
+fn padded(text: &str, columns: usize, align: Align) -> String {
+    let pad = " ".repeat(columns.saturating_sub(width(text)));
+    match align {
+        Align::Left => format!("{text}{pad}"),
+        Align::Right => format!("{pad}{text}"),
+    }
+}
+
+/// The text in at most so many columns: the end of a long one is replaced by `…`.
+fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        let mut more = kept.clone();
+        more.push(c);
+        if width(&more) >= columns {
+            break;
+        }
+        kept = more;
+    }
+    kept + "…"
+}
+
+/// A table as it is drawn: its columns are those that fit.
+struct Drawn<'a> {
+    columns: Vec<&'a Column>,
+    /// One for each column.
+    widths: Vec<usize>,
+    /// The cells as they are written, one row each.
+    rows: Vec<Vec<(String, Mark)>>,
+    indent: usize,
+    view: View,
+}
+
+fn table(table: &Table, indent: usize, view: View) -> String {
+    let limit = table.limit.as_ref().filter(|_| !view.all);
+    let shown = limit.map_or(table.rows.len(), |limit| limit.rows.min(table.rows.len()));
+    let columns: Vec<&Column> = table.columns.iter().collect();
+    let cell = |row: &[Cell], at: usize| {
+        let cell = row.get(at).cloned().unwrap_or_else(Cell::empty);
+        (clean(&cell.to_string()), cell.mark)
+    };
+    let row = |row: &Vec<Cell>| (0..columns.len()).map(|at| cell(row, at)).collect();
+    let mut drawn = Drawn {
+        rows: table.rows[..shown].iter().map(row).collect(),
+        widths: Vec::new(),
+        columns,
+        indent,
+        view,
+    };
+    drawn.measure();
+    drawn.drop_columns();
+    let mut out = match drawn.columns.last().map(|column| column.narrow) {
+        Some(Narrow::Wraps) => drawn.with_sentences(),
+        _ => {
+            drawn.cut_a_name();
+            drawn.text()
+        }
+    };
+    if let Some(limit) = limit.filter(|_| table.rows.len() > shown) {
+        out += &view.wrap(
+            &" ".repeat(indent),
+            PLAIN,
+            &more(limit, table.rows.len() - shown),
+        );
+    }
+    out
+}
+
+/// `… and 3 more that hold 2G between them: --all`.
+fn more(limit: &Limit, rows: usize) -> String {
+    let others = match limit.others.is_empty() {
+        true => String::new(),
+        false => format!(" {}", limit.others),
+    };
+    let all = match limit.all.is_empty() {
+        true => "--all",
+        false => &limit.all,
+    };
+    format!("… and {rows} more{others}: {all}")
+}
+
+impl Drawn<'_> {
+    fn measure(&mut self) {
+        let widest = |(at, column): (usize, &&Column)| {
+            let cells = self.rows.iter().map(|row| width(&row[at].0));
+            cells.chain([width(&column.name)]).max().unwrap_or(0)
+        };
+        self.widths = self.columns.iter().enumerate().map(widest).collect();
+    }
+
+    /// Columns of the screen that it takes.
+    fn needed(&self) -> usize {
+        let gaps = GAP.len() * self.widths.len().saturating_sub(1);
+        self.indent + self.widths.iter().sum::<usize>() + gaps
+    }
+
+    /// Leaves out columns that may go, the least important first, until the rest fits. One that wraps need
+    /// not fit.
+    fn drop_columns(&mut self) {
+        let goes = |column: &&Column| match column.narrow {
+            Narrow::Goes(order) => Some(order),
+            Narrow::Stays | Narrow::Wraps => None,
+        };
+        while self.needed_unwrapped() > self.view.width {
+            let all = self.columns.iter().enumerate();
+            let last = all
+                .filter_map(|(at, column)| Some((goes(column)?, at)))
+                .max();
+            let Some((_, at)) = last else { return };
+            self.columns.remove(at);
+            self.widths.remove(at);
+            for row in &mut self.rows {
+                row.remove(at);
+            }
+        }
+    }
+
+    fn needed_unwrapped(&self) -> usize {
+        match self.columns.last().map(|column| column.narrow) {
+            Some(Narrow::Wraps) => {
+                let last = self.widths.last().copied().unwrap_or(0);
+                self.needed() - last + last.min(LEAST_SENTENCE)
+            }
+            _ => self.needed(),
+        }
+    }
+
+    /// Cuts the last column of names where all columns together are too wide.
+    fn cut_a_name(&mut self) {
+        let over = self.needed().saturating_sub(self.view.width);
+        let last = self.columns.iter().rposition(|c| c.align == Align::Left);
+        if let Some(at) = last.filter(|_| over > 0) {
+            let head = width(&self.columns[at].name);
+            let least = head.max(LEAST_NAME).min(self.widths[at]);
+            self.widths[at] = self.widths[at].saturating_sub(over).max(least);
+        }
+    }
+
+    /// The head and the rows; no head where no column has a name.
+    fn text(&self) -> String {
+        let mut out = String::new();
+        if self.columns.iter().any(|column| !column.name.is_empty()) {
+            out += &self.view.paint(&self.head(), Paint::Bold);
+            out.push('\n');
+        }
+        for row in &self.rows {
+            out += &self.line(row, self.view);
+            out.push('\n');
+        }
+        out
+    }
+
+    fn head(&self) -> String {
+        let names = self
+            .columns
+            .iter()
+            .map(|column| (column.name.clone(), Mark::Plain));
+        self.line(&names.collect::<Vec<_>>(), self.view)
+    }
+
+    fn line(&self, row: &[(String, Mark)], view: View) -> String {
+        let mut line = " ".repeat(self.indent);
+        for (at, ((text, mark), columns)) in row.iter().zip(&self.widths).enumerate() {
+            if at > 0 {
+                line += GAP;
+            }
+            let text = cut(text, *columns);
+            let pad = " ".repeat(columns.saturating_sub(width(&text)));
+            let text = view.paint(&text, Paint::Mark(*mark));
+            match self.columns[at].align {
+                Align::Left => line.extend([text.as_str(), &pad]),
+                Align::Right => line.extend([pad.as_str(), &text]),
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+
+    /// The last column goes on in lines of its own.
+    fn with_sentences(mut self) -> String {
+        let sentences: Vec<String> = (self.rows.iter_mut())
+            .map(|row| row.pop().map(|(text, _)| text).unwrap_or_default())
+            .collect();
+        let column = self.columns.pop();
+        self.widths.pop();
+        self.cut_a_name();
+        let across = self.needed() + GAP.len();
+        let fits = across + LEAST_SENTENCE <= self.view.width;
+        let head = match (column, fits) {
+            (Some(column), true) => padded(&self.head(), across, Align::Left) + &column.name,
+            _ => self.head(),
+        };
+        let mut out = self.view.paint(head.trim_end(), Paint::Bold) + "\n";
+        for (row, sentence) in self.rows.iter().zip(&sentences) {
+            out += &self.line(row, self.view);
+            if sentence.is_empty() {
+                out.push('\n');
+            } else if fits {
+                let plain = self.line(row, View::plain(self.view.width));
+                out += &" ".repeat(across - width(&plain));
+                self.view.go_on(&mut out, across, sentence);
+            } else {
+                out.push('\n');
+                let below = " ".repeat(self.indent + 3 * INDENT);
+                out += &self.view.wrap(&below, PLAIN, sentence);
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Table {
+        let mut table = Table::new().right("N").left("NAME");
+        table.row([Cell::from(1_u64), "short".into()]);
+        table.row([
+            Cell::from(1000_u64),
+            "a rather long name of something".into(),
+        ]);
+        table
+    }
+
+    fn text(block: impl Into<Block>, view: View) -> String {
+        let mut page = Page::default();
+        page.add(block);
+        page.text(view)
+    }
+
+    #[test]
+    fn columns_align_and_the_name_gives_way() {
+        let page = |width| {
+            let mut page = Page::default();
+            page.section("ALL", vec![names().into()]);
+            page.text(View::plain(width))
+        };
+        assert_eq!(
+            page(100),
+            "ALL\n     N  NAME\n     1  short\n  1000  a rather long name of something\n"
+        );
+        let narrow = page(20);
+        assert!(narrow.lines().all(|l| width(l) <= 20), "{narrow}");
+        assert!(narrow.contains('…'));
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_a_terminal_shows_them() {
+        let mut table = Table::new().left("NAME").right("HELD");
+        table.row(["漢字", "1G"]);
+        table.row(["abc", "20G"]);
+        assert_eq!(
+            text(table.clone(), View::plain(80)),
+            "NAME  HELD\n漢字    1G\nabc    20G\n"
+        );
+        table.row(["漢字漢字漢字漢字漢字", "1G"]);
+        let narrow = text(table, View::plain(16));
+        assert!(narrow.lines().all(|l| width(l) <= 16), "{narrow}");
+    }
+
+    #[test]
+    fn no_name_steers_the_terminal_and_colour_is_off_unless_asked_for() {
+        let mut table = Table::new().left("NAME");
+        table.row([Cell::from("ev\x1b[31mil\n").marked(Mark::Bad)]);
+        assert_eq!(
+            text(table.clone(), View::plain(80)),
+            "NAME\nev\\u001b[31mil\\u000a\n"
+        );
+        let colour = View {
+            colour: true,
+            ..View::plain(80)
+        };
+        assert_eq!(
+            text(table, colour),
+            "\x1b[1mNAME\x1b[0m\n\x1b[31mev\\u001b[31mil\\u000a\x1b[0m\n"
+        );
+    }
+
+    #[test]
+    fn a_long_table_says_what_it_leaves_out() {
+        let table = names().limited(1, "that hold 2G");
+        assert_eq!(
+            text(table.clone(), View::plain(80)),
+            "N  NAME\n1  short\n… and 1 more that hold 2G: --all\n"
+        );
+        let all = View {
+            all: true,
+            ..View::plain(80)
+        };
+        assert_eq!(text(table, all), text(names(), View::plain(80)));
+    }
+
+    #[test]
+    fn the_least_important_columns_go_first() {
+        let mut table = (Table::new().left("A"))
+            .right("SECOND")
+            .narrow(Narrow::Goes(1))
+            .right("FIRST")
+            .narrow(Narrow::Goes(2));
+        table.row(["x", "2", "1"]);
+        let heads = |width| {
+            let text = text(table.clone(), View::plain(width));
+            text.lines().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            [heads(40), heads(15), heads(5)],
+            ["A  SECOND  FIRST", "A  SECOND", "A"]
+        );
+    }
+
+    #[test]
+    fn sentences_hang_in_their_column_or_below_it() {
+        let mut table = (Table::new().left("ROLE"))
+            .right("MISSING")
+            .left("WHY")
+            .narrow(Narrow::Wraps);
+        table.row([
+            Cell::from("data").marked(Mark::Warn),
+            "12M".into(),
+            "a reason of some words that goes on for long".into(),
+        ]);
+        table.row(["text", "-", ""]);
+        assert_eq!(
+            text(table.clone(), View::plain(50)),
+            "\
+ROLE  MISSING  WHY
+data      12M  a reason of some words that goes on
+               for long
+text        -
+"
+        );
+        let colour = View {
+            colour: true,
+            ..View::plain(50)
+        };
+        assert_eq!(
+            text(table.clone(), colour)
+                .replace("\x1b[1m", "")
+                .replace("\x1b[33m", "")
+                .replace("\x1b[0m", ""),
+            text(table.clone(), View::plain(50))
+        );
+        let narrow = text(table, View::plain(40));
+        assert!(narrow.contains("12M\n      a reason of some"), "{narrow}");
+    }
+
+    #[test]
+    fn wrapped_text_hangs_under_its_first_word() {
+        let view = View::plain(12);
+        assert_eq!(
+            view.wrap("- ", PLAIN, "one two three"),
+            "- one two\n  three\n"
+        );
+        assert_eq!(
+            view.wrap("- ", PLAIN, "averyverylongword b"),
+            "- averyverylongword\n  b\n"
+        );
+        assert_eq!(view.wrap("- ", PLAIN, ""), "-\n");
+    }
+
+    #[test]
+    fn what_to_type_is_never_broken() {
+        let note = Note::new("warning", "some words about it").run("run", "hugeleaf x --y --z");
+        assert_eq!(
+            text(vec![note], View::plain(20)),
+            "warning  some words\n         about it\n         run: hugeleaf x --y --z\n"
+        );
+    }
+}
