@@ -27,6 +27,10 @@ fn of(root: &Root, source: &Source) -> Result<Vec<Service>, DemandError> {
     read_source(root, &RealKernel::new(), &host, source)
 }
 
+fn by_flag(flag: &str, value: &str) -> Source {
+    Source::by_flag(flag, value).unwrap()
+}
+
 /// A copy of a captured host, with some files more.
 fn with(name: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().unwrap();
@@ -170,7 +174,7 @@ fn segments_that_the_list_does_not_show_are_told_by_their_mappings() {
 fn a_container_is_what_runs_in_it() {
     let root = Root::at(fixture("container-limits"));
     for path in ["/kubepods/a", "kubepods/a/", "/sys/fs/cgroup/kubepods/a"] {
-        let found = of(&root, &Source::Container(path.to_owned())).unwrap();
+        let found = of(&root, &by_flag("container", path)).unwrap();
         assert_eq!(
             (found[0].kind, found[0].name.as_str()),
             (ServiceKind::Container, "a")
@@ -184,9 +188,9 @@ fn a_container_is_what_runs_in_it() {
             .unwrap();
         assert_eq!(shared.bytes(), Bytes::from_kib(524_300));
     }
-    let all = of(&root, &Source::Container("/kubepods".to_owned())).unwrap();
+    let all = of(&root, &by_flag("container", "/kubepods")).unwrap();
     assert_eq!(all[0].pids, [Pid(1000), Pid(1001)]);
-    let none = of(&root, &Source::Container("/kubepods/c".to_owned())).unwrap_err();
+    let none = of(&root, &by_flag("container", "/kubepods/c")).unwrap_err();
     assert!(
         none.is_usage && none.what.contains("/kubepods/c"),
         "{none:?}"
@@ -203,9 +207,9 @@ fn no_program_is_run_for_a_captured_host() {
     ];
     let (_dir, root) = with("postgres-stock", &files);
     for source in [
-        Source::Postgres("/srv/pg".into()),
-        Source::MariaDb(None),
-        Source::Java("-Xmx1g".to_owned()),
+        by_flag("postgres", "/srv/pg"),
+        by_flag("mariadb", ""),
+        by_flag("java", "-Xmx1g"),
     ] {
         let error = of(&root, &source).unwrap_err();
         assert!(error.what.contains("captured host"), "{error:?}");
@@ -221,8 +225,8 @@ fn what_is_not_there_is_said_with_what_to_do_next() {
         assert!(error.is_usage && !error.next.is_empty(), "{error:?}");
         error.what
     };
-    assert!(usage(Source::Postgres("/nowhere".into())).contains("/nowhere/PG_VERSION"));
-    assert!(usage(Source::Java("/opt/none/java -Xmx1g".into())).starts_with("/opt/none/java"));
+    assert!(usage(by_flag("postgres", "/nowhere")).contains("/nowhere/PG_VERSION"));
+    assert!(usage(by_flag("java", "/opt/none/java -Xmx1g")).starts_with("/opt/none/java"));
     assert!(usage(Source::Unit("none".into())).starts_with("none.service"));
     let gone = of(&root, &Source::Pids(vec![Pid(77)])).unwrap_err();
     assert!(gone.what.contains("process 77"), "{gone:?}");

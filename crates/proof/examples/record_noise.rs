@@ -29,7 +29,7 @@ fn run() -> Result<(), String> {
     let seconds = args.get(2).map_or(Ok(2.0), |t| number(t))?;
     let spec: MetricSpec = text.parse().map_err(|e: metric::SpecError| e.to_string())?;
     let explain = |e: metric::MetricError| format!("{e}\n  next: {}", e.next());
-    let mut metric = metric::open(&spec, &[]).map_err(explain)?;
+    let mut metric = spec.open(&[]).map_err(explain)?;
     let interval = Duration::from_secs_f64(seconds).max(metric.least_interval());
     let kernel = RealKernel::new();
     let root = Root::live();

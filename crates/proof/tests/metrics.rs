@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between, open};
+use hugeleaf_proof::metric::{Kind, Metric, MetricError, MetricSpec, Reading, between};
 use hugeleaf_proof::stats::Better;
 
 fn metric(spec: &str) -> Result<Box<dyn Metric>, MetricError> {
-    open(&spec.parse::<MetricSpec>().unwrap(), &[])
+    spec.parse::<MetricSpec>().unwrap().open(&[])
 }
 
 fn refused(spec: &str) -> MetricError {

@@ -12,7 +12,7 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
 use hugeleaf_sys::{Errno, Existing, write_whole};
-use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
+use hugeleaf_units::{Ladder, PageKind, PageSize};
 use hugeleaf_verdict::plan::{
     Facts, GRUB, Margin, Mount, Plan, Refusal, Wishes, keep, make, parse, steps, tighten, write,
 };
@@ -43,24 +43,8 @@ pub struct Args {
     /// Services: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// A PostgreSQL cluster by its data folder, running or not
-    #[arg(long, value_name = "DATADIR")]
-    postgres: Vec<PathBuf>,
-    /// MariaDB or MySQL as its option files configure it, or as this one does
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    mariadb: Option<Option<PathBuf>>,
-    /// A JVM with these flags, as in --java '-Xmx8g -XX:+UseLargePages'
-    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
-    java: Vec<String>,
-    /// A container or pod by its cgroup's path; prints the pod's lines too
-    #[arg(long, value_name = "CGROUP")]
-    container: Vec<String>,
-    /// So many bytes, for any program
-    #[arg(long, value_name = "SIZE")]
-    bytes: Option<Bytes>,
-    /// A data mover with so many segments, by the published rule
-    #[arg(long, value_name = "SEGMENTS")]
-    mover: Option<u64>,
+    #[command(flatten)]
+    sources: demand::Sources,
     /// What --bytes or --mover is for
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -94,8 +78,7 @@ pub struct Args {
     output: Option<PathBuf>,
     /// Watch the pools and plan smaller ones, by the most that was in use
     #[arg(long, conflicts_with_all = [
-        "targets", "postgres", "mariadb", "java", "container", "bytes", "mover", "name", "user",
-        "node", "sizes", "force", "mount", "run", "env",
+        "targets", "sources", "name", "user", "node", "sizes", "force", "mount", "run", "env",
     ])]
     tighten: bool,
     /// How long --tighten watches

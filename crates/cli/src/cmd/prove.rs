@@ -15,29 +15,34 @@ use hugeleaf_proof::{
 use hugeleaf_report::prove::{json, text};
 use hugeleaf_report::prove_html::html;
 use hugeleaf_report::screen::clean;
+use hugeleaf_report::table::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::context::{Context, Failure, Status, parse_time, tell};
 
-/// Flags.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Metrics:
-  postgres:DSN            transactions/s of the DSN's database, as in postgres:host=/run/postgresql
-  redis:ADDR              commands/s; host:port, /path/to.sock or redis://…
-  mysql:DSN[#VARIABLE+…]  statements/s, or the status variables named; mysql://user@host or a socket
-  cmd:COMMAND             a command that prints a rising number
-  http://HOST/PATH#NAME   Prometheus text: NAME, NAME{label=\"x\"}, of a histogram mean(NAME) and
-                          p99(NAME), which is known to its bucket only
-  gauge:lower:cmd:…       a value, here one that is better when lower; also gauge:higher:, http://
-  cpi, walk-cycles        from the processor's counters, where there are any
-
+const EXAMPLES: &str = "
 Examples:
   hugeleaf prove redis-server --metric redis:localhost:6379
   hugeleaf prove tree:1234 --metric 'postgres:host=/run/postgresql dbname=shop' --for 5m
   hugeleaf prove mariadbd --metric mysql:/run/mysqld/mysqld.sock --pairs 40 --html result.html
   hugeleaf prove app --metric 'http://localhost:9100/metrics#mean(request_seconds)'
 
-Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a precondition is missing.")]
+Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a precondition is missing.";
+
+/// The table of metrics as help shows it.
+fn metrics() -> String {
+    let look = Look {
+        width: 100,
+        colour: false,
+    };
+    let rows = metric::forms_and_help().into_iter();
+    rows.map(|(form, help)| look.wrap(&format!("  {form:<24}"), &help.replace('`', "")))
+        .collect()
+}
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("Metrics:\n{}{EXAMPLES}", metrics()))]
 pub struct Args {
     /// A PID, a name, a systemd unit, a cgroup's path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
@@ -161,7 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         &pids,
         args.budget,
     );
-    let mut metric = metric::open(&spec, &pids)?;
+    let mut metric = spec.open(&pids)?;
     if args.dry_run {
         return dry_run(args, &mut subject, metric.as_mut());
     }

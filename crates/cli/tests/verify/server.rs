@@ -97,7 +97,13 @@ fn a_server_without_its_pages_restarted_and_robbed_of_them() {
     };
     let (root, kernel) = (Root::live(), RealKernel::new());
     let host = read_memory_facts(&root, &kernel).unwrap();
-    let demand = read_source(&root, &kernel, &host, &Source::Postgres(data.clone())).unwrap();
+    let demand = read_source(
+        &root,
+        &kernel,
+        &host,
+        &Source::by_flag("postgres", data.clone()).unwrap(),
+    )
+    .unwrap();
     let pages = pool.page.pages_for(demand[0].demands[0].bytes()).get();
     // Other lines of the kernel's log are not this test's business.
     let verify = || answer(&run(&["verify", "--json", "--since", "1s"]));

@@ -12,17 +12,38 @@ use hugeleaf_units::{Bytes, PageSize};
 
 use super::ask::ask;
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::source::{Given, Program, SourceKind};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish};
 use crate::model::Process;
 use crate::process::find_variable;
 
-/// Whether that is the name of a JVM's launcher.
-pub(super) fn is_jvm(name: &str) -> bool {
-    name == "java"
-}
+/// `--java`.
+pub(super) const SOURCE: SourceKind = SourceKind {
+    flag: "java",
+    value: "FLAGS",
+    help: "A JVM with these flags, as in --java '-Xmx8g -XX:+UseLargePages'",
+    given: Given::OftenWithDash,
+    check: None,
+    is_made_up: false,
+    read: |look, flags| Ok(vec![of_flags(look, &flags.to_string_lossy())?]),
+};
+
+pub(super) const PROGRAM: Program = Program {
+    kind: ServiceKind::Jvm,
+    is: |name| name == "java",
+    forks: false,
+    running: |look, process, _| of_process(look, process),
+    stopped: |look, program, words| {
+        let (java, rest) = words.split_first()?;
+        let flags = rest.iter().take_while(|word| word.starts_with('-'));
+        let flags: Vec<&str> = std::iter::once(java).chain(flags).copied().collect();
+        (PROGRAM.is)(program).then(|| of_flags(look, &flags.join(" ")))
+    },
+    ask: None,
+};
 
 /// A JVM that does not run, by the flags that it is to have; they may begin with its program.
-pub(super) fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
+fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandError> {
     let mut words: Vec<String> = flags.split_ascii_whitespace().map(str::to_owned).collect();
     let program = match words.first() {
         Some(word) if word.starts_with('/') => PathBuf::from(words.remove(0)),
@@ -43,7 +64,7 @@ pub(super) fn of_flags(look: &Look<'_>, flags: &str) -> Result<Service, DemandEr
 }
 
 /// A running JVM.
-pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::Jvm, "java");
     let arguments = flags_of(look, &process);

@@ -15,16 +15,39 @@ use hugeleaf_units::Bytes;
 
 use super::ask::ask;
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
+use super::source::{Given, Program, SourceKind};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
 
-/// Whether that is the name of the server.
-pub(super) fn is_server(name: &str) -> bool {
-    matches!(name, "mariadbd" | "mysqld")
-}
+/// `--mariadb`.
+pub(super) const SOURCE: SourceKind = SourceKind {
+    flag: "mariadb",
+    value: "FILE",
+    help: "MariaDB or MySQL as its option files configure it, or as this one does",
+    given: Given::OnceOrBare,
+    check: None,
+    is_made_up: false,
+    read: |look, file| {
+        let file = (!file.is_empty()).then_some(Path::new(file));
+        Ok(vec![of_options(look, file)?])
+    },
+};
+
+pub(super) const PROGRAM: Program = Program {
+    kind: ServiceKind::MariaDb,
+    is: |name| matches!(name, "mariadbd" | "mysqld"),
+    forks: false,
+    running: |look, process, _| of_process(look, process),
+    stopped: |look, program, words| {
+        let mut words = words.iter();
+        let options = words.find_map(|word| word.strip_prefix("--defaults-file="));
+        (PROGRAM.is)(program).then(|| of_options(look, options.map(Path::new)))
+    },
+    ask: None,
+};
 
 /// A server that does not run, by its option file or by the ones it reads by itself.
-pub(super) fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
+fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service, DemandError> {
     let program = ["mariadbd", "mysqld"]
         .iter()
         .flat_map(|name| ["/usr/sbin", "/usr/bin", "/usr/libexec"].map(|f| format!("{f}/{name}")))
@@ -70,7 +93,7 @@ pub(super) fn of_options(look: &Look<'_>, file: Option<&Path>) -> Result<Service
 }
 
 /// A running server.
-pub(super) fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
+fn of_process(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
     let process = look.segments(process.pid)?;
     let mut service = look.service(&process, ServiceKind::MariaDb, "mariadb");
     let arguments = arguments_of(look.root, process.pid);

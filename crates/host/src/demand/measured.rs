@@ -3,22 +3,25 @@
 use hugeleaf_units::Bytes;
 
 use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
+use super::source::Program;
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
 
 /// Redis and its kin: everything is private, and saved by a forked child. A child that touches a
 /// page of the pool when none is free is killed (SIGBUS), so the pool is never for it.
-pub(super) fn redis(look: &Look<'_>, process: &Process) -> Result<Service, DemandError> {
-    let process = look.segments(process.pid)?;
-    let mut service = look.service(&process, ServiceKind::Redis, &process.name);
-    service.demands = private(&process).into_iter().collect();
-    Ok(service)
-}
-
-/// Whether that is the name of Redis or one of its kin.
-pub(super) fn is_redis(name: &str) -> bool {
-    matches!(name, "redis-server" | "valkey-server" | "keydb-server")
-}
+pub(super) const REDIS: Program = Program {
+    kind: ServiceKind::Redis,
+    is: |name| matches!(name, "redis-server" | "valkey-server" | "keydb-server"),
+    forks: true,
+    running: |look, process, _| {
+        let process = look.segments(process.pid)?;
+        let mut service = look.service(&process, ServiceKind::Redis, &process.name);
+        service.demands = private(&process).into_iter().collect();
+        Ok(service)
+    },
+    stopped: |_, _, _| None,
+    ask: None,
+};
 
 /// Processes that belong together, by what they hold: shared memory once, private memory each.
 pub(super) fn group(look: &Look<'_>, processes: &[&Process]) -> Result<Service, DemandError> {

@@ -12,6 +12,7 @@ use hugeleaf_units::{Bytes, PageSize};
 use super::ask::ask;
 use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
+use super::source::{Given, Program, SourceKind};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
 use crate::root::Theirs;
@@ -21,8 +22,59 @@ const PID_FILE: &str = "postmaster.pid";
 
 const WHAT: &str = "shared_buffers and what goes with it";
 
+/// `--postgres`.
+pub(super) const SOURCE: SourceKind = SourceKind {
+    flag: "postgres",
+    value: "DATADIR",
+    help: "A PostgreSQL cluster by its data folder, running or not",
+    given: Given::Often,
+    check: None,
+    is_made_up: false,
+    read: |look, data| Ok(vec![of_folder(look, Path::new(data))?]),
+};
+
+pub(super) const PROGRAM: Program = Program {
+    kind: ServiceKind::PostgreSql,
+    is: |name| matches!(name, "postgres" | "postmaster"),
+    forks: true,
+    running: |look, postmaster, all| {
+        let mut service = of_postmaster(look, postmaster)?;
+        let children = all.iter().filter(|p| p.parent == postmaster.pid);
+        service.pids.extend(children.map(|p| p.pid));
+        Ok(service)
+    },
+    stopped: of_command,
+    ask: Some(ask_running),
+};
+
+/// A stopped cluster, by the server's command or Debian's (`pg_ctlcluster 15-main start`).
+fn of_command(
+    look: &Look<'_>,
+    program: &str,
+    words: &[&str],
+) -> Option<Result<Service, DemandError>> {
+    if (PROGRAM.is)(program) {
+        let at = words.iter().position(|word| *word == "-D")?;
+        return Some(of_folder(look, Path::new(words.get(at + 1)?)));
+    }
+    if program != "pg_ctlcluster" {
+        return None;
+    }
+    let cluster = words.iter().find_map(|word| {
+        word.split_once('-')
+            .filter(|(v, _)| v.parse::<u32>().is_ok())
+    })?;
+    let config = format!(
+        "/etc/postgresql/{}/{}/postgresql.conf",
+        cluster.0, cluster.1
+    );
+    let clusters = debian_clusters(look);
+    let (_, data) = clusters.iter().find(|(c, _)| *c == Path::new(&config))?;
+    Some(of_folder(look, data))
+}
+
 /// The cluster in a data folder, running or not.
-pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
+fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandError> {
     let data = &look.resolved(data);
     let unseen = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => no_data_folder(data),
@@ -52,7 +104,7 @@ pub(super) fn of_folder(look: &Look<'_>, data: &Path) -> Result<Service, DemandE
 }
 
 /// A running cluster, by its postmaster.
-pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
+fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, DemandError> {
     let process = look.segments(postmaster.pid)?;
     let mut service = look.service(&process, ServiceKind::PostgreSql, "postgresql");
     let data = look.link(process.pid, "cwd");
@@ -79,7 +131,7 @@ pub(super) fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Ser
 
 /// Asks a running server what it says of its own size, and which settings wait for a restart, and
 /// puts that beside what was measured. Who may not connect leaves the measured size alone.
-pub(super) fn ask_running(look: &Look<'_>, service: &mut Service) {
+fn ask_running(look: &Look<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(look, service) else {
         return;
     };
@@ -295,17 +347,12 @@ fn running_in(look: &Look<'_>, theirs: &Theirs, data: &Path) -> Option<Process> 
     let text = theirs.read(&data.join(PID_FILE)).known()?.clone();
     let pid = hugeleaf_sys::Pid(text.lines().next()?.trim().parse().ok()?);
     let process = crate::process::read_basics(look.root, pid).ok()?;
-    let is_there = is_server(&process.name) && {
+    let is_there = (PROGRAM.is)(&process.name) && {
         let folder = look.link(pid, "cwd")?;
         std::fs::canonicalize(look.path(&folder)).ok()
             == std::fs::canonicalize(look.path(data)).ok()
     };
     is_there.then_some(process)
-}
-
-/// Whether that is the name of PostgreSQL's program.
-pub(super) fn is_server(name: &str) -> bool {
-    matches!(name, "postgres" | "postmaster")
 }
 
 /// A stopped cluster: where its program and its configuration are, and whose it is.
@@ -412,7 +459,7 @@ fn debian_config(look: &Look<'_>, data: &Path) -> Option<PathBuf> {
 }
 
 /// Configuration and data folder of every cluster below `/etc/postgresql`.
-pub(super) fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
+fn debian_clusters(look: &Look<'_>) -> Vec<(PathBuf, PathBuf)> {
     let list = |folder: &str| look.root.list(folder).known().cloned().unwrap_or_default();
     let mut found = Vec::new();
     for version in list("etc/postgresql") {

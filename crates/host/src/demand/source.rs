@@ -1,14 +1,15 @@
 //! Where services are looked for: what a person names, or the whole host.
 
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
 use super::running::{Look, held_of, shared_objects};
 use super::{
-    Demand, DemandError, Piece, Place, Service, ServiceKind, account, jvm, mariadb, measured,
-    postgres, sysv,
+    Demand, DemandError, PROGRAMS, Piece, Place, SOURCES, Service, ServiceKind, account, measured,
+    sysv,
 };
 use crate::fact::Fact;
 use crate::model::{Host, Process};
@@ -16,21 +17,100 @@ use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
 
 /// What a person names as the source of a demand.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Source {
     /// Running processes.
     Pids(Vec<Pid>),
-    /// The data folder of a PostgreSQL cluster.
-    Postgres(PathBuf),
-    /// MariaDB or MySQL, by its option file where one is named.
-    MariaDb(Option<PathBuf>),
-    /// A JVM, by the flags that it is started with; they may begin with its program.
-    Java(String),
     /// A systemd unit, running or not.
     Unit(String),
-    /// A container or pod, by its cgroup's path.
-    Container(String),
+    /// By a flag of its own, with its value.
+    Flag(&'static SourceKind, OsString),
 }
+
+impl Source {
+    /// By the flag of that name, which [`SOURCES`] has; `None` where it has none such.
+    pub fn by_flag(flag: &str, value: impl Into<OsString>) -> Option<Source> {
+        let kind = SOURCES.iter().find(|kind| kind.flag == flag)?;
+        Some(Source::Flag(kind, value.into()))
+    }
+
+    /// A target that is more than its processes: a unit, which may be stopped, or a cgroup that has
+    /// limits of its own.
+    pub fn of_target(target: &str, host: &Host) -> Option<Source> {
+        if target.ends_with(".service") {
+            return Some(Source::Unit(target.to_owned()));
+        }
+        let limited = host.cgroups.known()?;
+        let is_limited = limited.iter().any(|group| group.path == target);
+        is_limited.then_some(Source::Flag(&CONTAINER, target.into()))
+    }
+}
+
+/// A kind of source that has a flag of its own.
+#[derive(Debug)]
+pub struct SourceKind {
+    /// The flag, without dashes.
+    pub flag: &'static str,
+    /// What its value is called in help.
+    pub value: &'static str,
+    /// What it does, in a sentence.
+    pub help: &'static str,
+    /// How it may be given.
+    pub given: Given,
+    /// Whether a text can be its value; `None` where any can, as a path.
+    pub check: Option<Check>,
+    /// Whether it is memory of no program that is looked at: what it is called, whom it runs as and
+    /// its node are for the user to say.
+    pub is_made_up: bool,
+    pub(super) read: fn(&Look<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
+}
+
+/// Says why a text cannot be a value.
+type Check = fn(&str) -> Result<(), String>;
+
+/// A service, or why it could not be asked.
+pub(super) type Asked = Result<Service, DemandError>;
+
+/// How a flag may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// Once.
+    Once,
+    /// Once, with a value or without.
+    OnceOrBare,
+    /// Again and again.
+    Often,
+    /// The same, with values that may begin with a dash.
+    OftenWithDash,
+}
+
+/// A program whose demand is known by rules of its own.
+pub(super) struct Program {
+    /// What services of it are.
+    pub kind: ServiceKind,
+    /// Whether that is the name of one of its processes.
+    pub is: fn(&str) -> bool,
+    /// Whether a child of the same name stands for its parent: a backend, or one that saves.
+    pub forks: bool,
+    /// A running one, of all processes.
+    pub running: fn(&Look<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
+    /// One that does not run, by the program and the words of its unit's command; `None` where these
+    /// do not name such a one.
+    pub stopped: fn(&Look<'_>, &str, &[&str]) -> Option<Asked>,
+    /// Asks a running one that a person named for more.
+    pub ask: Option<fn(&Look<'_>, &mut Service)>,
+}
+
+/// `--container`.
+pub(super) const CONTAINER: SourceKind = SourceKind {
+    flag: "container",
+    value: "CGROUP",
+    help: "A container or pod by its cgroup's path; prints the pod's lines too",
+    given: Given::Often,
+    check: None,
+    is_made_up: false,
+    read: |look, path| Ok(vec![of_container(look, &path.to_string_lossy())?]),
+};
 
 /// Services, and why others could not be asked.
 #[derive(Debug, Clone, Default)]
@@ -55,20 +135,18 @@ pub fn read_source(
     source: &Source,
 ) -> Result<Vec<Service>, DemandError> {
     let look = Look { root, kernel, host };
-    let one = |service: Result<Service, DemandError>| service.map(|service| vec![service]);
     let mut services = match source {
         Source::Pids(pids) => of_pids(&look, pids),
-        Source::Postgres(data) => one(postgres::of_folder(&look, data)),
-        Source::MariaDb(file) => one(mariadb::of_options(&look, file.as_deref())),
-        Source::Java(flags) => one(jvm::of_flags(&look, flags)),
         Source::Unit(unit) => of_unit(&look, unit),
-        Source::Container(path) => one(of_container(&look, path)),
+        Source::Flag(kind, value) => (kind.read)(&look, value),
     }?;
     // A connection is somebody else's to give: only what a person named is asked, not every server
     // that a look at the whole host comes across.
     for service in services.iter_mut().filter(|s| !s.pids.is_empty()) {
-        if service.kind == ServiceKind::PostgreSql {
-            postgres::ask_running(&look, service);
+        let mut programs = PROGRAMS.iter();
+        let program = programs.find(|program| program.kind == service.kind);
+        if let Some(ask) = program.and_then(|program| program.ask) {
+            ask(&look, service);
         }
     }
     Ok(services)
@@ -112,29 +190,14 @@ fn of_processes(
     let mut taken: Vec<Pid> = Vec::new();
     for process in some {
         let name = process.name.as_str();
-        let is_child = some
-            .iter()
-            .any(|p| p.pid == process.parent && p.name == name);
-        let service = if is_child && (postgres::is_server(name) || measured::is_redis(name)) {
-            taken.push(process.pid);
-            continue;
-        } else if postgres::is_server(name) {
-            postgres::of_postmaster(look, process).map(|mut service| {
-                let children = all.iter().filter(|p| p.parent == process.pid);
-                service.pids.extend(children.map(|p| p.pid));
-                service
-            })
-        } else if mariadb::is_server(name) {
-            mariadb::of_process(look, process)
-        } else if jvm::is_jvm(name) {
-            jvm::of_process(look, process)
-        } else if measured::is_redis(name) {
-            measured::redis(look, process)
-        } else {
+        let Some(program) = PROGRAMS.iter().find(|program| (program.is)(name)) else {
             continue;
         };
+        let is_child = |p: &Process| p.pid == process.parent && p.name == name;
         taken.push(process.pid);
-        services.push(service);
+        if !(program.forks && some.iter().any(is_child)) {
+            services.push((program.running)(look, process, all));
+        }
     }
     let others = |taken: &[Pid]| -> Vec<&Process> {
         some.iter().filter(|p| !taken.contains(&p.pid)).collect()
@@ -289,8 +352,9 @@ fn of_pids(look: &Look<'_>, pids: &[Pid]) -> Result<Vec<Service>, DemandError> {
             )
         })?;
         while let Some(parent) = all.iter().find(|p| p.pid == process.parent)
-            && postgres::is_server(&process.name)
-            && postgres::is_server(&parent.name)
+            && PROGRAMS
+                .iter()
+                .any(|known| known.forks && (known.is)(&process.name) && (known.is)(&parent.name))
         {
             process = parent;
         }
@@ -339,36 +403,8 @@ fn of_unit_file(look: &Look<'_>, file: &UnitFile) -> Option<Result<Service, Dema
         .trim_start_matches(['-', '@', ':', '+', '!']);
     let words: Vec<&str> = command.split_ascii_whitespace().collect();
     let program = words.first()?.rsplit('/').next()?;
-    let service = if postgres::is_server(program) {
-        let at = words.iter().position(|word| *word == "-D")?;
-        postgres::of_folder(look, Path::new(words.get(at + 1)?))
-    } else if program == "pg_ctlcluster" {
-        let cluster = words.iter().find_map(|word| {
-            word.split_once('-')
-                .filter(|(v, _)| v.parse::<u32>().is_ok())
-        })?;
-        let config = format!(
-            "/etc/postgresql/{}/{}/postgresql.conf",
-            cluster.0, cluster.1
-        );
-        let clusters = postgres::debian_clusters(look);
-        let (_, data) = clusters.iter().find(|(c, _)| *c == Path::new(&config))?;
-        postgres::of_folder(look, data)
-    } else if mariadb::is_server(program) {
-        let options = words
-            .iter()
-            .find_map(|word| word.strip_prefix("--defaults-file="));
-        mariadb::of_options(look, options.map(Path::new))
-    } else if jvm::is_jvm(program) {
-        let flags = words
-            .iter()
-            .take(1)
-            .chain(words.iter().skip(1).take_while(|w| w.starts_with('-')));
-        let flags: Vec<&str> = flags.copied().collect();
-        jvm::of_flags(look, &flags.join(" "))
-    } else {
-        return None;
-    };
+    let mut programs = PROGRAMS.iter();
+    let service = programs.find_map(|known| (known.stopped)(look, program, &words))?;
     Some(service.map(|service| with_unit(look, service, file)))
 }
 

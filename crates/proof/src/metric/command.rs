@@ -7,7 +7,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::info::last_number;
-use super::{Kind, Metric, MetricError, Reading};
+use super::spec::Typed;
+use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
 use crate::stats::Better;
 
 /// A command that takes longer is ended.
@@ -15,16 +16,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// No more of its output is read: a number is short.
 const MOST_OUTPUT: u64 = 64 * 1024;
 
+pub(super) const KIND: MetricKind = MetricKind {
+    names: &["cmd"],
+    form: "cmd:COMMAND",
+    help: "a shell command that prints a rising number",
+    example: "cmd:cat /run/app/requests",
+    needs_address: true,
+    can_be_gauge: true,
+    parse,
+};
+
+fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+    let (command, gauge) = (typed.rest.to_owned(), typed.gauge);
+    let open = move |_: &_| Ok(Box::new(Command::new(&command, gauge)) as _);
+    Ok(MetricSpec::new(super::redact(typed.text), open))
+}
+
 /// `cmd:COMMAND`: what `sh -c COMMAND` prints last.
 #[derive(Debug)]
-pub struct Command {
+struct Command {
     command: String,
     gauge: Option<Better>,
 }
 
 impl Command {
     /// The command, run anew for every reading; a rising counter unless `gauge` says otherwise.
-    pub fn new(command: &str, gauge: Option<Better>) -> Command {
+    fn new(command: &str, gauge: Option<Better>) -> Command {
         Command {
             command: command.to_owned(),
             gauge,

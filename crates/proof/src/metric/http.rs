@@ -2,18 +2,68 @@
 
 use std::time::Duration;
 
+use ureq::http::Uri;
+
 use super::prometheus::{self, Selected, Selector};
-use super::shown::without;
-use super::{Kind, Metric, MetricError, Reading};
+use super::shown::{host_name, without};
+use super::spec::Typed;
+use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
 use crate::stats::Better;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A page is not larger than this; big servers print a few megabytes.
 const MOST_BYTES: u64 = 64 << 20;
 
+pub(super) const KIND: MetricKind = MetricKind {
+    names: &["http", "https"],
+    form: "http://HOST/PATH#NAME",
+    help: "Prometheus text: `NAME`, `NAME{label=\"x\"}`; of a histogram `mean(NAME)` (`NAME_sum` over \
+           `NAME_count`), or `p99(NAME)`, which is known to its bucket only",
+    example: "http://localhost:9100/metrics#mean(request_seconds)",
+    needs_address: true,
+    can_be_gauge: true,
+    parse,
+};
+
+fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+    const HTTPS: &str = "https is not supported; name the plain address or read it with cmd:curl";
+    let whole = typed.rest.split_once('#');
+    let address = whole.map_or(typed.rest, |(address, _)| address);
+    // `http:http://host/…` is taken too: the kind, then a whole address.
+    let address = address.strip_prefix("http:").unwrap_or(address);
+    if typed.name == "https" || address.starts_with("https:") {
+        return Err(typed.malformed(HTTPS));
+    }
+    let (_, selector) = whole.ok_or_else(|| {
+        typed.malformed("say which metric of the page: http://HOST:PORT/metrics#NAME")
+    })?;
+    let address = address.trim_start_matches('/');
+    if address.is_empty() {
+        return Err(typed.malformed("lacks the address of the page"));
+    }
+    let (url, gauge) = (format!("http://{address}"), typed.gauge);
+    let selector: Selector = selector.parse().map_err(|e| typed.malformed(e))?;
+    let shown = format!("{}{}#{selector}", typed.gauge_prefix(), shown(&url));
+    let open = move |_: &_| Ok(Box::new(Http::open(&url, &selector, gauge)?) as _);
+    Ok(MetricSpec::new(shown, open))
+}
+
+/// Scheme, host, port and path; a query may hold a key.
+fn shown(url: &str) -> String {
+    let Ok(uri) = url.parse::<Uri>() else {
+        return "http:…".to_owned();
+    };
+    let port = uri
+        .port_u16()
+        .map_or(String::new(), |port| format!(":{port}"));
+    let query = uri.query().map_or("", |_| "?…");
+    let host = host_name(uri.host().unwrap_or_default());
+    format!("http://{host}{port}{}{query}", uri.path())
+}
+
 /// `http://…#metric`.
 #[derive(Debug)]
-pub struct Http {
+struct Http {
     agent: ureq::Agent,
     url: String,
     selector: Selector,
@@ -23,15 +73,7 @@ pub struct Http {
 
 impl Http {
     /// Reads the page once to learn what the metric is.
-    ///
-    /// # Errors
-    /// [`MetricError::Unreachable`], and [`MetricError::Garbage`] where the page lacks the metric
-    /// or where it is a gauge and nobody said which way is better.
-    pub fn open(
-        url: &str,
-        selector: &Selector,
-        gauge: Option<Better>,
-    ) -> Result<Http, MetricError> {
+    fn open(url: &str, selector: &Selector, gauge: Option<Better>) -> Result<Http, MetricError> {
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .build()
@@ -77,10 +119,7 @@ impl Http {
             metric: self.name(),
             // Some of them repeat the address.
             reason: without(&e.to_string(), Some(&self.url)),
-            next: format!(
-                "try it by hand: curl -sS '{}'",
-                super::shown::http(&self.url)
-            ),
+            next: format!("try it by hand: curl -sS '{}'", shown(&self.url)),
         };
         let mut response = self.agent.get(&self.url).call().map_err(fail)?;
         let body = response.body_mut().with_config().limit(MOST_BYTES);
@@ -90,7 +129,7 @@ impl Http {
 
 impl Metric for Http {
     fn name(&self) -> String {
-        format!("{}#{}", super::shown::http(&self.url), self.selector)
+        format!("{}#{}", shown(&self.url), self.selector)
     }
 
     fn unit(&self) -> String {
@@ -120,7 +159,7 @@ impl Metric for Http {
             mean: true,
             ..self.selector.clone()
         };
-        let url = super::shown::http(&self.url);
+        let url = shown(&self.url);
         (self.kind == Kind::Quantile).then(|| format!("{url}#{mean}"))
     }
 
@@ -129,7 +168,7 @@ impl Metric for Http {
             let next = format!(
                 "name a page of Prometheus text, as in http://localhost:9090/metrics#NAME: \
                  curl -sS '{}' | head",
-                super::shown::http(&self.url)
+                shown(&self.url)
             );
             self.garbage(e.to_string(), next)
         })?;
@@ -146,7 +185,7 @@ impl Metric for Http {
                 counts,
             }),
             Err(e) => {
-                let url = super::shown::http(&self.url);
+                let url = shown(&self.url);
                 let next = format!(
                     "see what there is: curl -sS '{url}' | grep {}",
                     self.selector.name

@@ -1,6 +1,7 @@
 //! What is measured: a number that a server, a command or the hardware gives.
 //!
-//! [`MetricSpec`] is what a person types, parsed and nothing more; [`open`] reaches for it. Each
+//! [`METRICS`] is the table of them: a metric is a module with a [`MetricKind`], and a line there.
+//! [`MetricSpec`] is what a person types, parsed and nothing more; [`MetricSpec::open`] connects. Each
 //! reader keeps its parser apart from its input and output. What a reader costs the server it reads
 //! (its own transactions, its own commands) is taken off its counts.
 
@@ -17,19 +18,23 @@ mod spec;
 
 use std::time::Duration;
 
-use hugeleaf_sys::Pid;
-
-pub use command::Command;
-pub use http::Http;
 pub use info::{ParseInfoError, info_field, last_number};
-pub use mysql::Mysql;
 pub use perf::{Counted, Threads, Totals, TranslationTotals, Translations};
-pub use postgres::Postgres;
-pub use redis::Redis;
 pub use shown::{redact, shown, shown_command};
-pub use spec::{MetricSpec, SpecError};
+pub use spec::{MetricKind, MetricSpec, SpecError, forms_and_help};
 
 use crate::stats::Better;
+
+/// All metrics, in the order in which help and documents list them.
+pub static METRICS: &[MetricKind] = &[
+    postgres::KIND,
+    redis::KIND,
+    mysql::KIND,
+    command::KIND,
+    http::KIND,
+    perf::CPI,
+    perf::WALK_CYCLES,
+];
 
 /// How readings become a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,26 +275,6 @@ pub fn measured(
         let metric = name.to_owned();
         Err(MetricError::NotPositive { metric, value })
     }
-}
-
-/// Reaches for a metric. `pids` are the processes of the target, for hardware counters.
-///
-/// # Errors
-/// [`MetricError::Unreachable`] or [`MetricError::NoCounter`].
-pub fn open(spec: &MetricSpec, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricError> {
-    Ok(match spec {
-        MetricSpec::Postgres { dsn } => Box::new(Postgres::connect(dsn)?),
-        MetricSpec::Redis { url } => Box::new(Redis::connect(url)?),
-        MetricSpec::Mysql { url, variables } => Box::new(Mysql::connect(url, variables)?),
-        MetricSpec::Command { command, gauge } => Box::new(Command::new(command, *gauge)),
-        MetricSpec::Http {
-            url,
-            selector,
-            gauge,
-        } => Box::new(Http::open(url, selector, *gauge)?),
-        MetricSpec::Cpi => Box::new(Counted::cpi(pids)?),
-        MetricSpec::WalkCycles { event } => Box::new(Counted::walk_cycles(pids, *event)?),
-    })
 }
 
 #[cfg(test)]

@@ -10,26 +10,106 @@ use std::time::Duration;
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Opts, OptsBuilder};
 
-use super::shown::without;
-use super::{Kind, Metric, MetricError, Reading};
+use super::shown::{host_name, without};
+use super::spec::Typed;
+use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
 use crate::stats::Better;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+pub(super) const KIND: MetricKind = MetricKind {
+    names: &["mysql"],
+    form: "mysql:DSN[#VARIABLE+…]",
+    help: "statements a second, or the rise of the status variables named; the DSN is `mysql://user@host` or \
+           a socket's path",
+    example: "mysql:/run/mysqld/mysqld.sock#Com_commit+Com_rollback",
+    needs_address: true,
+    can_be_gauge: false,
+    parse,
+};
+
+fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+    let (dsn, variables) = match typed.rest.split_once('#') {
+        Some((dsn, names)) => (dsn, names.split('+').map(str::to_owned).collect()),
+        None => (typed.rest, vec![STATEMENTS.to_owned()]),
+    };
+    let is_name =
+        |v: &String| !v.is_empty() && v.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !variables.iter().all(is_name) {
+        return Err(typed.malformed("a status variable is letters, digits and _"));
+    }
+    let url = url(dsn);
+    let shown = with_variables(shown(&url), &variables);
+    let open = move |_: &_| Ok(Box::new(Mysql::connect(&url, &variables)?) as _);
+    Ok(MetricSpec::new(shown, open))
+}
+
+/// An address as the MySQL library takes it: a bare path is a Unix socket.
+fn url(dsn: &str) -> String {
+    if dsn.starts_with('/') && !dsn.starts_with("//") {
+        format!("mysql://localhost?socket={}", percent(dsn))
+    } else if let Some(rest) = dsn.strip_prefix("//") {
+        format!("mysql://{rest}")
+    } else if dsn.starts_with("mysql://") {
+        dsn.to_owned()
+    } else {
+        format!("mysql://{dsn}")
+    }
+}
+
+fn percent(path: &str) -> String {
+    path.bytes()
+        .map(|b| match b {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                char::from(b).to_string()
+            }
+            _ => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+/// The status variable that is counted unless others are named.
+const STATEMENTS: &str = "Questions";
+
+fn with_variables(address: String, variables: &[String]) -> String {
+    match variables {
+        [one] if one == STATEMENTS => address,
+        several => format!("{address}#{}", several.join("+")),
+    }
+}
+
+/// `mysql://user@host:port/database?socket=…`.
+fn shown(url: &str) -> String {
+    let Ok(options) = ::mysql::Opts::from_url(url) else {
+        return "mysql:…".to_owned();
+    };
+    let user = options
+        .get_user()
+        .map_or(String::new(), |user| format!("{user}@"));
+    let port = match options.get_tcp_port() {
+        3306 => String::new(),
+        port => format!(":{port}"),
+    };
+    let database = options
+        .get_db_name()
+        .map_or(String::new(), |name| format!("/{name}"));
+    let socket = options
+        .get_socket()
+        .map_or(String::new(), |path| format!("?socket={path}"));
+    let host = host_name(&options.get_ip_or_hostname());
+    format!("mysql://{user}{host}{port}{database}{socket}")
+}
+
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-pub struct Mysql {
+struct Mysql {
     connection: Conn,
     name: String,
     variables: Vec<String>,
 }
 
 impl Mysql {
-    /// Connects.
-    ///
-    /// # Errors
-    /// [`MetricError::Unreachable`].
-    pub fn connect(url: &str, variables: &[String]) -> Result<Mysql, MetricError> {
-        let name = super::shown::mysql(url);
+    fn connect(url: &str, variables: &[String]) -> Result<Mysql, MetricError> {
+        let name = shown(url);
         // The parser's own words may hold a part of the password.
         let unread = |_| unreachable(&name, "this is no address".to_owned());
         let options = Opts::from_url(url).map_err(unread)?;
@@ -90,15 +170,12 @@ fn unreachable(name: &str, reason: String) -> MetricError {
 
 impl Metric for Mysql {
     fn name(&self) -> String {
-        match self.variables.as_slice() {
-            [one] if one == "Questions" => self.name.clone(),
-            several => format!("{}#{}", self.name, several.join("+")),
-        }
+        with_variables(self.name.clone(), &self.variables)
     }
 
     fn unit(&self) -> String {
         match self.variables.as_slice() {
-            [one] if one == "Questions" => "statements/s".into(),
+            [one] if one == STATEMENTS => "statements/s".into(),
             _ => "1/s".into(),
         }
     }

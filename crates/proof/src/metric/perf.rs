@@ -10,8 +10,49 @@ use hugeleaf_sys::{
     Pid, RealKernel, SysError, counts_misses,
 };
 
-use super::{Kind, Metric, MetricError, Reading};
+use super::spec::{Typed, names_of};
+use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
 use crate::stats::Better;
+
+pub(super) const CPI: MetricKind = MetricKind {
+    names: &["cpi"],
+    form: "cpi",
+    help: "cycles per instruction in user mode, where the processor's counters are available",
+    example: "cpi",
+    needs_address: false,
+    can_be_gauge: false,
+    parse: |typed| match typed.rest {
+        "" => {
+            let open = |pids: &[Pid]| Ok(Box::new(Counted::cpi(pids)?) as _);
+            Ok(MetricSpec::new(typed.text.to_owned(), open))
+        }
+        _ => Err(typed.malformed("cpi takes nothing behind it")),
+    },
+};
+
+pub(super) const WALK_CYCLES: MetricKind = MetricKind {
+    names: &["walk-cycles"],
+    form: "walk-cycles[:rHEX]",
+    help: "the share of cycles in page table walks, by the raw event named or the one known for this \
+           processor; on AMD Zen, which does not count those cycles, walks in 1000 instructions. The \
+           unit names the events",
+    example: "walk-cycles",
+    needs_address: false,
+    can_be_gauge: false,
+    parse: parse_walk_cycles,
+};
+
+fn parse_walk_cycles(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+    let hex = |raw: &str| u64::from_str_radix(raw.strip_prefix('r')?, 16).ok();
+    let event = match typed.rest {
+        "" => None,
+        raw => Some(hex(raw).ok_or_else(|| {
+            typed.malformed("a raw event is r and hexadecimal digits, as perf writes it: r1008")
+        })?),
+    };
+    let open = move |pids: &[Pid]| Ok(Box::new(Counted::walk_cycles(pids, event)?) as _);
+    Ok(MetricSpec::new(typed.text.to_owned(), open))
+}
 
 /// What a group of all threads of some processes counted so far.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -161,13 +202,15 @@ fn no_counter(metric: &str, reason: &str, next: &str) -> MetricError {
 
 fn refused(metric: &str, e: &SysError) -> MetricError {
     let next = match e.errno {
-        Errno::ACCESS | Errno::PERM => "run as root, or: sysctl kernel.perf_event_paranoid=1",
-        _ => {
-            "use a metric of the server instead (postgres:, redis:, mysql:, cmd:, http://); \
-             virtual machines often have no counters"
+        Errno::ACCESS | Errno::PERM => {
+            "run as root, or: sysctl kernel.perf_event_paranoid=1".to_owned()
         }
+        _ => format!(
+            "use a metric of the server instead ({}); virtual machines often have no counters",
+            names_of(|kind| kind.needs_address).join(", ")
+        ),
     };
-    no_counter(metric, &e.to_string(), next)
+    no_counter(metric, &e.to_string(), &next)
 }
 
 /// The threads of a process of this host: hardware counters exist for no captured one.

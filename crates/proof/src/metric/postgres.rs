@@ -2,14 +2,78 @@
 
 use std::time::Duration;
 
+use ::postgres::config::Host;
 use ::postgres::{Client, NoTls, SimpleQueryMessage};
 
-use super::shown::without;
-use super::{Kind, Metric, MetricError, Reading};
+use super::shown::{host_name, without};
+use super::spec::Typed;
+use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
 use crate::stats::Better;
 
+pub(super) const KIND: MetricKind = MetricKind {
+    names: &["postgres", "postgresql"],
+    form: "postgres:DSN",
+    help: "transactions a second of the database that the DSN names, less hugeleaf's own",
+    example: "postgres:host=/run/postgresql dbname=shop",
+    needs_address: true,
+    can_be_gauge: false,
+    parse,
+};
+
+fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
+    let dsn = typed.address();
+    let open = move |_: &_| Ok(Box::new(Postgres::connect(&dsn)?) as _);
+    Ok(MetricSpec::new(shown(&typed.address()), open))
+}
+
+/// `postgres:host=… port=… user=… dbname=…`.
+fn shown(dsn: &str) -> String {
+    let Ok(config) = dsn.parse::<::postgres::Config>() else {
+        return "postgres:…".to_owned();
+    };
+    let mut parts = Vec::new();
+    let mut add = |name: &str, values: Vec<String>| {
+        if !values.is_empty() {
+            parts.push(format!("{name}={}", quoted(&values.join(","))));
+        }
+    };
+    let host = |host: &Host| match host {
+        Host::Tcp(name) => host_name(name),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    add("host", config.get_hosts().iter().map(host).collect());
+    let addresses = config.get_hostaddrs().iter().map(ToString::to_string);
+    add("hostaddr", addresses.collect());
+    add(
+        "port",
+        match config.get_ports() {
+            // An address without one has it all the same.
+            [5432] => Vec::new(),
+            ports => ports.iter().map(ToString::to_string).collect(),
+        },
+    );
+    add(
+        "user",
+        config.get_user().map(str::to_owned).into_iter().collect(),
+    );
+    add(
+        "dbname",
+        config.get_dbname().map(str::to_owned).into_iter().collect(),
+    );
+    format!("postgres:{}", parts.join(" "))
+}
+
+/// A value as libpq reads it: in quotes where it has to be.
+fn quoted(value: &str) -> String {
+    let is_plain = |c: char| !c.is_whitespace() && !matches!(c, '\'' | '\\');
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_owned(),
+        false => format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
+    }
+}
+
 /// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-pub struct Postgres {
+struct Postgres {
     client: Client,
     name: String,
     query: &'static str,
@@ -31,12 +95,8 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 const LATE: f64 = 8.0;
 
 impl Postgres {
-    /// Connects.
-    ///
-    /// # Errors
-    /// [`MetricError::Unreachable`].
-    pub fn connect(dsn: &str) -> Result<Postgres, MetricError> {
-        let name = super::shown::postgres(dsn);
+    fn connect(dsn: &str) -> Result<Postgres, MetricError> {
+        let name = shown(dsn);
         // The parser's own words may hold a part of the password.
         let unread = |_| MetricError::Unreachable {
             metric: name.clone(),

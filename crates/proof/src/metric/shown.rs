@@ -1,9 +1,6 @@
-//! What is shown of an address: never a password. Each is read by the parser of the driver that gets it,
-//! and put together again from the parts that are no secret; of one that cannot be read only its
-//! kind is shown. Of commands the usual places of passwords are left out.
-
-use ::postgres::config::Host;
-use ureq::http::Uri;
+//! What is shown of an address: never a password. Each metric reads its own with the parser of the driver
+//! that gets it, and puts it together again from the parts that are no secret; of one that cannot be read
+//! only its kind is shown. Of commands the usual places of passwords are left out.
 
 use super::spec::MetricSpec;
 
@@ -12,28 +9,8 @@ const HIDDEN: &str = "***";
 
 /// A metric as it may be shown, from what a person typed after `--metric`.
 pub fn shown(text: &str) -> String {
-    match text.parse() {
-        Ok(MetricSpec::Postgres { dsn }) => postgres(&dsn),
-        Ok(MetricSpec::Redis { url }) => redis(&url),
-        Ok(MetricSpec::Mysql { url, variables }) => match variables.as_slice() {
-            [one] if one == "Questions" => mysql(&url),
-            several => format!("{}#{}", mysql(&url), several.join("+")),
-        },
-        Ok(MetricSpec::Command { .. }) => redact(text.trim()),
-        Ok(MetricSpec::Http { url, selector, .. }) => {
-            let direction = text
-                .trim()
-                .strip_prefix("gauge:")
-                .and_then(|rest| rest.split_once(':'));
-            let gauge = direction.map_or(String::new(), |(word, _)| match word {
-                "lower" | "higher" => format!("gauge:{word}:"),
-                _ => "gauge:".to_owned(),
-            });
-            format!("{gauge}{}#{selector}", http(&url))
-        }
-        Ok(MetricSpec::Cpi | MetricSpec::WalkCycles { .. }) => text.trim().to_owned(),
-        Err(_) => kind(text),
-    }
+    text.parse::<MetricSpec>()
+        .map_or_else(|_| kind(text), |spec| spec.shown().to_owned())
 }
 
 /// The words of a command line, as they may be shown and kept.
@@ -78,112 +55,8 @@ pub(super) fn kind(text: &str) -> String {
     }
 }
 
-/// `postgres:host=… port=… user=… dbname=…`.
-pub(super) fn postgres(dsn: &str) -> String {
-    let Ok(config) = dsn.parse::<::postgres::Config>() else {
-        return "postgres:…".to_owned();
-    };
-    let mut parts = Vec::new();
-    let mut add = |name: &str, values: Vec<String>| {
-        if !values.is_empty() {
-            parts.push(format!("{name}={}", quoted(&values.join(","))));
-        }
-    };
-    let host = |host: &Host| match host {
-        Host::Tcp(name) => name_of(name),
-        Host::Unix(path) => path.display().to_string(),
-    };
-    add("host", config.get_hosts().iter().map(host).collect());
-    let addresses = config.get_hostaddrs().iter().map(ToString::to_string);
-    add("hostaddr", addresses.collect());
-    add(
-        "port",
-        match config.get_ports() {
-            // An address without one has it all the same.
-            [5432] => Vec::new(),
-            ports => ports.iter().map(ToString::to_string).collect(),
-        },
-    );
-    add(
-        "user",
-        config.get_user().map(str::to_owned).into_iter().collect(),
-    );
-    add(
-        "dbname",
-        config.get_dbname().map(str::to_owned).into_iter().collect(),
-    );
-    format!("postgres:{}", parts.join(" "))
-}
-
-/// A value as libpq reads it: in quotes where it has to be.
-fn quoted(value: &str) -> String {
-    let is_plain = |c: char| !c.is_whitespace() && !matches!(c, '\'' | '\\');
-    match !value.is_empty() && value.chars().all(is_plain) {
-        true => value.to_owned(),
-        false => format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
-    }
-}
-
-/// `mysql://user@host:port/database?socket=…`.
-pub(super) fn mysql(url: &str) -> String {
-    let Ok(options) = ::mysql::Opts::from_url(url) else {
-        return "mysql:…".to_owned();
-    };
-    let user = options
-        .get_user()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let port = match options.get_tcp_port() {
-        3306 => String::new(),
-        port => format!(":{port}"),
-    };
-    let database = options
-        .get_db_name()
-        .map_or(String::new(), |name| format!("/{name}"));
-    let socket = options
-        .get_socket()
-        .map_or(String::new(), |path| format!("?socket={path}"));
-    let host = name_of(&options.get_ip_or_hostname());
-    format!("mysql://{user}{host}{port}{database}{socket}")
-}
-
-/// `redis://user@host:port/database`, or `unix://` and the path of a socket.
-pub(super) fn redis(url: &str) -> String {
-    use ::redis::{ConnectionAddr, IntoConnectionInfo};
-    let Ok(info) = url.into_connection_info() else {
-        return "redis:…".to_owned();
-    };
-    let settings = info.redis_settings();
-    let user = settings
-        .username()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let database = match settings.db() {
-        0 => String::new(),
-        number => format!("/{number}"),
-    };
-    match info.addr() {
-        ConnectionAddr::Unix(path) => format!("unix://{}{database}", path.display()),
-        ConnectionAddr::Tcp(host, port) => {
-            format!("redis://{user}{}:{port}{database}", name_of(host))
-        }
-        _ => "redis:…".to_owned(),
-    }
-}
-
-/// Scheme, host, port and path; a query may hold a key.
-pub(super) fn http(url: &str) -> String {
-    let Ok(uri) = url.parse::<Uri>() else {
-        return "http:…".to_owned();
-    };
-    let port = uri
-        .port_u16()
-        .map_or(String::new(), |port| format!(":{port}"));
-    let query = uri.query().map_or("", |_| "?…");
-    let host = name_of(uri.host().unwrap_or_default());
-    format!("http://{host}{port}{}{query}", uri.path())
-}
-
 /// A host, where it is one: what a password with an odd character leaves in its place is none.
-fn name_of(host: &str) -> String {
+pub(super) fn host_name(host: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
     match host.chars().all(is_part) {
         true => host.to_owned(),

@@ -1,90 +1,164 @@
-//! What a person types after `--metric`, parsed. No input or output.
+//! What a person types after `--metric`, parsed by the table of metrics. No input or output.
 
-use super::prometheus::{ParseSelectorError, Selector};
+use std::fmt;
+
+use hugeleaf_sys::Pid;
+
 use super::shown::kind as kind_of;
+use super::{METRICS, Metric, MetricError};
 use crate::stats::Better;
 
-/// A metric as it was asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum MetricSpec {
-    /// `postgres:DSN`: transactions per second of the database that the DSN names.
-    Postgres {
-        /// As libpq takes it: `host=/run/postgresql user=me dbname=db` or `postgres://…`.
-        dsn: String,
-    },
-    /// `redis:ADDR`: commands per second.
-    Redis {
-        /// `redis://…`, `unix:///path` or `redis+unix:///path`.
-        url: String,
-    },
-    /// `mysql:DSN` or `mysql:DSN#VARIABLE[+VARIABLE…]`: client statements per second, or the rise
-    /// of the status variables named.
-    Mysql {
-        /// `mysql://user:password@host:port` or with `?socket=/path`.
-        url: String,
-        /// Status variables, summed; `Questions` unless named.
-        variables: Vec<String>,
-    },
-    /// `cmd:COMMAND`: a shell command that prints a rising number, or with `gauge:` a value.
-    Command {
-        /// What `sh -c` gets.
-        command: String,
-        /// Which way the value gets better; `None` for a rising counter.
-        gauge: Option<Better>,
-    },
-    /// `http://…#metric`: a metric in Prometheus text.
-    Http {
-        /// Where, without the part behind `#`.
-        url: String,
-        /// What.
-        selector: Selector,
-        /// Which way a gauge gets better.
-        gauge: Option<Better>,
-    },
-    /// `cpi`: cycles per instruction in user mode.
-    Cpi,
-    /// `walk-cycles[:rHEX]`: the share of cycles with a page walk under way.
-    WalkCycles {
-        /// The raw event, as perf writes it after `r`; `None` chooses by processor.
-        event: Option<u64>,
-    },
+/// A kind of metric: all that help, documents and errors say of it, and its parser.
+#[derive(Debug)]
+pub struct MetricKind {
+    /// What stands before the colon; the first is its name, the others are taken as well.
+    pub names: &'static [&'static str],
+    /// How it is written, as in `postgres:DSN`.
+    pub form: &'static str,
+    /// What it measures, in Markdown without a full stop.
+    pub help: &'static str,
+    /// One that parses.
+    pub example: &'static str,
+    /// Whether something has to follow behind a colon.
+    pub needs_address: bool,
+    /// Whether `gauge:lower:` and `gauge:higher:` may stand before it.
+    pub can_be_gauge: bool,
+    pub(super) parse: fn(&Typed<'_>) -> Result<MetricSpec, SpecError>,
 }
 
-/// Why a text names no metric.
+impl MetricKind {
+    fn name(&self) -> String {
+        let colon = if self.needs_address { ":" } else { "" };
+        format!("{}{colon}", self.names[0])
+    }
+}
+
+/// Connects; given are the processes of the target, for hardware counters.
+type Open = Box<dyn Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync>;
+
+/// A metric as it was asked for.
+pub struct MetricSpec {
+    shown: String,
+    open: Open,
+}
+
+impl MetricSpec {
+    pub(super) fn new(
+        shown: String,
+        open: impl Fn(&[Pid]) -> Result<Box<dyn Metric>, MetricError> + Send + Sync + 'static,
+    ) -> MetricSpec {
+        let open = Box::new(open);
+        MetricSpec { shown, open }
+    }
+
+    /// It as it may be shown: without passwords.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Connects. `pids` are the processes of the target, for hardware counters.
+    ///
+    /// # Errors
+    /// [`MetricError::Unreachable`], [`MetricError::NoCounter`], and [`MetricError::Garbage`] where
+    /// what is there is no such metric.
+    pub fn open(&self, pids: &[Pid]) -> Result<Box<dyn Metric>, MetricError> {
+        (self.open)(pids)
+    }
+}
+
+impl fmt::Debug for MetricSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MetricSpec").field(&self.shown).finish()
+    }
+}
+
+/// What was typed, taken apart.
+pub(super) struct Typed<'a> {
+    /// All of it.
+    pub text: &'a str,
+    /// What stands before the colon.
+    pub name: &'a str,
+    /// What stands behind it; empty where there is none.
+    pub rest: &'a str,
+    /// Which way a gauge gets better; `None` for a rising counter.
+    pub gauge: Option<Better>,
+}
+
+impl Typed<'_> {
+    /// The address: what stands behind the colon, or all of `postgres://…`, which is one by itself.
+    pub fn address(&self) -> String {
+        match self.rest.starts_with("//") {
+            true => format!("{}:{}", self.name, self.rest),
+            false => self.rest.to_owned(),
+        }
+    }
+
+    /// `gauge:lower:` where that was typed, in either order.
+    pub fn gauge_prefix(&self) -> &'static str {
+        match self.gauge {
+            Some(Better::Lower) => "gauge:lower:",
+            Some(Better::Higher) => "gauge:higher:",
+            None => "",
+        }
+    }
+
+    pub fn malformed(&self, why: impl fmt::Display) -> SpecError {
+        SpecError::Malformed(kind_of(self.text), why.to_string())
+    }
+}
+
+/// Why a text names no metric. The first of each is the text, as far as it may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// It starts with no kind known.
     #[error(
-        "--metric '{0}': not one of postgres:, redis:, mysql:, cmd:, http://, \
-         gauge:lower:…, gauge:higher:…, cpi, walk-cycles"
+        "--metric '{0}': not one of {known}, gauge:lower:…, gauge:higher:…",
+        known = names_of(|_| true).join(", ")
     )]
     UnknownKind(String),
     /// Nothing after the colon.
-    #[error("--metric {0} lacks what comes after the colon")]
-    Empty(String),
+    #[error("--metric {0} lacks what comes after the colon, as in {1}")]
+    Empty(String, &'static str),
     /// `gauge:` without the direction.
     #[error("--metric {0}: a gauge needs a direction: gauge:lower:… or gauge:higher:…")]
     NoDirection(String),
     /// `gauge:` before something that has its own direction.
-    #[error("--metric {0}: only cmd: and http:// can be gauges")]
-    NotAGauge(String),
-    /// `http://…` without `#metric`.
-    #[error("--metric {0}: say which metric of the page: http://HOST:PORT/metrics#NAME")]
-    NoSelector(String),
-    /// What stands behind `#` cannot be read.
-    #[error("--metric {0}: {1}")]
-    Selector(String, ParseSelectorError),
-    /// https.
     #[error(
-        "--metric {0}: https is not supported; name the plain address or read it with cmd:curl"
+        "--metric {0}: only {which} can be gauges",
+        which = names_of(|kind| kind.can_be_gauge).join(" and ")
     )]
-    Https(String),
-    /// `walk-cycles:` with something that is no raw event.
-    #[error("--metric {0}: a raw event is r and hexadecimal digits, as perf writes it: r1008")]
-    RawEvent(String),
-    /// A status variable with odd characters.
-    #[error("--metric {0}: a status variable is letters, digits and _")]
-    Variable(String),
+    NotAGauge(String),
+    /// What follows the kind is not what it takes.
+    #[error("--metric {0}: {1}")]
+    Malformed(String, String),
+}
+
+/// The names of some kinds, as they are typed.
+pub(super) fn names_of(which: impl Fn(&MetricKind) -> bool) -> Vec<String> {
+    let some = METRICS.iter().filter(|kind| which(kind));
+    some.map(MetricKind::name).collect()
+}
+
+/// How each metric is written and what it measures, in Markdown, for help and documents.
+pub fn forms_and_help() -> Vec<(String, String)> {
+    let row = |kind: &MetricKind| {
+        let example = match kind.example == kind.names[0] {
+            true => String::new(),
+            false => format!("; as in `{}`", kind.example),
+        };
+        (kind.form.to_owned(), format!("{}{example}", kind.help))
+    };
+    let gauge = format!(
+        "a value instead of a rising counter, better when lower; `gauge:higher:…` the other way \
+         round. Before {}",
+        names_of(|kind| kind.can_be_gauge)
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect::<Vec<_>>()
+            .join(" and ")
+    );
+    let rows = METRICS.iter().map(row);
+    rows.chain([("gauge:lower:…".to_owned(), gauge)]).collect()
 }
 
 impl std::str::FromStr for MetricSpec {
@@ -92,133 +166,52 @@ impl std::str::FromStr for MetricSpec {
 
     fn from_str(text: &str) -> Result<MetricSpec, SpecError> {
         let text = text.trim();
-        if let Some(rest) = text.strip_prefix("gauge:") {
-            return gauge(text, rest);
-        }
-        match text {
-            "cpi" => return Ok(MetricSpec::Cpi),
-            "walk-cycles" => return Ok(MetricSpec::WalkCycles { event: None }),
-            _ => {}
-        }
-        let unknown = || SpecError::UnknownKind(kind_of(text));
-        let (kind, rest) = text.split_once(':').ok_or_else(unknown)?;
-        if rest.trim().is_empty() {
-            return Err(SpecError::Empty(kind_of(text)));
-        }
-        match kind {
-            "postgres" | "postgresql" => Ok(MetricSpec::Postgres {
-                // `postgres://…` is a DSN by itself.
-                dsn: if rest.starts_with("//") { text } else { rest }.to_owned(),
-            }),
-            "redis" => Ok(MetricSpec::Redis {
-                url: redis_url(if rest.starts_with("//") { text } else { rest }),
-            }),
-            "mysql" => mysql(text, rest),
-            "cmd" => Ok(MetricSpec::Command {
-                command: rest.to_owned(),
-                gauge: None,
-            }),
-            "http" => http(text, rest, None),
-            "https" => Err(SpecError::Https(kind_of(text))),
-            "walk-cycles" => rest
-                .strip_prefix('r')
-                .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-                .map(|event| MetricSpec::WalkCycles { event: Some(event) })
-                .ok_or_else(|| SpecError::RawEvent(kind_of(text))),
-            _ => Err(unknown()),
-        }
-    }
-}
-
-/// `gauge:lower:cmd:…`; `gauge:cmd:…:lower` means the same.
-fn gauge(text: &str, rest: &str) -> Result<MetricSpec, SpecError> {
-    let words = [("lower", Better::Lower), ("higher", Better::Higher)];
-    let found = words.into_iter().find_map(|(word, better)| {
-        let inner = rest
-            .strip_prefix(word)
-            .and_then(|r| r.strip_prefix(':'))
-            .or_else(|| rest.strip_suffix(word).and_then(|r| r.strip_suffix(':')))?;
-        Some((inner, better))
-    });
-    let (inner, better) = found.ok_or_else(|| SpecError::NoDirection(kind_of(text)))?;
-    match inner.split_once(':') {
-        Some((_, "")) => Err(SpecError::Empty(kind_of(text))),
-        Some(("cmd", command)) => Ok(MetricSpec::Command {
-            command: command.to_owned(),
-            gauge: Some(better),
-        }),
-        Some(("http", rest)) => http(text, rest, Some(better)),
-        Some(("https", _)) => Err(SpecError::Https(kind_of(text))),
-        _ => Err(SpecError::NotAGauge(kind_of(text))),
-    }
-}
-
-fn http(text: &str, rest: &str, gauge: Option<Better>) -> Result<MetricSpec, SpecError> {
-    let (address, selector) = rest
-        .split_once('#')
-        .ok_or_else(|| SpecError::NoSelector(kind_of(text)))?;
-    // `http:http://host/…` is taken too: the kind, then a whole address.
-    let address = address.strip_prefix("http:").unwrap_or(address);
-    if address.starts_with("https:") {
-        return Err(SpecError::Https(kind_of(text)));
-    }
-    let address = address.trim_start_matches('/');
-    if address.is_empty() {
-        return Err(SpecError::Empty(kind_of(text)));
-    }
-    let selector = selector
-        .parse()
-        .map_err(|e| SpecError::Selector(kind_of(text), e))?;
-    Ok(MetricSpec::Http {
-        url: format!("http://{address}"),
-        selector,
-        gauge,
-    })
-}
-
-fn mysql(text: &str, rest: &str) -> Result<MetricSpec, SpecError> {
-    let (dsn, variables) = match rest.split_once('#') {
-        Some((dsn, names)) => (dsn, names.split('+').map(str::to_owned).collect()),
-        None => (rest, vec!["Questions".to_owned()]),
-    };
-    let is_name =
-        |v: &String| !v.is_empty() && v.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !variables.iter().all(is_name) {
-        return Err(SpecError::Variable(kind_of(text)));
-    }
-    let url = if dsn.starts_with('/') && !dsn.starts_with("//") {
-        // A bare path is a Unix socket.
-        format!("mysql://localhost?socket={}", percent(dsn))
-    } else if let Some(rest) = dsn.strip_prefix("//") {
-        format!("mysql://{rest}")
-    } else if dsn.starts_with("mysql://") {
-        dsn.to_owned()
-    } else {
-        format!("mysql://{dsn}")
-    };
-    Ok(MetricSpec::Mysql { url, variables })
-}
-
-/// An address as the Redis library takes it: a bare path is a Unix socket, `host:port` is TCP.
-fn redis_url(text: &str) -> String {
-    if text.starts_with('/') {
-        format!("unix://{text}")
-    } else if text.contains("://") {
-        text.to_owned()
-    } else {
-        format!("redis://{text}")
-    }
-}
-
-fn percent(path: &str) -> String {
-    path.bytes()
-        .map(|b| match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-                char::from(b).to_string()
+        let (inner, gauge) = match text.strip_prefix("gauge:") {
+            Some(rest) => {
+                let found = direction(rest);
+                let (inner, better) = found.ok_or_else(|| SpecError::NoDirection(kind_of(text)))?;
+                (inner, Some(better))
             }
-            _ => format!("%{b:02X}"),
+            None => (text, None),
+        };
+        let (name, rest) = match inner.split_once(':') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (inner, None),
+        };
+        let kind = METRICS.iter().find(|kind| kind.names.contains(&name));
+        let kind = kind.filter(|kind| rest.is_some() || !kind.needs_address);
+        let kind = match (kind, gauge) {
+            (Some(kind), None) => kind,
+            (Some(kind), Some(_)) if kind.can_be_gauge => kind,
+            (_, Some(_)) => return Err(SpecError::NotAGauge(kind_of(text))),
+            (None, None) => return Err(SpecError::UnknownKind(kind_of(text))),
+        };
+        if rest.is_some_and(|rest| rest.trim().is_empty()) {
+            return Err(SpecError::Empty(kind_of(text), kind.example));
+        }
+        let rest = rest.unwrap_or_default();
+        (kind.parse)(&Typed {
+            text,
+            name,
+            rest,
+            gauge,
         })
-        .collect()
+    }
+}
+
+/// Of `lower:cmd:…` what stands behind the direction; `cmd:…:lower` means the same.
+fn direction(text: &str) -> Option<(&str, Better)> {
+    let words = [("lower", Better::Lower), ("higher", Better::Higher)];
+    words.into_iter().find_map(|(word, better)| {
+        let inner = text
+            .strip_prefix(word)
+            .and_then(|rest| rest.strip_prefix(':'))
+            .or_else(|| {
+                text.strip_suffix(word)
+                    .and_then(|rest| rest.strip_suffix(':'))
+            })?;
+        Some((inner, better))
+    })
 }
 
 #[cfg(test)]
@@ -228,71 +221,53 @@ mod tests {
 
     #[test]
     fn reads_what_people_type() {
-        let command = |c: &str, gauge| MetricSpec::Command {
-            command: c.into(),
-            gauge,
-        };
-        let redis = |u: &str| MetricSpec::Redis { url: u.into() };
-        let postgres = |d: &str| MetricSpec::Postgres { dsn: d.into() };
-        let mysql = |u: &str, v: &[&str]| MetricSpec::Mysql {
-            url: u.into(),
-            variables: v.iter().map(|v| (*v).to_owned()).collect(),
-        };
-        for (text, spec) in [
+        for (text, shown) in [
             (
                 "postgres:host=/run/pg dbname=a",
-                postgres("host=/run/pg dbname=a"),
+                "postgres:host=/run/pg dbname=a",
             ),
-            ("postgres://u:p@h/db", postgres("postgres://u:p@h/db")),
-            ("redis:localhost:6379", redis("redis://localhost:6379")),
-            ("redis:/run/redis.sock", redis("unix:///run/redis.sock")),
-            ("redis://h:1/0", redis("redis://h:1/0")),
-            ("redis:redis://h:1", redis("redis://h:1")),
-            (
-                "mysql:root@h:3306",
-                mysql("mysql://root@h:3306", &["Questions"]),
-            ),
-            (
-                "mysql://root@h/x",
-                mysql("mysql://root@h/x", &["Questions"]),
-            ),
+            ("postgres://u:p@h/db", "postgres:host=h user=u dbname=db"),
+            ("redis:localhost:6379", "redis://localhost:6379"),
+            ("redis:/run/redis.sock", "unix:///run/redis.sock"),
+            ("redis://h:1/0", "redis://h:1"),
+            ("redis:redis://h:1", "redis://h:1"),
+            ("mysql:root@h:3306", "mysql://root@h"),
+            ("mysql://root@h/x", "mysql://root@h/x"),
             (
                 "mysql:/run/my.sock#Com_commit+Com_rollback",
-                mysql(
-                    "mysql://localhost?socket=/run/my.sock",
-                    &["Com_commit", "Com_rollback"],
-                ),
+                "mysql://localhost?socket=/run/my.sock#Com_commit+Com_rollback",
             ),
-            ("cmd:cat /tmp/n", command("cat /tmp/n", None)),
-            ("gauge:lower:cmd:p99", command("p99", Some(Better::Lower))),
+            ("cmd:cat /tmp/n", "cmd:cat /tmp/n"),
+            ("cpi", "cpi"),
+            ("walk-cycles", "walk-cycles"),
+            ("walk-cycles:r1001008", "walk-cycles:r1001008"),
+            ("http://h:9/metrics#a_total", "http://h:9/metrics#a_total"),
+            ("http:h:9/metrics#a_total", "http://h:9/metrics#a_total"),
             (
-                "gauge:cmd:p99 a:b:lower",
-                command("p99 a:b", Some(Better::Lower)),
-            ),
-            ("gauge:higher:cmd:x", command("x", Some(Better::Higher))),
-            ("cpi", MetricSpec::Cpi),
-            (
-                "walk-cycles:r1001008",
-                MetricSpec::WalkCycles {
-                    event: Some(0x100_1008),
-                },
+                "http:http://h:9/metrics#a_total",
+                "http://h:9/metrics#a_total",
             ),
         ] {
-            assert_eq!(text.parse(), Ok(spec), "{text}");
+            let spec: MetricSpec = text.parse().unwrap();
+            assert_eq!(spec.shown(), shown, "{text}");
         }
-        for text in [
-            "http://h:9/metrics#a_total",
-            "http:h:9/metrics#a_total",
-            "http:http://h:9/metrics#a_total",
+    }
+
+    #[test]
+    fn gauges_have_a_direction_in_either_order() {
+        for (text, better) in [
+            ("gauge:lower:cmd:echo 1", Better::Lower),
+            ("gauge:cmd:echo 1; : a:b:lower", Better::Lower),
+            ("gauge:higher:cmd:echo 1", Better::Higher),
         ] {
-            match text.parse() {
-                Ok(MetricSpec::Http {
-                    url, gauge: None, ..
-                }) => {
-                    assert_eq!(url, "http://h:9/metrics", "{text}");
-                }
-                other => panic!("{text}: {other:?}"),
-            }
+            let spec: MetricSpec = text.parse().unwrap();
+            let mut metric = spec.open(&[]).unwrap();
+            assert_eq!(metric.better(), better, "{text}");
+            assert_eq!(
+                metric.read(),
+                Ok(super::super::Reading::Gauge(1.0)),
+                "{text}"
+            );
         }
     }
 
@@ -300,19 +275,65 @@ mod tests {
     fn refuses_the_rest_by_name() {
         for (text, want) in [
             ("", "not one of"),
-            ("tps", "not one of"),
+            (
+                "tps",
+                "not one of postgres:, redis:, mysql:, cmd:, http:, cpi, walk-cycles, gauge:",
+            ),
             ("oracle:x", "not one of"),
-            ("cmd:", "lacks"),
+            ("redis", "not one of"),
+            ("cmd:", "lacks what comes after the colon, as in cmd:"),
             ("gauge:cmd:x", "direction"),
-            ("gauge:lower:redis:x", "only cmd"),
+            ("gauge:lower:redis:x", "only cmd: and http: can be gauges"),
             ("gauge:lower:cmd:", "lacks"),
             ("http://h/metrics", "which metric"),
+            ("http://#a", "address"),
             ("https://h/metrics#a", "https"),
+            ("http:https://h/metrics#a", "https"),
+            ("cpi:x", "nothing"),
             ("walk-cycles:x", "raw event"),
             ("mysql:h#a;b", "status variable"),
         ] {
             let e = text.parse::<MetricSpec>().unwrap_err().to_string();
             assert!(e.contains(want), "{text}: {e}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_an_example_that_is_of_its_form() {
+        for kind in METRICS {
+            let form: String = kind.form.chars().take_while(|c| *c != '[').collect();
+            let start = form.split_inclusive(':').next().unwrap();
+            assert!(kind.example.starts_with(start), "{kind:?}");
+            assert!(
+                kind.names.contains(&start.trim_end_matches(':')),
+                "{kind:?}"
+            );
+            assert!(kind.example.parse::<MetricSpec>().is_ok(), "{kind:?}");
+        }
+    }
+
+    /// `HUGELEAF_BLESS=1` writes the tables of the documents anew.
+    #[test]
+    fn documents_list_these_metrics() {
+        const HEAD: &str = "| `--metric` | measures |\n|---|---|\n";
+        let cell = |text: &str| text.replace('|', "\\|");
+        let rows = forms_and_help().into_iter();
+        let table: String = rows
+            .map(|(form, help)| format!("| `{}` | {} |\n", cell(&form), cell(&help)))
+            .collect();
+        for name in ["reference/commands.md", "guide/prove.md"] {
+            let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(&path).unwrap();
+            let (before, rest) = text.split_once(HEAD).expect("a table of metrics");
+            let (_, after) = rest.split_once("\n\n").unwrap();
+            let want = format!("{before}{HEAD}{table}\n{after}");
+            if std::env::var_os("HUGELEAF_BLESS").is_some() {
+                std::fs::write(&path, &want).unwrap();
+            }
+            assert!(
+                text == want || std::env::var_os("HUGELEAF_BLESS").is_some(),
+                "{name} lists other metrics; HUGELEAF_BLESS=1 writes it anew"
+            );
         }
     }
 

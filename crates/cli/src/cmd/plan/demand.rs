@@ -1,11 +1,13 @@
 //! Where the demand comes from: flags and targets to services.
 
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, ArgGroup};
 use hugeleaf_host::demand::{
-    Demand, DemandError, Piece, Place, Service, ServiceKind, Source, User, read_services,
-    read_source, read_user,
+    DemandError, Given, SOURCES, Service, Source, SourceKind, User, read_services, read_source,
+    read_user,
 };
 use hugeleaf_host::{Fact, Host};
-use hugeleaf_units::Bytes;
 
 use super::Args;
 use crate::context::{Context, Failure};
@@ -27,11 +29,25 @@ pub fn services(
 ) -> Result<(Vec<Service>, Vec<String>), Failure> {
     let mut services = Vec::new();
     let named = sources(args, host, context)?;
-    for source in &named {
-        services.extend(read_source(&context.root, &context.kernel, host, source)?);
+    let is_made_up = |source: &Source| matches!(source, Source::Flag(kind, _) if kind.is_made_up);
+    let says_more = args.name.is_some() || args.user.is_some() || args.node.is_some();
+    if says_more && args.mount.is_none() && !named.iter().any(is_made_up) {
+        return Err(Failure::usage(
+            "--name, --user and --node say something of --bytes or --mover",
+            "hugeleaf plan --bytes 8G --user NAME",
+        ));
     }
-    services.extend(made_up(args, context)?);
-    if !named.is_empty() || !services.is_empty() {
+    let user = args.user.as_deref().map(|name| user(name, context));
+    let user = user.transpose()?;
+    for source in &named {
+        let mut found = read_source(&context.root, &context.kernel, host, source)?;
+        if is_made_up(source) {
+            let each = found.iter_mut();
+            each.for_each(|service| name_it(service, args, user.as_ref()));
+        }
+        services.extend(found);
+    }
+    if !named.is_empty() {
         return Ok((services, Vec::new()));
     }
     let found = read_services(&context.root, &context.kernel, host);
@@ -52,31 +68,17 @@ pub fn services(
     Ok((found.services, unread))
 }
 
-/// What is to be asked, in the order of the flags' description.
+/// What is to be asked: the targets, then the flags in the order of their description.
 fn sources(args: &Args, host: &Host, context: &Context) -> Result<Vec<Source>, Failure> {
-    let mut sources = Vec::new();
-    for target in &args.targets {
-        sources.push(target_source(target, host, context)?);
-    }
-    sources.extend(args.postgres.iter().cloned().map(Source::Postgres));
-    if let Some(file) = &args.mariadb {
-        sources.push(Source::MariaDb(file.clone()));
-    }
-    sources.extend(args.java.iter().cloned().map(Source::Java));
-    sources.extend(args.container.iter().cloned().map(Source::Container));
-    Ok(sources)
-}
-
-/// A unit may be stopped, and a cgroup may have limits of its own; everything else is processes.
-fn target_source(target: &str, host: &Host, context: &Context) -> Result<Source, Failure> {
-    if target.ends_with(".service") {
-        return Ok(Source::Unit(target.to_owned()));
-    }
-    let limited = host.cgroups.known().map(Vec::as_slice).unwrap_or_default();
-    if limited.iter().any(|group| group.path == target) {
-        return Ok(Source::Container(target.to_owned()));
-    }
-    Ok(Source::Pids(context.targets(&[target.to_owned()])?))
+    let target = |target: &String| match Source::of_target(target, host) {
+        Some(source) => Ok(source),
+        None => Ok(Source::Pids(context.targets(std::slice::from_ref(target))?)),
+    };
+    let targets: Result<Vec<Source>, Failure> = args.targets.iter().map(target).collect();
+    Ok(targets?
+        .into_iter()
+        .chain(args.sources.0.iter().cloned())
+        .collect())
 }
 
 /// A user by name or number.
@@ -91,83 +93,67 @@ pub fn user(name: &str, context: &Context) -> Result<User, Failure> {
     }
 }
 
-/// Services that only flags know.
-fn made_up(args: &Args, context: &Context) -> Result<Vec<Service>, Failure> {
-    let mut services = Vec::new();
-    if let Some(bytes) = args.bytes {
-        if bytes.is_zero() {
-            return Err(Failure::usage(
-                "--bytes 0: nothing to plan",
-                "as in --bytes 8G",
-            ));
-        }
-        let name = args.name.clone().unwrap_or_else(|| "bytes".to_owned());
-        let mut service = Service::new(name, ServiceKind::Other);
-        service.is_unnamed = args.name.is_none();
-        service.demands = vec![demand(
-            "memory",
-            vec![Piece::one(bytes)],
-            "--bytes".to_owned(),
-        )];
-        services.push(service);
+/// What --name, --user and --node say of a service that is made up.
+fn name_it(service: &mut Service, args: &Args, user: Option<&User>) {
+    if let Some(name) = &args.name {
+        service.name.clone_from(name);
+        service.is_unnamed = false;
     }
-    if let Some(segments) = args.mover {
-        let name = args.name.clone().unwrap_or_else(|| "mover".to_owned());
-        let mut service = Service::new(name, ServiceKind::Mover);
-        service.is_unnamed = args.name.is_none();
-        service.demands = vec![mover(segments)];
-        services.push(service);
-    }
-    let about = args.name.is_some() || args.user.is_some() || args.node.is_some();
-    if services.is_empty() && about && args.mount.is_none() {
-        return Err(Failure::usage(
-            "--name, --user and --node say something of --bytes or --mover",
-            "hugeleaf plan --bytes 8G --user NAME",
-        ));
-    }
-    if let (Some(name), false) = (&args.user, services.is_empty()) {
-        let user = user(name, context)?;
-        for service in &mut services {
-            service.user = Some(user.clone());
-        }
-    }
-    for service in &mut services {
-        service.node = args.node;
-    }
-    Ok(services)
+    service.user = user.cloned();
+    service.node = args.node;
 }
 
-fn demand(what: &str, pieces: Vec<Piece>, source: String) -> Demand {
-    Demand {
-        what: what.to_owned(),
-        pieces,
-        place: Place::Pool,
-        page: None,
-        source,
-        held: None,
+/// The flags of all sources.
+#[derive(Debug, Default)]
+pub struct Sources(Vec<Source>);
+
+impl clap::FromArgMatches for Sources {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Sources, clap::Error> {
+        let of_kind = |kind: &'static SourceKind| {
+            let values = matches
+                .get_many::<OsString>(kind.flag)
+                .into_iter()
+                .flatten();
+            values.map(move |value| Source::Flag(kind, value.clone()))
+        };
+        Ok(Sources(SOURCES.iter().flat_map(of_kind).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Sources::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
-/// The published rule: so many pages of 16M for each segment of data, and 32 beside them for the
-/// kernel and for growth. Segments of the platform that it is from are 256M.
-fn mover(segments: u64) -> Demand {
-    const RULE_PAGE: Bytes = Bytes::from_mib(16);
-    const PAGES_A_SEGMENT: u64 = 16;
-    const BESIDE: u64 = 32;
-    let pages = |n: u64| Bytes(RULE_PAGE.get().saturating_mul(n));
-    let segment = Piece {
-        bytes: pages(PAGES_A_SEGMENT),
-        count: segments,
+impl clap::Args for Sources {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flags = SOURCES.iter().map(|kind| kind.flag);
+        command
+            .args(SOURCES.iter().map(flag))
+            .group(ArgGroup::new("sources").args(flags).multiple(true))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Sources::augment_args(command)
+    }
+}
+
+fn flag(kind: &'static SourceKind) -> Arg {
+    let flag = Arg::new(kind.flag).long(kind.flag).help(kind.help);
+    let flag = flag.value_name(kind.value);
+    let flag = match kind.check {
+        None => flag.value_parser(clap::value_parser!(OsString)),
+        Some(check) => flag.value_parser(move |text: &str| -> Result<OsString, String> {
+            check(text).map(|()| text.into())
+        }),
     };
-    let in_rule = segments
-        .saturating_mul(PAGES_A_SEGMENT)
-        .saturating_add(BESIDE);
-    demand(
-        "data segments, and 32 pages beside them",
-        vec![segment, Piece::one(pages(BESIDE))],
-        format!(
-            "the published rule: {segments} × {PAGES_A_SEGMENT} + {BESIDE} = {in_rule} \
-             pages of {RULE_PAGE}"
-        ),
-    )
+    match kind.given {
+        Given::Once => flag,
+        Given::Often => flag.action(ArgAction::Append),
+        Given::OftenWithDash => flag.action(ArgAction::Append).allow_hyphen_values(true),
+        Given::OnceOrBare => flag
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value(""),
+    }
 }

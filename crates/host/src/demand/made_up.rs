@@ -1,0 +1,96 @@
+//! Demand of no program that is looked at: so many bytes, or a published rule.
+
+use std::str::FromStr;
+
+use hugeleaf_units::Bytes;
+
+use super::source::{Given, SourceKind};
+use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
+
+/// `--bytes`.
+pub(super) const BYTES: SourceKind = SourceKind {
+    flag: "bytes",
+    value: "SIZE",
+    help: "So many bytes, for any program",
+    given: Given::Once,
+    check: Some(|text| bytes(text).map(drop)),
+    is_made_up: true,
+    read: |_, text| {
+        let bytes = parsed(bytes(&text.to_string_lossy()))?;
+        if bytes.is_zero() {
+            let what = "--bytes 0: nothing to plan";
+            return Err(DemandError::usage(what, "as in --bytes 8G"));
+        }
+        let pieces = vec![Piece::one(bytes)];
+        let demand = demand("memory", pieces, "--bytes".to_owned());
+        Ok(vec![service("bytes", ServiceKind::Other, demand)])
+    },
+};
+
+/// `--mover`.
+pub(super) const MOVER: SourceKind = SourceKind {
+    flag: "mover",
+    value: "SEGMENTS",
+    help: "A data mover with so many segments, by the published rule",
+    given: Given::Once,
+    check: Some(|text| segments(text).map(drop)),
+    is_made_up: true,
+    read: |_, text| {
+        let segments = parsed(segments(&text.to_string_lossy()))?;
+        Ok(vec![service("mover", ServiceKind::Mover, rule(segments))])
+    },
+};
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    Bytes::from_str(text).map_err(|error| error.to_string())
+}
+
+fn segments(text: &str) -> Result<u64, String> {
+    u64::from_str(text).map_err(|error| error.to_string())
+}
+
+fn parsed<T>(value: Result<T, String>) -> Result<T, DemandError> {
+    value.map_err(|what| DemandError::usage(what, "hugeleaf plan --help"))
+}
+
+fn service(name: &str, kind: ServiceKind, demand: Demand) -> Service {
+    let mut service = Service::new(name, kind);
+    service.is_unnamed = true;
+    service.demands = vec![demand];
+    service
+}
+
+fn demand(what: &str, pieces: Vec<Piece>, source: String) -> Demand {
+    Demand {
+        what: what.to_owned(),
+        pieces,
+        place: Place::Pool,
+        page: None,
+        source,
+        held: None,
+    }
+}
+
+/// The published rule: so many pages of 16M for each segment of data, and 32 beside them for the
+/// kernel and for growth. Segments of the platform that it is from are 256M.
+fn rule(segments: u64) -> Demand {
+    const RULE_PAGE: Bytes = Bytes::from_mib(16);
+    const PAGES_A_SEGMENT: u64 = 16;
+    const BESIDE: u64 = 32;
+    let pages = |n: u64| Bytes(RULE_PAGE.get().saturating_mul(n));
+    let segment = Piece {
+        bytes: pages(PAGES_A_SEGMENT),
+        count: segments,
+    };
+    let in_rule = segments
+        .saturating_mul(PAGES_A_SEGMENT)
+        .saturating_add(BESIDE);
+    demand(
+        "data segments, and 32 pages beside them",
+        vec![segment, Piece::one(pages(BESIDE))],
+        format!(
+            "the published rule: {segments} × {PAGES_A_SEGMENT} + {BESIDE} = {in_rule} \
+             pages of {RULE_PAGE}"
+        ),
+    )
+}
