@@ -12,6 +12,7 @@ pub mod apply;
 pub mod bench;
 pub mod bench_html;
 mod bench_plot;
+pub mod chart;
 pub mod compare;
 pub mod json;
 pub mod mem;

@@ -23,8 +23,11 @@ pub enum ChartKind {
     Curves,
     /// Points only.
     Dots,
-    /// Bars from zero, one below the other, for each step of x.
+    /// Bars from zero (of ratios: lines from 1), one below the other for each step of x; a step has a bar of each
+    /// series that has a point there.
     Bars,
+    /// The same, the series of a step end to end in one bar.
+    Stacks,
     /// Layers on each other, the first series lowest; a point is as wide as it says.
     Layers,
 }
@@ -40,6 +43,8 @@ pub struct Axis {
     pub scale: Scale,
     /// A value that is always in sight, with a line across: 1 of ratios, 0 of what is shown whole.
     pub level: Option<f64>,
+    /// Where it ends at least, so that several charts can be compared.
+    pub end: Option<f64>,
     /// Its marks, with a name each, where only these values exist (which may be numbers of names: 0, 1, 2);
     /// empty where the renderer is to choose round ones.
     pub steps: Vec<(f64, String)>,
@@ -87,7 +92,8 @@ pub struct Series {
 pub struct Point {
     /// Where it stands.
     pub x: f64,
-    /// How far along x it reaches, of layers; 0 of others.
+    /// How far along x it reaches: of layers, and of dots that are a level over a part of x, with their interval as
+    /// a band; 0 of others.
     pub width: f64,
     /// What was measured there.
     pub y: f64,

@@ -1,8 +1,8 @@
 //! A page for a terminal.
 
 use super::{
-    Align, Bar, Block, Cell, Column, Command, Limit, Mark, Narrow, Note, Page, Section, Table,
-    Value,
+    Align, Bar, Block, Cell, ChartKind, Column, Command, Limit, Mark, Narrow, Note, Page, Section,
+    Table, Value,
 };
 use unicode_width::UnicodeWidthStr;
 
@@ -155,6 +155,10 @@ fn part(block: &Block, indent: usize, view: View) -> Part {
         Block::Facts(all) => facts(all, &blank, view),
         Block::Table(table) => self::table(table, indent, view),
         Block::Bars(all) => bars(all, &blank, view),
+        // In letters, where a reader can follow them.
+        Block::Chart(chart) if chart.kind == ChartKind::Curves => {
+            crate::chart::text(chart, view.width)
+        }
         Block::Chart(_) => String::new(),
         Block::Notes(all) => notes(all, &blank, view),
         Block::Commands(all) => all.iter().map(|c| command(c, &blank, view)).collect(),

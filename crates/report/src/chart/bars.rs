@@ -1,0 +1,244 @@
+//! Bars, one below the other: side by side in their step, or end to end in one bar.
+
+use maud::{Markup, html};
+
+use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
+use crate::page::{Axis, Chart, ChartKind, Point, Scale, Unit};
+use crate::table::cut;
+
+const BAR: f64 = 15.0;
+/// Between two bars of a step, and around a step.
+const GAP: f64 = 3.0;
+/// Where samples stand below their bar.
+const SAMPLES: f64 = 10.0;
+const LABEL_CHARACTERS: usize = 40;
+const NOTE_CHARACTERS: usize = 34;
+const MARKS: usize = 9;
+
+/// The points of a step, each with the number of its series.
+struct Step<'a> {
+    name: &'a str,
+    points: Vec<(usize, &'a Point)>,
+}
+
+/// Where bars begin and end, in pixels, and what they reach.
+struct Frame {
+    left: f64,
+    right: f64,
+    span: Span,
+    /// Where bars begin: at 0, or at 1 of ratios, which have no 0.
+    from: f64,
+}
+
+impl Frame {
+    /// What is longer than the axis ends with it.
+    fn at(&self, value: f64) -> Option<f64> {
+        let part = self.span.part(value)?.clamp(0.0, 1.0);
+        Some(self.left + part * (self.right - self.left))
+    }
+}
+
+pub(super) fn draw(chart: &Chart) -> Option<Markup> {
+    let steps = steps(chart);
+    let stacks = chart.kind == ChartKind::Stacks;
+    let from = if chart.y.unit == Unit::Ratio {
+        1.0
+    } else {
+        0.0
+    };
+    let reach = steps.iter().flat_map(|step| reach(step, stacks));
+    // Levels and marks as they are; bars as long as they say.
+    let axis = Axis {
+        scale: Scale::Linear,
+        level: Some(chart.y.level.unwrap_or(from)),
+        ..chart.y.clone()
+    };
+    let reach: Vec<f64> = reach.filter(|v| v.is_finite()).collect();
+    if reach.is_empty() {
+        return None;
+    }
+    let span = Span::of(
+        reach.into_iter().chain([from]),
+        &Axis {
+            level: Some(from),
+            ..axis.clone()
+        },
+    )?;
+    let labels = steps
+        .iter()
+        .map(|s| s.name.chars().take(LABEL_CHARACTERS).collect::<String>());
+    let notes = steps
+        .iter()
+        .flat_map(|s| &s.points)
+        .map(|(_, p)| cut(&p.note, NOTE_CHARACTERS));
+    let (labels, notes): (Vec<String>, Vec<String>) = (labels.collect(), notes.collect());
+    let frame = Frame {
+        left: room(labels.iter().map(String::as_str)) + 16.0,
+        right: WIDTH - room(notes.iter().map(String::as_str)) - 24.0,
+        span,
+        from,
+    };
+    let legend = legend(chart, 10.0, |_, (x, y)| {
+        rectangle((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), 0.85)
+    });
+    let top = if legend.is_some() { LINE + 8.0 } else { 4.0 };
+    let bottom = top + steps.iter().map(|s| height(s, stacks)).sum::<f64>();
+    let has_axis = !chart.y.name.is_empty();
+    let mut y = top;
+    let body = html! {
+        @if let Some(legend) = legend { (legend) }
+        @if has_axis { (axis_below(&axis, &frame, (top, bottom))) }
+        @if let Some(x) = frame.at(chart.y.level.unwrap_or(from)) { (line((x, top), (x, bottom), 1.0, 0.7)) }
+        @for step in &steps {
+            (one(step, &frame, y, stacks))
+            @let () = y += height(step, stacks);
+        }
+    };
+    Some(whole(
+        chart,
+        bottom + if has_axis { 44.0 } else { 6.0 },
+        &body,
+    ))
+}
+
+/// The steps in the order of the axis; values without a name of their own come after those with one.
+fn steps(chart: &Chart) -> Vec<Step<'_>> {
+    let at = |value: f64| {
+        let each = chart.series.iter().enumerate();
+        let points = each.flat_map(|(n, s)| s.points.iter().map(move |p| (n, p)));
+        #[allow(clippy::float_cmp)]
+        points
+            .filter(move |(_, p)| p.x == value)
+            .collect::<Vec<_>>()
+    };
+    let steps = chart.x.steps.iter().map(|(value, name)| Step {
+        name,
+        points: at(*value),
+    });
+    steps.filter(|step| !step.points.is_empty()).collect()
+}
+
+fn value(point: &Point) -> f64 {
+    if point.y.is_finite() { point.y } else { 0.0 }
+}
+
+/// All that a step's bars have to reach.
+fn reach(step: &Step<'_>, stacks: bool) -> Vec<f64> {
+    if stacks {
+        return vec![step.points.iter().map(|(_, p)| value(p).max(0.0)).sum()];
+    }
+    let each = |p: &Point| {
+        let ends = p.interval.map_or([p.y; 2], |(low, high)| [low, high]);
+        [&ends[..], &p.samples[..], &[p.y]].concat()
+    };
+    step.points.iter().flat_map(|(_, p)| each(p)).collect()
+}
+
+fn height(step: &Step<'_>, stacks: bool) -> f64 {
+    if stacks {
+        return BAR + 2.0 * GAP;
+    }
+    let each = step.points.iter().map(|(_, p)| bar_height(p));
+    each.sum::<f64>() + 2.0 * GAP
+}
+
+fn bar_height(point: &Point) -> f64 {
+    BAR + GAP
+        + if point.samples.is_empty() {
+            0.0
+        } else {
+            SAMPLES
+        }
+}
+
+/// Lines at round values, with the values and the name of the axis below.
+fn axis_below(axis: &Axis, frame: &Frame, (top, bottom): (f64, f64)) -> Markup {
+    html! {
+        @for (value, text) in frame.span.marks(axis, MARKS) {
+            @if let Some(x) = frame.at(value) {
+                (line((x, top), (x, bottom), 1.0, 0.15))
+                (words(&text, (x, bottom + 12.0), "middle"))
+            }
+        }
+        (words(&axis.name, (f64::midpoint(frame.left, frame.right), bottom + 32.0), "middle"))
+    }
+}
+
+fn one(step: &Step<'_>, frame: &Frame, y: f64, stacks: bool) -> Markup {
+    let label = cut(step.name, LABEL_CHARACTERS);
+    let mut top = y + GAP;
+    let mut sum = 0.0;
+    html! {
+        (words(&label, (frame.left - 8.0, top + BAR / 2.0), "end"))
+        @for (place, (number, point)) in step.points.iter().enumerate() {
+            g class=(colour(*number)) {
+                @if stacks {
+                    (part(frame, sum, sum + value(point).max(0.0), top))
+                } @else {
+                    (bar(frame, point, top))
+                }
+            }
+            @let () = sum += value(point).max(0.0);
+            @let is_last = place + 1 == step.points.len();
+            @let ends = if stacks { Some(sum) } else { reach_of(point) };
+            @if is_last || !stacks {
+                @let x = ends.and_then(|v| frame.at(v)).unwrap_or(frame.left);
+                (words(&cut(&point.note, NOTE_CHARACTERS), (x + 8.0, top + BAR / 2.0), "start"))
+            }
+            @if !stacks { @let () = top += bar_height(point); }
+        }
+    }
+}
+
+/// Where a bar and all that belongs to it ends.
+fn reach_of(point: &Point) -> Option<f64> {
+    let ends = point
+        .interval
+        .into_iter()
+        .flat_map(|(low, high)| [low, high]);
+    let all = ends.chain(point.samples.iter().copied()).chain([point.y]);
+    all.filter(|v| v.is_finite()).reduce(f64::max)
+}
+
+fn part(frame: &Frame, from: f64, to: f64, y: f64) -> Markup {
+    html! {
+        @if let (Some(from), Some(to)) = (frame.at(from), frame.at(to)) && to > from {
+            (rectangle((from, y), (to, y + BAR), 0.85))
+        }
+    }
+}
+
+/// A bar with its interval and, below, its samples. A doubtful one is hollow. Of a ratio it is a thin line with
+/// a dot at its end, because its length from 1 says less than where it ends.
+fn bar(frame: &Frame, point: &Point, y: f64) -> Markup {
+    let middle = y + BAR / 2.0;
+    let Some(at) = Some(point.y)
+        .filter(|v| v.is_finite())
+        .and_then(|v| frame.at(v))
+    else {
+        return html! {};
+    };
+    let from = frame.at(frame.from).unwrap_or(frame.left);
+    let ends = point
+        .interval
+        .filter(|(low, high)| low.is_finite() && high.is_finite());
+    let ends = ends.and_then(|(low, high)| Some([frame.at(low)?, frame.at(high)?]));
+    let samples = point.samples.iter().filter(|v| v.is_finite());
+    html! {
+        @if frame.from > 0.0 {
+            (line((from, middle), (at, middle), 1.5, 0.5))
+            (super::plane::mark(0, (at, middle), point.doubtful))
+        } @else {
+            rect x=(px(from.min(at))) y=(px(y)) width=(px((at - from).abs())) height=(px(BAR))
+                fill=(if point.doubtful { "none" } else { "currentColor" }) fill-opacity="0.45"
+                stroke="currentColor" {}
+        }
+        @if let Some([low, high]) = ends {
+            (line((low, middle), (high, middle), 2.0, 1.0))
+            @for x in [low, high] { (line((x, middle - 5.0), (x, middle + 5.0), 2.0, 1.0)) }
+        }
+        @for x in samples.filter_map(|v| frame.at(*v)) {
+            circle cx=(px(x)) cy=(px(y + BAR + SAMPLES / 2.0 + 1.0)) r="2" fill="currentColor" fill-opacity="0.8" {}
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Charts over two axes: curves, dots and layers.
+
+use maud::{Markup, html};
+
+use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
+use crate::page::{Chart, ChartKind, Point, Series};
+
+const HEIGHT: f64 = 320.0;
+/// Most marks on an axis that can be read.
+const MARKS: usize = 10;
+
+/// Where the axes are, in pixels, and what they reach.
+struct Plane {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    x: Span,
+    y: Span,
+}
+
+impl Plane {
+    fn x(&self, value: f64) -> Option<f64> {
+        Some(self.left + self.x.part(value)? * (self.right - self.left))
+    }
+
+    /// What is higher than the axis stands at its end.
+    fn y(&self, value: f64) -> Option<f64> {
+        let part = self.y.part(value)?.clamp(0.0, 1.0);
+        Some(self.bottom - part * (self.bottom - self.top))
+    }
+}
+
+pub(super) fn draw(chart: &Chart) -> Option<Markup> {
+    let points = || chart.series.iter().flat_map(|s| &s.points);
+    let drawn = points().filter(|p| is_drawn(chart, p));
+    let x = Span::of(drawn.flat_map(|p| [p.x, p.x + p.width]), &chart.x)?;
+    let y = Span::of(heights(chart).into_iter(), &chart.y)?;
+    let marks = y.marks(&chart.y, MARKS);
+    let has_legend = chart.kind != ChartKind::Curves;
+    let legend = legend(chart, 12.0, |number, at| sample(chart, number, at)).filter(|_| has_legend);
+    let names = chart.series.iter().map(|s| s.name.as_str());
+    let plane = Plane {
+        left: room(marks.iter().map(|(_, text)| text.as_str())) + 36.0,
+        right: WIDTH - if has_legend { 14.0 } else { room(names) + 30.0 },
+        top: if legend.is_some() { LINE + 10.0 } else { 10.0 },
+        bottom: HEIGHT - 46.0,
+        x: edges(chart, x),
+        y,
+    };
+    let body = html! {
+        @if let Some(legend) = legend { (legend) }
+        (axes(chart, &plane, &marks))
+        @match chart.kind {
+            ChartKind::Layers => (layers(chart, &plane)),
+            _ => @for (number, series) in chart.series.iter().enumerate() {
+                g class=(colour(number)) { (one(chart, &plane, number, series)) }
+            }
+        }
+        @if chart.kind == ChartKind::Curves { (curve_names(chart, &plane)) }
+    };
+    Some(whole(chart, HEIGHT, &body))
+}
+
+/// Whether a point can stand on both axes.
+fn is_drawn(chart: &Chart, point: &Point) -> bool {
+    let can = |value: f64, axis: &crate::page::Axis| match axis.scale {
+        crate::page::Scale::Linear => value.is_finite(),
+        _ => value.is_finite() && value > 0.0,
+    };
+    can(point.x, &chart.x) && can(point.y, &chart.y)
+}
+
+/// All that has to fit the axis of what was measured.
+fn heights(chart: &Chart) -> Vec<f64> {
+    if chart.kind == ChartKind::Layers {
+        let sums = stacked(chart).into_iter().flat_map(|(_, _, to)| to);
+        return sums.chain([0.0]).collect();
+    }
+    let points = chart.series.iter().flat_map(|s| &s.points);
+    let drawn = points.filter(|p| is_drawn(chart, p));
+    let each = |p: &Point| {
+        let ends = p.interval.map_or([p.y; 2], |(low, high)| [low, high]);
+        [&[p.y], &ends[..], &p.samples[..]].concat()
+    };
+    drawn.flat_map(each).collect()
+}
+
+/// Layers fill the plane from edge to edge; points have room around.
+fn edges(chart: &Chart, mut x: Span) -> Span {
+    if chart.kind == ChartKind::Layers {
+        let ends = chart.series.iter().flat_map(|s| &s.points);
+        let (from, to) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(from, to), p| {
+            (from.min(p.x), to.max(p.x + p.width))
+        });
+        (x.from, x.to) = (
+            from,
+            chart.x.end.map_or(to, |end| to.max(end)).max(from + 1e-9),
+        );
+    }
+    x
+}
+
+fn axes(chart: &Chart, plane: &Plane, marks: &[(f64, String)]) -> Markup {
+    let Plane {
+        left,
+        right,
+        top,
+        bottom,
+        ..
+    } = *plane;
+    let middle = f64::midpoint(top, bottom);
+    // Marks that are long stand further apart.
+    let fit = |texts: &[(f64, String)]| {
+        (right - left) / (room(texts.iter().map(|(_, t)| t.as_str())) + 14.0)
+    };
+    let mut below = plane.x.marks(&chart.x, MARKS);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let most = fit(&below).max(2.0) as usize;
+    if below.len() > most && chart.x.steps.is_empty() {
+        below = plane.x.marks(&chart.x, most);
+    }
+    html! {
+        @for (value, text) in marks {
+            @if let Some(y) = plane.y(*value) {
+                (line((left, y), (right, y), 1.0, 0.15))
+                (words(text, (left - 8.0, y), "end"))
+            }
+        }
+        @for (value, text) in &below {
+            @if let Some(x) = plane.x(*value) {
+                (line((x, bottom), (x, bottom + 4.0), 1.0, 1.0))
+                (words(text, (x, bottom + 14.0), "middle"))
+            }
+        }
+        (line((left, top), (left, bottom), 1.0, 1.0))
+        (line((left, bottom), (right, bottom), 1.0, 1.0))
+        @if let Some(y) = chart.y.level.and_then(|level| plane.y(level)) {
+            (line((left, y), (right, y), 1.5, 0.8))
+        }
+        (words(&chart.x.name, (f64::midpoint(left, right), bottom + 34.0), "middle"))
+        g transform=(format!("rotate(-90 14 {})", px(middle))) { (words(&chart.y.name, (14.0, middle), "middle")) }
+    }
+}
+
+/// A series with the intervals and marks of its points.
+fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
+    let aside = aside(chart, number);
+    let at = |p: &Point| Some((plane.x(p.x)? + aside, plane.y(p.y)?));
+    let drawn = || series.points.iter().filter_map(|p| Some((p, at(p)?)));
+    let path: Vec<String> = drawn()
+        .map(|(_, (x, y))| format!("{},{}", px(x), px(y)))
+        .collect();
+    html! {
+        @if chart.kind == ChartKind::Curves {
+            polyline points=(path.join(" ")) fill="none" stroke="currentColor" stroke-width="2" {}
+        }
+        @for (point, (x, y)) in drawn() {
+            @let ends = point.interval.and_then(|(low, high)| Some((plane.y(low)?, plane.y(high)?)));
+            @if let Some(to) = plane.x(point.x + point.width).filter(|_| point.width > 0.0) {
+                @if let Some((low, high)) = ends { (rectangle((x, low), (to, high), 0.2)) }
+                (line((x, y), (to, y), 2.0, 1.0))
+            } @else {
+                @if let Some((low, high)) = ends { (line((x, low), (x, high), 2.0, 1.0)) }
+                @for sample in point.samples.iter().filter_map(|v| plane.y(*v)) {
+                    circle cx=(px(x + 8.0)) cy=(px(sample)) r="1.5" fill="currentColor" {}
+                }
+                (mark(number, (x, y), point.doubtful))
+                @if !point.note.is_empty() { (words(&point.note, (x + 10.0, y - 10.0), "start")) }
+            }
+        }
+    }
+}
+
+/// How far beside its step a curve's points stand, in pixels, so that the intervals of several can be seen:
+/// about two marks. Where x is not of few steps, at its place.
+fn aside(chart: &Chart, number: usize) -> f64 {
+    let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));
+    match chart.x.steps.is_empty() {
+        true => 0.0,
+        false => (place(number) - place(chart.series.len().saturating_sub(1)) / 2.0) * 8.0,
+    }
+}
+
+/// A mark of a shape of its own for each series; hollow where the point is to be doubted.
+pub(super) fn mark(number: usize, (x, y): (f64, f64), doubtful: bool) -> Markup {
+    let fill = if doubtful { "none" } else { "currentColor" };
+    let corners: &[(f64, f64)] = match number % 4 {
+        0 => {
+            return html! {
+                circle cx=(px(x)) cy=(px(y)) r="4" fill=(fill) stroke="currentColor" stroke-width="2" {}
+            };
+        }
+        1 => &[(0.0, -5.0), (5.0, 4.0), (-5.0, 4.0)],
+        2 => &[(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)],
+        _ => &[(0.0, -5.5), (5.5, 0.0), (0.0, 5.5), (-5.5, 0.0)],
+    };
+    let corners = corners
+        .iter()
+        .map(|(dx, dy)| format!("{},{}", px(x + dx), px(y + dy)));
+    html! {
+        polygon points=(corners.collect::<Vec<_>>().join(" ")) fill=(fill) stroke="currentColor"
+            stroke-width="1.5" {}
+    }
+}
+
+/// How a series is drawn, for the legend.
+fn sample(chart: &Chart, number: usize, (x, y): (f64, f64)) -> Markup {
+    let is_wide = chart.series[number].points.iter().any(|p| p.width > 0.0);
+    match chart.kind {
+        ChartKind::Layers => rectangle((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), 0.85),
+        _ if is_wide => line((x - 7.0, y), (x + 7.0, y), 2.0, 1.0),
+        _ => mark(number, (x, y), false),
+    }
+}
+
+/// A layer: its series, where it begins and where it ends, one value a point.
+type Layer = (usize, Vec<f64>, Vec<f64>);
+
+/// Layers on each other; what is not above 0 adds nothing.
+fn stacked(chart: &Chart) -> Vec<Layer> {
+    let longest = chart
+        .series
+        .iter()
+        .map(|s| s.points.len())
+        .max()
+        .unwrap_or(0);
+    let mut floor = vec![0.0; longest];
+    let layer = |(number, series): (usize, &Series)| {
+        let value = |at: usize| {
+            series
+                .points
+                .get(at)
+                .map_or(0.0, |p| if p.y.is_finite() { p.y.max(0.0) } else { 0.0 })
+        };
+        let roof: Vec<f64> = floor
+            .iter()
+            .enumerate()
+            .map(|(at, low)| low + value(at))
+            .collect();
+        let from = std::mem::replace(&mut floor, roof.clone());
+        (number, from, roof)
+    };
+    chart.series.iter().enumerate().map(layer).collect()
+}
+
+/// Each point as wide as it says: along the roof from left to right, and back along the floor.
+fn layers(chart: &Chart, plane: &Plane) -> Markup {
+    let along = |number: usize, heights: &[f64]| -> Vec<String> {
+        let both = chart.series[number].points.iter().zip(heights);
+        let corners = both.flat_map(|(p, height)| [(p.x, *height), (p.x + p.width, *height)]);
+        let places = corners.filter_map(|(x, y)| Some((plane.x(x)?, plane.y(y)?)));
+        places
+            .map(|(x, y)| format!("{},{}", px(x), px(y)))
+            .collect()
+    };
+    let outline = |(number, from, to): &Layer| {
+        let mut points = along(*number, to);
+        points.extend(along(*number, from).into_iter().rev());
+        points.join(" ")
+    };
+    html! {
+        @for layer in stacked(chart) {
+            g class=(colour(layer.0)) {
+                polygon points=(outline(&layer)) fill="currentColor" fill-opacity="0.85" {}
+            }
+        }
+    }
+}
+
+/// Each curve's name at the right edge, level with its end, moved apart where two would stand in one place; a
+/// thin line leads there from the end.
+fn curve_names(chart: &Chart, plane: &Plane) -> Markup {
+    let end = |(number, series): (usize, &Series)| {
+        let mut points = series.points.iter().rev();
+        let at =
+            points.find_map(|p| Some((plane.x(p.x)? + aside(chart, number), plane.y(p.y)?)))?;
+        Some((number, series.name.clone(), at))
+    };
+    let mut ends: Vec<_> = chart.series.iter().enumerate().filter_map(end).collect();
+    ends.sort_by(|a, b| a.2.1.total_cmp(&b.2.1));
+    let mut levels: Vec<f64> = ends.iter().map(|(.., at)| at.1).collect();
+    // From the top down; then up again, where that led past the bottom.
+    for at in 1..levels.len() {
+        levels[at] = levels[at].max(levels[at - 1] + LINE - 2.0);
+    }
+    let mut floor = plane.bottom;
+    for level in levels.iter_mut().rev() {
+        *level = level.min(floor);
+        floor = *level - LINE + 2.0;
+    }
+    html! {
+        @for ((number, name, (x, y)), level) in ends.iter().zip(levels) {
+            g class=(colour(*number)) {
+                (line((*x, *y), (plane.right, *y), 1.0, 0.5))
+                (line((plane.right, *y), (plane.right + 8.0, level), 1.0, 0.5))
+                (words(name, (plane.right + 12.0, level), "start"))
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Charts in letters, for a terminal.
+
+use super::{Span, label};
+use crate::page::{Chart, Point};
+use crate::screen::clean;
+use crate::table::cut;
+
+const ROWS: usize = 14;
+/// Columns that a point takes at least: its label.
+const LABEL: usize = 5;
+/// Room for marks at the left.
+const AXIS: usize = 7;
+
+/// A letter for each series: the first of its name that no other has.
+fn letter_of(names: &[String]) -> Vec<char> {
+    names.iter().fold(Vec::new(), |mut taken, name| {
+        let mut own = name.chars().filter(|c| c.is_alphanumeric());
+        let letter = own
+            .find(|c| !taken.contains(c))
+            .or_else(|| ('a'..='z').find(|c| !taken.contains(c)));
+        taken.push(letter.unwrap_or('*'));
+        taken
+    })
+}
+
+/// The curves in lines of at most `width` characters, the last one ended; what the letters stand for is in the
+/// first. A column is a value of x; where two points fall together, the letter of the later series stands beside
+/// the earlier one. Empty where no point can be drawn.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+pub fn text(chart: &Chart, width: usize) -> String {
+    let points = || chart.series.iter().flat_map(|s| &s.points);
+    let Some(mut span) = Span::tight(points().map(|p| p.y), &chart.y) else {
+        return String::new();
+    };
+    span.to = span.to.max(span.from + 1e-9);
+    let mut columns: Vec<f64> = points().map(|p| p.x).filter(|x| x.is_finite()).collect();
+    columns.sort_by(f64::total_cmp);
+    columns.dedup();
+    let names: Vec<String> = chart.series.iter().map(|s| clean(&s.name)).collect();
+    let letters = letter_of(&names);
+    // A blank between the letters of neighbours.
+    let step = LABEL.max(chart.series.len() + 1);
+    let fits = (width.saturating_sub(AXIS + 2) / step).max(2);
+    // Too many columns: every second one, or third.
+    let every = columns.len().div_ceil(fits).max(1);
+    let shown: Vec<f64> = columns.into_iter().step_by(every).collect();
+    let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
+    for (series, letter) in chart.series.iter().zip(&letters) {
+        for (column, x) in shown.iter().enumerate() {
+            #[allow(clippy::float_cmp)]
+            let at = |p: &&Point| p.x == *x;
+            let Some(part) = series.points.iter().find(at).and_then(|p| span.part(p.y)) else {
+                continue;
+            };
+            let row = (part * (ROWS - 1) as f64).round() as usize;
+            let cells = &mut grid[row.min(ROWS - 1)][column * step..(column + 1) * step];
+            if let Some(free) = cells.iter_mut().find(|c| **c == ' ') {
+                *free = *letter;
+            }
+        }
+    }
+    let value = |row: usize| {
+        let place = span.from + (span.to - span.from) * row as f64 / (ROWS - 1) as f64;
+        if span.place(1.0) == Some(1.0) {
+            place
+        } else {
+            place.exp2()
+        }
+    };
+    let mark = |row: usize| match row % 3 {
+        1 => label(round(value(row)), None, chart.y.unit),
+        _ => String::new(),
+    };
+    let below = |x: &f64| {
+        #[allow(clippy::float_cmp)]
+        let named = chart
+            .x
+            .steps
+            .iter()
+            .find(|(v, _)| v == x)
+            .map(|(_, name)| clean(name));
+        named.unwrap_or_else(|| label(*x, None, chart.x.unit))
+    };
+    let keys: Vec<String> = letters
+        .iter()
+        .zip(&names)
+        .map(|(l, n)| format!("{l} {n}"))
+        .collect();
+    let mut out = format!(
+        "{} by {}: {}\n",
+        clean(&chart.y.name),
+        clean(&chart.x.name),
+        keys.join(", ")
+    );
+    for (row, cells) in grid.iter().enumerate().rev() {
+        let line: String = cells.iter().collect();
+        out += format!("{:>AXIS$} │{line}", mark(row)).trim_end();
+        out.push('\n');
+    }
+    out += &format!("{:>AXIS$} └{}\n", "", "─".repeat(shown.len() * step));
+    let below: String = shown
+        .iter()
+        .map(|x| format!("{:<step$}", cut(&below(x), step - 1)))
+        .collect();
+    out += format!("{:>AXIS$}  {below}", "").trim_end();
+    out + "\n"
+}
+
+/// To three digits: a mark in letters stands where its line is, not at a round value.
+fn round(value: f64) -> f64 {
+    if value == 0.0 {
+        return value;
+    }
+    let factor = 10f64.powf(2.0 - value.abs().log10().floor());
+    (value * factor).round() / factor
+}
