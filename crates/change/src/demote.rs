@@ -7,7 +7,7 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::eligible::{self, Rules};
+use crate::blocks::{self, Rules};
 use crate::error::ChangeError;
 use crate::mover::unreached;
 use crate::options::{DemoteOptions, Percent, ranges_of};
@@ -80,6 +80,7 @@ fn plan_all(
     let probe = (!options.dry_run).then_some(Advice::Cold);
     let (open, skipped) = work::open_all(means.kernel, means.root, means.host, pids, probe)?;
     let rules = Rules {
+        host: means.host,
         huge,
         base: means.kernel.base_page(),
         min_resident: Percent::ALL,
@@ -92,7 +93,7 @@ fn plan_all(
         .into_iter()
         .enumerate()
         .map(|(index, (identity, before))| {
-            let plan = eligible::plan_split(index, &before, &rules);
+            let plan = blocks::plan_split(index, &before, &rules);
             Work::new(identity, before, plan)
         });
     Ok((each.collect(), skipped))

@@ -1,7 +1,7 @@
 //! The only writer: moves memory of running processes onto larger pages and back, and makes the
 //! steps of a plan on the host ([`host`]).
 //!
-//! Moving goes in three steps, each in a module of its own. [`eligible`] looks at what was read
+//! Moving goes in three steps, each in a module of its own. [`blocks`] looks at what was read
 //! of the processes and says which blocks may be moved and why the others may not: pure. [`pacer`]
 //! says how long to pause after a call of known length: pure. The mover makes the calls, through
 //! one [`Sink`], and reads back what came of them: a return value of the kernel is never believed.
@@ -13,8 +13,8 @@
 //! Main types: [`promote`], [`demote`], [`PromoteOptions`], [`DemoteOptions`], [`Outcome`],
 //! [`ChangeError`].
 
+pub mod blocks;
 mod demote;
-pub mod eligible;
 mod error;
 pub mod host;
 mod identity;

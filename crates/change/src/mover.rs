@@ -8,8 +8,9 @@ use hugeleaf_host::process::stat::parse_status;
 use hugeleaf_host::{Fact, Host, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, ScanDetail, SysError, frames_of};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};
+use hugeleaf_verdict::eligible::{self, Kind};
 
-use crate::eligible::{self, Block, Kind, ObjectId, Rules};
+use crate::blocks::{self, Block, ObjectId, Rules};
 use crate::error::ChangeError;
 use crate::options::{Percent, PromoteOptions, ranges_of};
 use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
@@ -89,7 +90,7 @@ fn plan_all(
     let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
     let rules = rules(means, &pids, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
-    let plans = eligible::plan(&processes, &rules);
+    let plans = blocks::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
     let works = works.map(|((identity, before), mut plan)| {
         plan.settle(huge, |torn| {
@@ -159,9 +160,15 @@ fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
     }
 }
 
-fn rules(means: &Means<'_>, pids: &[Pid], options: &PromoteOptions, huge: PageSize) -> Rules {
+fn rules<'a>(
+    means: &Means<'a>,
+    pids: &[Pid],
+    options: &PromoteOptions,
+    huge: PageSize,
+) -> Rules<'a> {
     let only = options.only.as_deref();
     Rules {
+        host: means.host,
         huge,
         base: means.kernel.base_page(),
         min_resident: options.min_resident,
@@ -216,7 +223,7 @@ pub(crate) const fn unreached(stopped_by: Option<StoppedBy>) -> Reason {
 
 struct Mover<'c, 'a> {
     course: &'c mut Course<'a>,
-    rules: Rules,
+    rules: Rules<'a>,
     step: Step,
     /// Files that this kernel refused: not tried again.
     unsupported: HashSet<ObjectId>,
@@ -296,7 +303,7 @@ impl Mover<'_, '_> {
                 true => Pages(self.step.pages()).of(self.rules.huge),
                 false => most,
             };
-            let len = eligible::chunk_len(&work.plan.blocks, &todo[at..], most);
+            let len = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
             let chunk = &todo[at..at + len];
             at += len;
             if first {
@@ -311,7 +318,7 @@ impl Mover<'_, '_> {
             }
             let parts = self.still_eligible(work, chunk);
             if most > self.rules.huge.bytes() && self.course.budget == Percent::ALL {
-                let next = eligible::chunk_len(&work.plan.blocks, &todo[at..], most);
+                let next = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
                 self.looking_ahead(work, &parts, &todo[at..at + next]);
             } else {
                 self.parts(work, &parts);
@@ -378,12 +385,12 @@ impl Mover<'_, '_> {
         let mut held = HashSet::new();
         for i in chunk {
             let block = work.plan.blocks[*i];
-            match eligible::judge_again(&block, &map.runs, &self.rules) {
+            match blocks::judge_again(&block, &map.runs, &self.rules) {
                 Ok(fresh) => work.plan.blocks[*i] = fresh,
                 Err(None) => work.states[*i] = State::Called,
                 // On its way elsewhere in memory, most likely: it will be back.
-                Err(Some(Reason::Swapped)) => {
-                    work.states[*i] = State::Again(Reason::Swapped);
+                Err(Some(reason @ Reason::Not(eligible::Reason::Swapped))) => {
+                    work.states[*i] = State::Again(reason);
                     held.insert(*i);
                 }
                 Err(Some(reason)) => work.states[*i] = State::Failed(reason),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hugeleaf_host::Role;
 use hugeleaf_sys::{Errno, Pid};
 use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_verdict::eligible;
 
 use crate::error::ChangeError;
 use crate::split::NoSplit;
@@ -14,37 +15,8 @@ use crate::zeros::NoZeros;
 /// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    // Left out by the plan.
-    /// The rest of a mapping that holds no whole aligned block of the huge page's size.
-    TooSmall,
-    /// Parts of the block are not in memory: filling them up would grow the process.
-    NotResident,
-    /// Parts of the block are in swap.
-    Swapped,
-    /// Another process shares it copy-on-write (a forked child): collapsing would double it.
-    SharedCopyOnWrite,
-    /// The page map does not tell which pages are the process's own.
-    ExclusiveUnknown,
-    /// Address and offset disagree modulo the huge page's size.
-    Misaligned,
-    /// The mapping refuses huge pages (`nh`).
-    NoHuge,
-    /// A stack.
-    Stack,
-    /// Memory of a device or of the kernel (`io`, `pf`, `mm`).
-    Special,
-    /// hugetlb: on large pages already, and out of reach of both calls.
-    Hugetlb,
-    /// Registered with userfaultfd.
-    UserFault,
-    /// Handed to KSM.
-    Merged,
-    /// A private, writable mapping of a file, as the data of a program.
-    PrivateFile,
-    /// A file mapping that the program can write to.
-    WritableFile,
-    /// The process switched THP off for itself (prctl).
-    ThpDisabled,
+    /// Left out by the plan.
+    Not(eligible::Reason),
     // Refused by the kernel.
     /// EAGAIN in every pass: pages are held elsewhere.
     Busy,
@@ -83,21 +55,7 @@ impl Reason {
     /// A stable name for JSON and scripts.
     pub const fn id(self) -> &'static str {
         match self {
-            Reason::TooSmall => "too-small",
-            Reason::NotResident => "not-resident",
-            Reason::Swapped => "swapped",
-            Reason::SharedCopyOnWrite => "shared-copy-on-write",
-            Reason::ExclusiveUnknown => "exclusive-unknown",
-            Reason::Misaligned => "misaligned",
-            Reason::NoHuge => "no-huge",
-            Reason::Stack => "stack",
-            Reason::Special => "special",
-            Reason::Hugetlb => "hugetlb",
-            Reason::UserFault => "userfaultfd",
-            Reason::Merged => "ksm",
-            Reason::PrivateFile => "private-file",
-            Reason::WritableFile => "writable-file",
-            Reason::ThpDisabled => "thp-disabled",
+            Reason::Not(reason) => reason.name(),
             Reason::Busy => "busy",
             Reason::CgroupLimit => "cgroup-limit",
             Reason::NoContiguousMemory => "no-contiguous-memory",
@@ -113,6 +71,12 @@ impl Reason {
             Reason::Pressure => "memory-pressure",
             Reason::ProcessEnded => "process-ended",
         }
+    }
+}
+
+impl From<eligible::Reason> for Reason {
+    fn from(reason: eligible::Reason) -> Reason {
+        Reason::Not(reason)
     }
 }
 

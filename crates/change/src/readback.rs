@@ -6,8 +6,9 @@ use std::fs::File;
 use hugeleaf_host::{Looking, Process, Role};
 use hugeleaf_sys::{PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::eligible::Kind;
 
-use crate::eligible::{self, Block, Kind};
+use crate::blocks::{self, Block};
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::totals::Fate;
 use crate::work::{Means, State, Work};
@@ -334,7 +335,7 @@ fn by(table: &mut Vec<DoneBy>, method: Option<Method>, bytes: Bytes) {
 /// What a process has on transparent huge pages in segments of a role, by smaps.
 fn thp_of(process: &Process, role: Role) -> Bytes {
     let segments = process.segments.iter().filter(|s| s.role == role);
-    segments.map(eligible::thp_bytes).sum()
+    segments.map(blocks::thp_bytes).sum()
 }
 
 fn push_joined(ranges: &mut Vec<Range>, next: Range) {

@@ -8,8 +8,9 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::Range;
+use hugeleaf_verdict::eligible::Kind;
 
-use crate::eligible::{Block, Kind, ObjectId};
+use crate::blocks::{Block, ObjectId};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
 use crate::work::{Course, State, Work};

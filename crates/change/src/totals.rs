@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use hugeleaf_host::Role;
 use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::eligible;
 
-use crate::eligible::{Block, BlockKey, Holes, ObjectId};
+use crate::blocks::{Block, BlockKey, Holes, ObjectId};
 use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::Work;
 
@@ -106,7 +107,11 @@ pub(crate) fn of(works: &[Work], processes: &[ProcessOutcome]) -> Totals {
     }
     let pools = works.iter().flat_map(|work| &work.plan.pool_shared);
     let pools = once(pools.copied().collect());
-    Part::add(&mut totals.left_out, Reason::Hugetlb, pools);
+    Part::add(
+        &mut totals.left_out,
+        eligible::Reason::Hugetlb.into(),
+        pools,
+    );
     // What one process has on a huge page and another is to map there counts as asked.
     let mut there: HashSet<BlockKey> = seen.into_keys().collect();
     for plan in works.iter().map(|work| &work.plan) {

@@ -9,7 +9,7 @@ use hugeleaf_host::{Host, Looking, Process, ProcessError, Root};
 use hugeleaf_sys::{Advice, Errno, Kernel, Pid, PidFd, SplitFile, SysError};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::eligible::Plan;
+use crate::blocks::Plan;
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::options::Percent;

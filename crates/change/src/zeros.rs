@@ -10,8 +10,9 @@
 
 use hugeleaf_sys::{Errno, PageRun, PageState, ScanDetail, SysError};
 use hugeleaf_units::{Bytes, Range};
+use hugeleaf_verdict::eligible::Kind;
 
-use crate::eligible::{Block, Kind};
+use crate::blocks::Block;
 use crate::work::{Course, Means, Work};
 use crate::{pressure, privilege};
 

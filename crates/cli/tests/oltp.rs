@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::{
-    ChangeError, DemoteOptions, Part, Percent, PromoteOptions, Reason, demote, promote,
-};
+use hugeleaf_change::{ChangeError, DemoteOptions, Part, Percent, PromoteOptions, demote, promote};
 use hugeleaf_host::{Root, read_host};
 use hugeleaf_sys::{Kernel, RealKernel, effective_uid};
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::eligible;
 use hugeleaf_workload::{Oltp, Program, Settings};
 
 const CACHE: Bytes = Bytes::from_mib(64);
@@ -65,7 +64,7 @@ fn the_engines_move_it_there_and_back() {
     let got = &up.processes[0];
     assert!(got.done >= CACHE, "{got:?}");
     // All but the program itself, which is larger on some architectures.
-    let is_program = |part: &&Part| part.reason == Reason::Misaligned;
+    let is_program = |part: &&Part| part.reason == eligible::Reason::FileMisaligned.into();
     let program: Bytes = got
         .left_out
         .iter()

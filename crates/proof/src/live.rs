@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 
-use hugeleaf_change::eligible::{self, Block, Kind, ObjectId, Rules};
+use hugeleaf_change::blocks::{self, Block, Kind, ObjectId, Rules};
 use hugeleaf_change::{
     ChangeError, DemoteOptions, Ended, NoSplit, Percent, PromoteOptions, can_split_shared, demote,
     promote,
@@ -158,7 +158,7 @@ impl Blocks {
         }
     }
 
-    fn of(processes: &[Process], plans: &[eligible::Plan], split: Result<(), NoSplit>) -> Blocks {
+    fn of(processes: &[Process], plans: &[blocks::Plan], split: Result<(), NoSplit>) -> Blocks {
         let mut blocks = Blocks::new(split);
         for (process, plan) in processes.iter().zip(plans) {
             for block in &plan.blocks {
@@ -170,13 +170,11 @@ impl Blocks {
 
     fn add(&mut self, pid: Pid, block: &Block) {
         // Program text that was collapsed cannot be split from outside, and is little: left out.
-        let alone = block.exclusive && !block.attach;
-        let goes_back = match block.kind {
-            Kind::Private => !block.locked,
-            Kind::Shared => !block.locked && (alone || self.split.is_ok()),
-            Kind::File => return,
-        };
-        self.needs_split |= goes_back && block.kind == Kind::Shared && !alone;
+        if block.kind == Kind::File {
+            return;
+        }
+        let goes_back = block.can_be_split(self.split.is_ok());
+        self.needs_split |= goes_back && !block.can_be_split(false);
         let (list, bytes) = match goes_back {
             true => (&mut self.both_ways, &mut self.both_ways_bytes),
             false => (&mut self.one_way, &mut self.one_way_bytes),
@@ -225,6 +223,7 @@ impl Subject for LiveSubject<'_> {
         self.claim = claim::claim(self.root, &pids, me, &mut notes)?;
         let processes = self.read(&pids, Looking::Pages)?;
         let rules = Rules {
+            host: self.host,
             huge,
             base: self.kernel.base_page(),
             min_resident: Percent::ALL,
@@ -233,9 +232,9 @@ impl Subject for LiveSubject<'_> {
         let all: Vec<&Process> = processes.iter().collect();
         let alive: Vec<Pid> = processes.iter().map(|p| p.pid).collect();
         let split = can_split_shared(self.kernel, self.root, &alive);
-        let up = Blocks::of(&processes, &eligible::plan(&all, &rules), split);
+        let up = Blocks::of(&processes, &blocks::plan(&all, &rules), split);
         let splits: Vec<_> = (processes.iter().enumerate())
-            .map(|(index, process)| eligible::plan_split(index, process, &rules))
+            .map(|(index, process)| blocks::plan_split(index, process, &rules))
             .collect();
         let down = Blocks::of(&processes, &splits, split);
         let mut prepared = self.choose(up, down)?;

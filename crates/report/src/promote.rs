@@ -7,6 +7,7 @@ use hugeleaf_change::{
 };
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
 use serde_json::{Value, json};
 
@@ -317,37 +318,7 @@ fn reasons(
 /// What a reason means, in a sentence.
 pub fn meaning(reason: Reason) -> String {
     let text = match reason {
-        Reason::TooSmall => "smaller than a huge page, or the unaligned ends of a mapping",
-        Reason::NotResident => "not wholly in memory: filling it up would grow the process",
-        Reason::Swapped => "partly in swap: bringing it back would grow the process",
-        Reason::SharedCopyOnWrite => {
-            "shared copy-on-write with another process (a forked child): moving it would double it"
-        }
-        Reason::ExclusiveUnknown => {
-            "the page map does not tell which pages are the process's own (it could not be read)"
-        }
-        Reason::Misaligned => {
-            "shared memory or a file mapped at an address that does not agree with its offset: \
-             nothing from outside can mend that"
-        }
-        Reason::NoHuge => {
-            "the program refuses huge pages here (MADV_NOHUGEPAGE or MAP_STACK); only it can \
-             take that back"
-        }
-        Reason::Stack => "stacks are left alone",
-        Reason::Special => "memory of a device or of the kernel",
-        Reason::Hugetlb => "hugetlb pages: not transparent, so neither call reaches them",
-        Reason::UserFault => "under userfaultfd: another program manages its pages",
-        Reason::Merged => "handed to KSM: moving it would undo the merging",
-        Reason::PrivateFile => "private pages of a file (a program's initialised data)",
-        Reason::WritableFile => {
-            "a file mapped for writing, which the kernel does not say it would collapse \
-             (THPeligible: 0)"
-        }
-        Reason::ThpDisabled => {
-            "the program switched transparent huge pages off for itself (prctl \
-             PR_SET_THP_DISABLE)"
-        }
+        Reason::Not(reason) => reason.says(),
         Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
         Reason::CgroupLimit => {
             "no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)"
@@ -378,10 +349,11 @@ pub fn meaning(reason: Reason) -> String {
 
 /// The command that would change it, where there is one.
 fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<String> {
+    use eligible::Reason::*;
     let targets = request.targets;
     let verb = request.direction.verb();
     Some(match reason {
-        Reason::TooSmall if verb == Direction::Promote.verb() => {
+        Reason::Not(TooSmall) if request.direction == Direction::Promote => {
             let ends = request.ends?;
             let size = ends.size;
             format!(
@@ -389,18 +361,19 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
                 ends.command()?
             )
         }
-        Reason::NotResident => {
+        Reason::Not(PartlyResident | PartlyMapped) => {
             let (percent, there, added) = holes?;
             format!(
                 "hugeleaf promote --min-resident {percent}% {targets}    # takes {there} of it, and adds \
                  {added}"
             )
         }
-        Reason::ThpDisabled => format!("hugeleaf promote --switch-thp-on {targets}"),
-        Reason::Misaligned | Reason::NoHuge | Reason::Refused => {
+        Reason::Not(ProcessDisabled) => format!("hugeleaf promote --switch-thp-on {targets}"),
+        Reason::Not(Misaligned | NoHugeAdvised | ShmemDeny | ShmemSizeOff | Pinned)
+        | Reason::Refused => {
             format!("hugeleaf why {targets}")
         }
-        Reason::SharedCopyOnWrite => {
+        Reason::Not(CopyOnWrite) => {
             format!("hugeleaf promote {targets}    # once the child has exited")
         }
         Reason::Busy | Reason::Interrupted | Reason::NotSeen => {
@@ -687,7 +660,7 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_change::eligible::Holes;
+    use hugeleaf_change::blocks::Holes;
     use hugeleaf_change::{NoSplit, RoleOutcome};
     use hugeleaf_sys::{Errno, Pid};
 
@@ -714,7 +687,7 @@ mod tests {
         };
         let of = |ends| {
             remedy(
-                Reason::TooSmall,
+                eligible::Reason::TooSmall.into(),
                 None,
                 &Request {
                     ends,
@@ -752,7 +725,7 @@ mod tests {
                 bytes: Bytes::from_mib(10),
             }],
             left_out: vec![Part {
-                reason: Reason::NotResident,
+                reason: eligible::Reason::PartlyResident.into(),
                 bytes: Bytes::from_mib(30),
             }],
             grown: Bytes::ZERO,
@@ -988,7 +961,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let other = meaning(Reason::Other(Errno::FAULT));
         assert!(other.contains("Bad address"), "{other}");
         let shared = Reason::SharedByOthers(None);
-        for reason in [shared, Reason::Locked, Reason::Hugetlb] {
+        for reason in [shared, Reason::Locked, eligible::Reason::Hugetlb.into()] {
             assert!(!meaning(reason).is_empty());
             assert_eq!(remedy(reason, None, &request(Direction::Demote)), None);
         }

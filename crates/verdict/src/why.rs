@@ -13,7 +13,6 @@
 //! pinned or merged, and holes under userfaultfd.
 
 mod hugetlb;
-mod pages;
 mod segment;
 mod setting;
 mod summary;

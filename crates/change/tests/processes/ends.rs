@@ -8,6 +8,7 @@ use hugeleaf_change::{
 use hugeleaf_host::ProcessError;
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::eligible;
 
 use crate::victim::Victim;
 use crate::{Bench, bytes_of, fast, fast_demote};
@@ -197,7 +198,7 @@ fn tens_of_thousands_of_mappings_are_left_out_by_name() {
     let there = bench.promote(&[victim.pid(), whole.pid()], &fast());
     assert!(there.is_complete(), "{there:#?}");
     assert_eq!(there.done(), bench.pages(2));
-    let small = bytes_of(&there.processes[0].left_out, Reason::TooSmall);
+    let small = bytes_of(&there.processes[0].left_out, eligible::Reason::TooSmall);
     assert!(small >= size, "{there:#?}");
     victim.tell("check a");
 }

@@ -10,6 +10,7 @@ use hugeleaf_sys::{
     RealKernel, ScanDetail, SplitFile, SysError,
 };
 use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_verdict::eligible;
 
 use crate::{Bench, bytes_of, fast, fast_demote};
 
@@ -485,7 +486,7 @@ fn what_is_too_long_to_be_read_page_by_page_is_left_out_by_name() {
         .unwrap();
     let p = &outcome.processes[0];
     assert_eq!(p.asked, Bytes::ZERO, "{p:#?}");
-    let left = bytes_of(&p.left_out, Reason::ExclusiveUnknown);
+    let left = bytes_of(&p.left_out, eligible::Reason::ExclusiveUnknown);
     assert!(left >= bench.pages(4), "{p:#?}");
 }
 
@@ -544,7 +545,7 @@ fn one_that_refuses_is_made_to_take_it_back() {
     let left_out = bench.promote(&[victim.pid()], &fast());
     let p = &left_out.processes[0];
     assert!(
-        bytes_of(&p.left_out, Reason::ThpDisabled) >= bench.pages(4),
+        bytes_of(&p.left_out, eligible::Reason::ProcessDisabled) >= bench.pages(4),
         "{p:#?}"
     );
     let options = PromoteOptions {

@@ -185,7 +185,8 @@ fn fast_demote() -> DemoteOptions {
 }
 
 /// The bytes of a reason in a table.
-fn bytes_of(parts: &[Part], reason: Reason) -> Bytes {
+fn bytes_of(parts: &[Part], reason: impl Into<Reason>) -> Bytes {
+    let reason = reason.into();
     let those = parts.iter().filter(|p| p.reason == reason);
     those.map(|p| p.bytes).sum()
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use hugeleaf_change::{DemoteOptions, NoZeros, Percent, PromoteOptions, Reason};
 use hugeleaf_sys::{Call, Errno, Fault, Faulty, Kernel, RealKernel};
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::eligible;
 
 use crate::victim::Victim;
 use crate::{Bench, bytes_of, fast, fast_demote};
@@ -122,7 +123,7 @@ fn pages_that_were_never_written_are_not_filled_up() {
     victim.tell("half a");
     let there = bench.promote(&[victim.pid()], &fast());
     assert_eq!(there.asked(), Bytes::ZERO, "{there:#?}");
-    let left = bytes_of(&there.totals.left_out, Reason::NotResident);
+    let left = bytes_of(&there.totals.left_out, eligible::Reason::PartlyResident);
     assert!(left >= bench.pages(2), "{there:#?}");
 }
 
@@ -281,7 +282,7 @@ fn shared_memory_touched_in_halves_is_whole_together() {
     half.tell(&format!("part a 50 {huge}"));
     let alone = bench.promote(&[half.pid()], &fast());
     assert_eq!(alone.asked(), Bytes::ZERO, "{alone:#?}");
-    let left = bytes_of(&alone.processes[0].left_out, Reason::NotResident);
+    let left = bytes_of(&alone.processes[0].left_out, eligible::Reason::PartlyMapped);
     assert!(!left.is_zero(), "{alone:#?}");
     whole.map("a", path, bench.pages(4), bench.huge);
     whole.tell("touch a");
@@ -303,7 +304,7 @@ fn memory_shared_with_a_forked_child_is_left_alone() {
     assert!(!outcome.is_complete());
     assert_eq!(outcome.asked(), Bytes::ZERO, "{outcome:#?}");
     for p in &outcome.processes {
-        assert!(bytes_of(&p.left_out, Reason::SharedCopyOnWrite) >= bench.pages(8));
+        assert!(bytes_of(&p.left_out, eligible::Reason::CopyOnWrite) >= bench.pages(8));
     }
 }
 
@@ -332,7 +333,7 @@ fn a_fork_midway_stops_the_moving_of_what_it_shares() {
     let p = &outcome.processes[0];
     assert_eq!(p.done, bench.huge.bytes(), "{p:#?}");
     assert_eq!(
-        bytes_of(&p.failed, Reason::SharedCopyOnWrite),
+        bytes_of(&p.failed, eligible::Reason::CopyOnWrite),
         bench.pages(7)
     );
     let grown = p.resident_after.unwrap() - p.resident_before;
@@ -351,7 +352,7 @@ fn what_refuses_huge_pages_is_left_out() {
     assert!(!outcome.is_complete());
     let p = &outcome.processes[0];
     assert!(
-        bytes_of(&p.left_out, Reason::NoHuge) >= bench.pages(2),
+        bytes_of(&p.left_out, eligible::Reason::NoHugeAdvised) >= bench.pages(2),
         "{p:#?}"
     );
 }

@@ -1,8 +1,9 @@
 //! Memory that several processes map, or one maps several times, counts once in the totals.
 
-use hugeleaf_change::{Outcome, Part, Reason};
+use hugeleaf_change::{Outcome, Part};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
+use hugeleaf_verdict::eligible;
 
 use crate::victim::Victim;
 use crate::{Bench, bytes_of, fast, fast_demote};
@@ -108,7 +109,7 @@ fn forked_trees_come_to_what_the_kernel_says() {
         let plan = bench.promote(&pids, &dry);
         assert_within_a_hundredth(looked_at(&plan), pss(&pids), &plan);
         if count > 1 {
-            let left = bytes_of(&plan.totals.left_out, Reason::SharedCopyOnWrite);
+            let left = bytes_of(&plan.totals.left_out, eligible::Reason::CopyOnWrite);
             assert_within_a_hundredth(left, bench.pages(16), &plan);
         }
         let there = bench.promote(&pids, &fast());

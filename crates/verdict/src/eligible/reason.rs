@@ -1,4 +1,5 @@
-//! The reasons: one id each.
+//! The reasons: one row each, with the sentence that says it, what helps, and which function of the
+//! kernel decides. `docs/reference/reasons.md` is this table, and a test holds it to that.
 
 /// What can be done about a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,11 +27,11 @@ impl Remedy {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $id:literal, $way:ident;)*) => {
-        /// What keeps memory from a larger page.
+    ($($name:ident = $id:literal, $remedy:ident, $kernel:expr, $says:literal;)*) => {
+        /// Why memory is not on a larger page, or may not be moved to one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
-            $($(#[$doc])* $name,)*
+            $(#[doc = $says] $name,)*
         }
 
         impl Reason {
@@ -47,98 +48,136 @@ macro_rules! reasons {
             /// What can be done about it.
             pub const fn remedy(self) -> Remedy {
                 match self {
-                    $(Reason::$name => Remedy::$way,)*
+                    $(Reason::$name => Remedy::$remedy,)*
+                }
+            }
+
+            /// The function of the kernel that decides, with its file; or whose choice it is where the
+            /// kernel would do it. As of Linux 6.18; docs/internals/kernel-notes.md has what was tried.
+            pub const fn decided_by(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $kernel,)*
+                }
+            }
+
+            /// The reason in a sentence that holds wherever it is met. `why` has longer ones, with the
+            /// values of the case.
+            pub const fn says(self) -> &'static str {
+                match self {
+                    $(Reason::$name => $says,)*
                 }
             }
         }
     };
 }
 
+/// Settings count for faults and khugepaged; MADV_COLLAPSE does not ask them.
+const SETTING: &str =
+    "__thp_vma_allowable_orders (mm/huge_memory.c), at faults and for khugepaged only";
+const MAPPING: &str = "__thp_vma_allowable_orders (mm/huge_memory.c)";
+const DISABLED: &str = "vma_thp_disabled (include/linux/huge_mm.h)";
+const ALIGNMENT: &str = "thp_vma_suitable_order (include/linux/huge_mm.h)";
+const SHMEM: &str = "shmem_allowable_huge_orders (mm/shmem.c)";
+const SHMEM_SETTING: &str =
+    "shmem_allowable_huge_orders (mm/shmem.c), at faults and for khugepaged only";
+const FILE: &str = "file_thp_enabled (mm/huge_memory.c)";
+const PAGES: &str = "hpage_collapse_scan_pmd (mm/khugepaged.c)";
+const NEW_PAGE: &str = "alloc_charge_folio (mm/khugepaged.c)";
+const FIRST_TOUCH: &str = "alloc_anon_folio (mm/memory.c), at the first touch";
+const POOL_RIGHT: &str = "can_do_hugetlb_shm (fs/hugetlbfs/inode.c)";
+const GROWS: &str = "hugeleaf: hpage_collapse_scan_pmd (mm/khugepaged.c) would fill it up";
+
 reasons! {
-    /// The host's THP is `never`.
-    ThpNever = "thp-never", Promote;
-    /// The host's THP is `madvise`, and the program did not advise.
-    NotAdvised = "not-advised", Promote;
-    /// The process asked for THP in advised memory only (PR_THP_DISABLE_EXCEPT_ADVISED).
-    ProcessUnlessAdvised = "process-unless-advised", Promote;
-    /// THP is on; the memory grew in steps smaller than a large page and khugepaged has not come.
-    SmallSteps = "small-steps", Promote;
-    /// Shared memory, in the right place, and the host's shmem knob is `never`.
-    ShmemNever = "shmem-never", Promote;
-    /// Shared memory, in the right place; the knob is `advise` and the program did not.
-    ShmemNotAdvised = "shmem-not-advised", Promote;
-    /// Text that this kernel would collapse.
-    TextNotCollapsed = "text-not-collapsed", Promote;
-    /// Another file that this kernel would collapse.
-    FileNotCollapsed = "file-not-collapsed", Promote;
-    /// A setting could not be read.
-    Unknown = "unknown", Promote;
-    /// Some pages are missing, most are there.
-    PartlyResident = "partly-resident", PromoteAndGrow;
-    /// Some pages are in swap.
-    Swapped = "swapped", PromoteAndGrow;
-    /// Shared memory that this process has touched in part only.
-    PartlyMapped = "partly-mapped", PromoteAndGrow;
-    /// The process switched THP off for itself.
-    ProcessDisabled = "process-disabled", Change;
-    /// The program said MADV_NOHUGEPAGE.
-    NoHugeAdvised = "no-huge-advised", Change;
-    /// Address and offset differ modulo the large page.
-    Misaligned = "misaligned", Change;
-    /// The shmem knob of the size itself is off, which MADV_COLLAPSE does go by.
-    ShmemSizeOff = "shmem-size-off", Change;
-    /// The shmem knob is `deny`.
-    ShmemDeny = "shmem-deny", Change;
-    /// SHM_HUGETLB is for a group that the process is not in.
-    ShmGroup = "hugetlb-shm-group", Change;
-    /// SHM_HUGETLB is accounted to the memlock limit, and that is too low.
-    Memlock = "memlock", Change;
-    /// A cgroup limits hugetlb reservations.
-    CgroupReservation = "cgroup-reservation", Change;
-    /// The pool has too few free pages.
-    PoolShort = "pool-short", Change;
-    /// A cgroup limits hugetlb faults: SIGBUS.
-    CgroupFault = "cgroup-fault", Change;
-    /// The pool has enough, and the program did not take from it.
-    PoolUnused = "pool-unused", Change;
-    /// userfaultfd watches the range.
-    Userfaultfd = "userfaultfd", Change;
-    /// Pages are shared copy-on-write with another process.
-    CopyOnWrite = "copy-on-write", Change;
-    /// mlock of a piece cut the mapping in the middle of a large page.
-    Locked = "locked", Change;
-    /// Pages are pinned for device I/O.
-    Pinned = "pinned", Change;
-    /// A cgroup's limit on memory leaves no room for a large page.
-    CgroupMemory = "cgroup-memory", Change;
-    /// No free block is large enough.
-    NoContiguous = "no-contiguous", Change;
-    /// The kernel has no THP, and private memory has no other way.
-    NoThp = "no-thp", Nothing;
-    /// A smaller THP size would fit, and is off.
-    OrdersOff = "smaller-sizes-off", Nothing;
-    /// A smaller THP size fits and is on: it is given at first touch only.
-    OrderAtFault = "smaller-sizes-at-fault", Nothing;
-    /// It holds no whole large page.
-    TooSmall = "too-small", Nothing;
-    /// Fewer than half of the pages are there.
-    Sparse = "sparse", Nothing;
-    /// The stack of the main thread, which `promote` leaves alone.
-    MainStack = "stack", Nothing;
-    /// The stack of a thread, which the kernel excludes.
-    ThreadStack = "thread-stack", Nothing;
-    /// A mapping of a device or of the kernel's own pages.
-    Special = "special", Nothing;
-    /// KSM merged equal pages.
-    Merged = "ksm-merged", Nothing;
-    /// Program text, and neither kernel nor file system offer large pages for it.
-    TextUnsupported = "text-unsupported", Nothing;
-    /// A file mapped where its offset does not fit the address.
-    FileMisaligned = "file-misaligned", Nothing;
-    /// The file system has no large folios.
-    NoLargeFolios = "no-large-folios", Nothing;
-    /// The file system has large folios; these pages were read in smaller pieces.
-    SmallFolios = "small-folios", Nothing;
-    /// Private copies of pages of a file.
-    PrivateFile = "private-file", Nothing;
+    ThpNever = "thp-never", Promote, SETTING,
+        "THP is off on this host; promotion works all the same";
+    NotAdvised = "not-advised", Promote, SETTING,
+        "THP is for advised memory only, and the program did not advise this; promotion works all the same";
+    ProcessUnlessAdvised = "process-unless-advised", Promote, DISABLED,
+        "THP is on, and the kernel finds this memory not eligible: the program asked for THP in advised memory only (prctl PR_SET_THP_DISABLE with PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this";
+    SmallSteps = "small-steps", Promote, "thp_vma_suitable_order (include/linux/huge_mm.h), at the fault",
+        "THP is on, but this memory came in steps smaller than a huge page or was split since, and khugepaged has not been here";
+    ShmemNever = "shmem-never", Promote, SHMEM_SETTING,
+        "large pages for shared memory are off; the address fits, so promotion can move it";
+    ShmemNotAdvised = "shmem-not-advised", Promote, SHMEM_SETTING,
+        "large pages for shared memory are for advised memory only, and the program did not advise this; the address fits, so promotion can move it";
+    TextNotCollapsed = "text-not-collapsed", Promote, FILE,
+        "this kernel puts program text on large pages, and has not done so here";
+    FileNotCollapsed = "file-not-collapsed", Promote, FILE,
+        "this kernel puts files of this file system on large pages, and has not done so here";
+    Unknown = "unknown", Promote, "hugeleaf: a file could not be read",
+        "a setting could not be read";
+    PartlyResident = "partly-resident", PromoteAndGrow, GROWS,
+        "not wholly in memory: filling it up would grow the process";
+    Swapped = "swapped", PromoteAndGrow, GROWS,
+        "partly in swap: bringing it back would grow the process";
+    PartlyMapped = "partly-mapped", PromoteAndGrow, "hugeleaf: hpage_collapse_scan_file (mm/khugepaged.c) would fill it up",
+        "shared memory that these processes have touched in part only: filling it up would take memory";
+    ProcessDisabled = "process-disabled", Change, DISABLED,
+        "the program switched transparent huge pages off for itself (prctl PR_SET_THP_DISABLE)";
+    NoHugeAdvised = "no-huge-advised", Change, DISABLED,
+        "the program said madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which cannot be undone from outside";
+    Misaligned = "misaligned", Change, ALIGNMENT,
+        "shared memory mapped at an address that does not agree with its offset: nothing from outside can mend that";
+    ShmemSizeOff = "shmem-size-off", Change, SHMEM,
+        "the shmem_enabled of the huge page's own size forbids large pages here, and promotion of shared memory goes by that one";
+    ShmemDeny = "shmem-deny", Change, "shmem_huge_global_enabled (mm/shmem.c)",
+        "shmem_enabled is deny, which forbids large pages in shared memory altogether";
+    ShmGroup = "hugetlb-shm-group", Change, POOL_RIGHT,
+        "SysV memory on a pool's pages is for the group in vm.hugetlb_shm_group, which this process is not in";
+    Memlock = "memlock", Change, POOL_RIGHT,
+        "SysV memory on a pool's pages counts against the memlock limit, which is too low";
+    CgroupReservation = "cgroup-reservation", Change, "hugetlb_reserve_pages (mm/hugetlb.c)",
+        "a cgroup limits what may be reserved of the pool: mapping it on the pool's pages fails";
+    PoolShort = "pool-short", Change, "hugetlb_acct_memory (mm/hugetlb.c)",
+        "the pool has fewer free pages than this memory needs";
+    CgroupFault = "cgroup-fault", Change, "alloc_hugetlb_folio (mm/hugetlb.c)",
+        "a cgroup limits what may be touched of the pool: mapping it on the pool's pages succeeds, and touching it ends in SIGBUS";
+    PoolUnused = "pool-unused", Change, "hugeleaf: the program must ask for them",
+        "the pool has enough free pages, and the program did not take them";
+    Userfaultfd = "userfaultfd", Change, PAGES,
+        "userfaultfd watches this memory, and a large page could fill up pages that its handler waits for";
+    CopyOnWrite = "copy-on-write", Change, "hugeleaf: collapse_huge_page (mm/khugepaged.c) would copy it",
+        "shared copy-on-write with another process (a forked child): moving it would double it";
+    Locked = "locked", Change, ALIGNMENT,
+        "mlock of a part cut the mapping here, in the middle of a huge page, which cannot lie in two mappings";
+    Pinned = "pinned", Change, PAGES,
+        "pinned for device I/O (io_uring registered buffers, RDMA, vfio): pinned pages cannot move";
+    CgroupMemory = "cgroup-memory", Change, NEW_PAGE,
+        "a cgroup's limit on memory leaves no room for a large page, which counts before the small ones are freed";
+    NoContiguous = "no-contiguous", Change, NEW_PAGE,
+        "no free block of a huge page's size is left";
+    ExclusiveUnknown = "exclusive-unknown", Change, "hugeleaf: /proc/PID/pagemap could not be read",
+        "the page map does not tell which pages are the process's own (it could not be read)";
+    Hugetlb = "hugetlb", Nothing, MAPPING,
+        "hugetlb pages: not transparent, so neither promote nor demote reaches them";
+    NoThp = "no-thp", Nothing, "CONFIG_TRANSPARENT_HUGEPAGE",
+        "this kernel has no transparent huge pages, and private memory has no other way";
+    OrdersOff = "smaller-sizes-off", Nothing, FIRST_TOUCH,
+        "no whole huge page fits here; a smaller size would fit, and is off on this host";
+    OrderAtFault = "smaller-sizes-at-fault", Nothing, FIRST_TOUCH,
+        "no whole huge page fits here; a smaller size is on, and given at the first touch only";
+    TooSmall = "too-small", Nothing, ALIGNMENT,
+        "smaller than a huge page, or the unaligned ends of a mapping";
+    Sparse = "sparse", Nothing, "hugeleaf: not worth the memory",
+        "fewer than half of the pages are in memory: large pages would cost more than they hold";
+    MainStack = "stack", Nothing, "hugeleaf: it comes and goes",
+        "the stack of the main thread: promotion leaves it alone, since it grows and shrinks with the program";
+    ThreadStack = "thread-stack", Nothing, DISABLED,
+        "the stack of a thread: the kernel keeps it off large pages (MAP_STACK, nh in VmFlags), and only the program can undo that";
+    Special = "special", Nothing, MAPPING,
+        "memory of a device or of the kernel itself, which is mapped as it is";
+    Merged = "ksm-merged", Nothing, PAGES,
+        "registered for merging with equal pages (KSM), which works on single pages";
+    TextUnsupported = "text-unsupported", Nothing, FILE,
+        "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no file system here has shown large folios";
+    FileMisaligned = "file-misaligned", Nothing, ALIGNMENT,
+        "a file mapped at an address that does not agree with its offset";
+    NoLargeFolios = "no-large-folios", Nothing, FILE,
+        "the page cache of this file is in base pages: no large folios";
+    SmallFolios = "small-folios", Nothing, "page_cache_ra_order (mm/readahead.c), when it is read",
+        "the file was read into the page cache in parts smaller than a huge page";
+    PrivateFile = "private-file", Nothing, "hpage_collapse_scan_file (mm/khugepaged.c): the page cache, not copies of it",
+        "private copies of pages of a file (a program's initialised data), which the kernel makes one by one";
+    WritableFile = "writable-file", Nothing, FILE,
+        "a file mapped for writing, which the kernel does not say it would collapse (THPeligible: 0)";
 }

@@ -3,6 +3,8 @@
 use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunWay, Segment};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
+use crate::eligible::is_on_pool;
+
 use super::{Case, Reason};
 
 /// CAP_IPC_LOCK (include/uapi/linux/capability.h).
@@ -24,12 +26,11 @@ pub const ASKING: &[(&str, &str)] = &[
 /// however many pages there are.
 fn asks(case: &Case<'_>) -> bool {
     let process = case.process;
-    let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
     let told = |way: &RunWay| matches!(way, RunWay::Hugetlb(_));
     ASKING
         .iter()
         .any(|(name, _)| process.name.starts_with(name))
-        || process.segments.iter().any(on_pool)
+        || process.segments.iter().any(is_on_pool)
         || process
             .run
             .known()

@@ -3,7 +3,8 @@
 use hugeleaf_host::{Fact, Role, Segment};
 use hugeleaf_units::{Bytes, PageKind, Range};
 
-use super::pages::{Tally, tallies};
+use crate::eligible::{self, Kind, Slot};
+
 use super::{Case, Reason, Remedy, Room, hugetlb, setting};
 
 /// A range, what stands in its way, and how much of it is there.
@@ -131,106 +132,35 @@ impl Found {
     }
 }
 
-/// Reasons in the order in which the kernel checks them (`__thp_vma_allowable_orders`).
+/// What holds for a segment before its pages are looked at. Pages of a pool are large already; what is
+/// smaller than any large page is no matter of promotion.
 fn whole(case: &Case<'_>, segment: &Segment) -> Whole {
-    let on_pool = |s: &Segment| s.asked.hugetlb.is_some() || s.flags.has("ht");
-    if on_pool(segment) || (segment.resident + segment.swapped).is_zero() {
+    if eligible::is_on_pool(segment) || (segment.resident + segment.swapped).is_zero() {
         return Whole::Done;
     }
+    let allowed = eligible::mapping(case.host, case.process, segment);
     match case.smallest {
-        None => return Whole::Stopped(no_thp(case)),
         Some(smallest) if segment.range.len() < smallest.bytes() => return Whole::Small,
-        Some(_) => {}
+        _ => {}
     }
-    if is_special(segment) {
-        return Whole::Stopped(Reason::Special);
-    }
-    let Some(pmd) = case.pmd.filter(|_| case.host.thp.known().is_some()) else {
-        return Whole::Stopped(match is_shared_memory(segment) {
-            true => hugetlb::reason(case, segment).unwrap_or_else(|| no_thp(case)),
-            false => no_thp(case),
-        });
-    };
-    let fits = segment.range.aligned_inside(pmd).is_some();
-    let aligned = segment.is_aligned_to(pmd);
-    if segment.range.len() < pmd.bytes() || (aligned && !fits) {
-        return Whole::ShortOfPmd;
-    }
-    if segment.flags.has("nh") {
-        return Whole::Stopped(match segment.role {
-            Role::ThreadStack => Reason::ThreadStack,
-            _ => Reason::NoHugeAdvised,
-        });
-    }
-    if case.process.thp_disabled == Fact::Known(true) {
-        return Whole::Stopped(Reason::ProcessDisabled);
-    }
-    if let Some(reason) = left_alone(segment) {
-        return Whole::Stopped(reason);
-    }
-    if is_shared_memory(segment) {
-        shared_memory(case, segment, aligned)
-    } else if is_private(segment) {
-        Whole::ByPages(setting::of_private(case, segment))
-    } else {
-        file(case, segment, aligned)
+    match (allowed, Kind::of(segment)) {
+        (Ok(Kind::Private), _) => Whole::ByPages(setting::of_private(case, segment)),
+        (Ok(Kind::Shared), _) => Whole::ByPages(setting::of_shared(case, segment)),
+        (Ok(Kind::File) | Err(Reason::WritableFile), _) => Whole::Stopped(file(case, segment)),
+        (Err(Reason::TooSmall), _) => Whole::ShortOfPmd,
+        (Err(reason), Kind::Shared) if takes_a_restart(reason) => {
+            // A pool that somebody filled is then the shorter way.
+            Whole::Stopped(hugetlb::reason(case, segment).unwrap_or(reason))
+        }
+        (Err(reason), _) => Whole::Stopped(reason),
     }
 }
 
-/// What the kernel refuses for some pages of a mapping and takes for others, without telling which;
-/// `promote` leaves all of it alone. Also the main stack, which comes and goes.
-fn left_alone(segment: &Segment) -> Option<Reason> {
-    if ["um", "uw", "ui"].iter().any(|f| segment.flags.has(f)) {
-        Some(Reason::Userfaultfd)
-    } else if is_private(segment) && (segment.flags.has("mg") || !segment.merged.is_zero()) {
-        Some(Reason::Merged)
-    } else if segment.role == Role::Stack {
-        Some(Reason::MainStack)
-    } else {
-        None
-    }
-}
-
-fn no_thp(case: &Case<'_>) -> Reason {
-    match case.host.thp.error().or(case.host.pmd_page.error()) {
-        Some(_) => Reason::Unknown,
-        None => Reason::NoThp,
-    }
-}
-
-/// Mappings that the kernel never puts on large pages (VM_NO_KHUGEPAGED, include/linux/mm.h): of
-/// devices, of page frames without a struct page, or not to be expanded.
-fn is_special(segment: &Segment) -> bool {
-    segment.role == Role::Vdso
-        || ["io", "pf", "mm", "de"]
-            .iter()
-            .any(|f| segment.flags.has(f))
-}
-
-/// Private anonymous memory.
-pub fn is_private(segment: &Segment) -> bool {
-    segment.object == (0, 0, 0) && !segment.shared
-}
-
-/// Shared memory proper.
-pub fn is_shared_memory(segment: &Segment) -> bool {
-    segment.shared
-        && (segment.role == Role::Shm
-            || segment.object == (0, 0, 0)
-            || segment.file_system.as_deref() == Some("tmpfs"))
-}
-
-fn shared_memory(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
-    let denied = setting::shmem_is_denied(case);
-    if aligned && !denied {
-        return Whole::ByPages(setting::of_shared(case, segment));
-    }
-    // It takes a restart anyway: a pool that somebody filled is then the shorter way.
-    Whole::Stopped(match hugetlb::reason(case, segment) {
-        Some(reason) => reason,
-        None if !aligned => Reason::Misaligned,
-        None => Reason::ShmemDeny,
-    })
+const fn takes_a_restart(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Misaligned | Reason::ShmemDeny | Reason::NoThp | Reason::Unknown
+    )
 }
 
 /// File systems whose page cache is in base pages on every kernel so far.
@@ -239,36 +169,25 @@ const NEVER_LARGE: &[&str] = &[
     "ubifs", "udf", "vfat",
 ];
 
-fn file(case: &Case<'_>, segment: &Segment, aligned: bool) -> Whole {
-    if !segment.shared && segment.permissions[1] {
-        return Whole::Stopped(Reason::PrivateFile);
-    }
-    if !aligned {
-        return Whole::Stopped(Reason::FileMisaligned);
-    }
+/// Why a file in the right place is not large: what this host has shown of its kernel and file systems.
+fn file(case: &Case<'_>, segment: &Segment) -> Reason {
     let text = segment.role == Role::Text;
+    let file_system = segment.file_system.as_deref();
     // A host that has none in its page cache has shown no file system that makes them.
     let none_seen = case.host.memory.file_huge.get().is_none_or(Bytes::is_zero);
-    let never = segment
-        .file_system
-        .as_deref()
-        .is_some_and(|fs| NEVER_LARGE.contains(&fs));
-    let base_only = none_seen || never;
+    let base_only = none_seen || file_system.is_some_and(|fs| NEVER_LARGE.contains(&fs));
     // THPeligible answers for khugepaged, which goes by the settings; a collapse does not.
     let thp = case.host.thp.known();
     let newer = thp.is_some_and(|t| t.khugepaged.makes_smaller);
-    let on_request = newer && !base_only && !segment.permissions[1];
-    if segment.thp_eligible == Fact::Known(true) || on_request {
-        return Whole::Stopped(match text {
-            true => Reason::TextNotCollapsed,
-            false => Reason::FileNotCollapsed,
-        });
+    let on_request = newer && !base_only || file_system == Some("tmpfs");
+    let collapses = on_request && !segment.permissions[1];
+    match (collapses || segment.thp_eligible == Fact::Known(true), text) {
+        (true, true) => Reason::TextNotCollapsed,
+        (true, false) => Reason::FileNotCollapsed,
+        (false, _) if !base_only => Reason::SmallFolios,
+        (false, true) => Reason::TextUnsupported,
+        (false, false) => Reason::NoLargeFolios,
     }
-    Whole::Stopped(match (base_only, text) {
-        (false, _) => Reason::SmallFolios,
-        (true, true) => Reason::TextUnsupported,
-        (true, false) => Reason::NoLargeFolios,
-    })
 }
 
 /// A stretch that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
@@ -295,6 +214,7 @@ fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reas
 /// cannot lie in both.
 fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
     let locked = |s: &Segment| s.flags.has("lo");
+    let is_private = |s: &Segment| Kind::of(s) == Kind::Private;
     is_private(segment)
         && case.process.segments.iter().any(|s| {
             let touches = s.range.end() == range.start() || s.range.start() == range.end();
@@ -307,33 +227,35 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
         by_counters(case, segment, decides, found);
         return;
     };
-    let tallies = tallies(segment.range, pmd, map);
-    found.resident = tallies.iter().map(|t| t.present).sum();
-    let seen_large: Bytes = tallies.iter().map(|t| t.huge).sum();
+    let mut slots = eligible::cut(segment, pmd, &map.runs);
+    if !map.exclusive_known {
+        for slot in &mut slots {
+            slot.tally.exclusive = slot.tally.present;
+        }
+    }
+    found.resident = slots.iter().map(|s| s.tally.present).sum();
+    let seen_large: Bytes = slots.iter().map(|s| s.tally.huge).sum();
     found.small = Bytes::ZERO;
     // What is all in swap has no byte on any page, and is said all the same.
-    let in_swap = |t: &Tally| t.whole && t.present.is_zero();
-    for tally in tallies
+    let in_swap = |s: &Slot| s.whole && s.tally.present.is_zero();
+    for slot in slots
         .iter()
-        .filter(|t| !t.on_base().is_zero() || in_swap(t))
+        .filter(|s| !s.tally.on_base().is_zero() || in_swap(s))
     {
-        let reason = if in_swap(tally) {
-            Some(Reason::Swapped)
-        } else if tally.whole {
-            Some(of_page(case, segment, tally, decides))
-        } else {
-            short_of_pmd(case, segment, tally.range)
+        let reason = match slot.whole {
+            true => Some(of_block(case, segment, slot, decides)),
+            false => short_of_pmd(case, segment, slot.range),
         };
         match reason {
             Some(reason) => found.push(Finding {
                 reason,
-                range: tally.range,
-                bytes: tally.on_base(),
-                missing: tally.missing(),
-                swapped: tally.swapped,
-                least_percent: percent(tally.present, tally.range.len()),
+                range: slot.range,
+                bytes: slot.tally.on_base(),
+                missing: missing(slot),
+                swapped: slot.tally.swapped,
+                least_percent: percent(slot.tally.present, slot.range.len()),
             }),
-            None => found.small += tally.on_base(),
+            None => found.small += slot.tally.on_base(),
         }
     }
     // Large pages that the page map does not show: of smaller THP sizes, or all of them before
@@ -349,40 +271,41 @@ fn by_pages(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Fou
     found.deduct(unseen);
 }
 
-/// The reason of one large page's worth of memory.
-fn of_page(case: &Case<'_>, segment: &Segment, tally: &Tally, decides: Reason) -> Reason {
-    let half = Bytes(tally.range.len().get() / 2);
-    match is_private(segment) {
-        // Whatever else stands in the way: it would cost more than it holds.
-        true if tally.present + tally.swapped < half => Reason::Sparse,
-        true if !tally.not_exclusive.is_zero() => Reason::CopyOnWrite,
-        _ if !tally.swapped.is_zero() => Reason::Swapped,
-        _ if tally.missing().is_zero() && is_registered(case, tally.range, decides) => {
-            Reason::Pinned
-        }
-        _ if tally.missing().is_zero() => decides,
-        true => Reason::PartlyResident,
-        false => Reason::PartlyMapped,
+/// Neither in memory nor in swap.
+fn missing(slot: &Slot) -> Bytes {
+    slot.range.len() - slot.tally.present - slot.tally.swapped
+}
+
+/// The reason of one block.
+fn of_block(case: &Case<'_>, segment: &Segment, slot: &Slot, decides: Reason) -> Reason {
+    let (kind, tally) = (Kind::of(segment), &slot.tally);
+    let half = Bytes(slot.range.len().get() / 2);
+    // Whatever else stands in the way: it would cost more than it holds.
+    let is_sparse = kind == Kind::Private && tally.present + tally.swapped < half;
+    match eligible::block(kind, tally, slot.range.len()) {
+        _ if tally.present.is_zero() => Reason::Swapped,
+        _ if is_sparse => Reason::Sparse,
+        Err(reason) => reason,
+        Ok(()) if is_registered(case, slot.range) => Reason::Pinned,
+        Ok(()) => decides,
     }
 }
 
 /// Whether a ring of io_uring holds a part of what could be promoted otherwise.
-fn is_registered(case: &Case<'_>, range: Range, decides: Reason) -> bool {
-    decides.remedy() == Remedy::Promote
-        && registered(case)
-            .iter()
-            .any(|buffer| buffer.intersect(range).is_some())
+pub fn is_registered(case: &Case<'_>, range: Range) -> bool {
+    let mut buffers = registered(case).iter();
+    buffers.any(|buffer| buffer.intersect(range).is_some())
 }
 
 /// The buffers that rings of the process hold.
-pub fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
+fn registered<'a>(case: &Case<'a>) -> &'a [Range] {
     case.process.registered.known().map_or(&[], Vec::as_slice)
 }
 
 /// Without a page map: carved out of the counters, each share over the whole range. What is
 /// missing anywhere counts against all of it.
 fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut Found) {
-    let private = is_private(segment);
+    let private = Kind::of(segment) == Kind::Private;
     let mut rest = found.resident - found.large;
     let swapped = segment.swapped;
     let missing = segment.range.len() - found.resident - swapped;

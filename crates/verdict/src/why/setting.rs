@@ -5,7 +5,8 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::ends::ends;
 
-use super::segment::is_shared_memory;
+use crate::eligible::{Kind, tmpfs_mount};
+
 use super::{Case, OffSize, Reason};
 
 /// The folder of the THP settings.
@@ -86,10 +87,7 @@ pub fn of_shared(case: &Case<'_>, segment: &Segment) -> Reason {
         };
     }
     let knob = shmem_knob(case);
-    // SysV segments take no notice of the size's own knob, all others do, in collapse too.
-    let by_size = knob.of_size && !segment.name.starts_with("/SYSV");
     match (knob.value.as_deref(), advised) {
-        (Some("never"), _) | (Some("advise"), false) if by_size => Reason::ShmemSizeOff,
         (None, _) => Reason::Unknown,
         (Some("never"), _) => Reason::ShmemNever,
         (Some("advise"), false) => Reason::ShmemNotAdvised,
@@ -103,11 +101,6 @@ pub fn shmem_top<'a>(case: &Case<'a>) -> Option<&'a str> {
     thp.shmem_enabled.known().map(String::as_str)
 }
 
-/// Whether the host forbids large pages in shared memory, promotion included.
-pub fn shmem_is_denied(case: &Case<'_>) -> bool {
-    shmem_top(case) == Some("deny")
-}
-
 /// Whether the kernel now places new shared memory so that large pages fit. Files on a mounted
 /// tmpfs go by its mount option.
 pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
@@ -118,25 +111,6 @@ pub fn shmem_places_well(case: &Case<'_>, segment: &Segment) -> bool {
     matches!(word, Some("force" | "advise" | "within_size" | "always"))
 }
 
-/// For a file on a mounted tmpfs (POSIX shared memory): the folder it is mounted on, as far as
-/// the name tells. memfd, SysV and shared anonymous memory lie on a mount of the kernel's own.
-pub fn tmpfs_mount(segment: &Segment) -> Option<&str> {
-    let name = segment.name.as_str();
-    let own = name.starts_with("/SYSV")
-        || name.starts_with("/memfd:")
-        || name.starts_with("/dev/zero")
-        || !name.starts_with('/');
-    if own {
-        return None;
-    }
-    if name.starts_with("/dev/shm/") {
-        return Some("/dev/shm");
-    }
-    // Directly below `/`: the file of a tmpfs that is mounted nowhere.
-    let folder = name.rsplit_once('/').map(|(folder, _)| folder);
-    folder.filter(|folder| !folder.is_empty())
-}
-
 /// A THP size below the PMD's of which whole pages fit into a range.
 struct Fitting<'a> {
     order: &'a ThpOrder,
@@ -145,7 +119,7 @@ struct Fitting<'a> {
 }
 
 fn fitting<'a>(case: &Case<'_>, thp: &'a Thp, segment: &Segment, range: Range) -> Vec<Fitting<'a>> {
-    let shared = is_shared_memory(segment);
+    let shared = Kind::of(segment) == Kind::Shared;
     if !shared && segment.object != (0, 0, 0) {
         return Vec::new(); // A file: its file system chooses.
     }
@@ -200,7 +174,7 @@ pub fn off_sizes(case: &Case<'_>, segment: &Segment, range: Range, bytes: Bytes)
     let Some(thp) = case.host.thp.known() else {
         return Vec::new();
     };
-    let file = match is_shared_memory(segment) {
+    let file = match Kind::of(segment) == Kind::Shared {
         true => "shmem_enabled",
         false => "enabled",
     };

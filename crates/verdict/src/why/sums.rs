@@ -44,7 +44,7 @@ impl Sum<'_> {
             Reason::Sparse => sparse(bytes, f),
             Reason::Swapped => swapped(bytes, f),
             Reason::CopyOnWrite => self.copy_on_write(),
-            Reason::Merged => MERGEABLE.to_owned(),
+            Reason::Merged => first.id.says().to_owned(),
             Reason::OrdersOff => orders_off(bytes, f),
             Reason::PrivateFile => self.private_files(),
             _ => first.text.clone(),
@@ -186,9 +186,6 @@ pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
 pub fn once_ended(who: &str, f: &Figures) -> String {
     format!("# wait until {who} ended, then: {}", f.promote)
 }
-
-pub const MERGEABLE: &str =
-    "registered for merging with equal pages (KSM), which works on single pages";
 
 pub fn private_copies(of: &str) -> String {
     format!("private copies of pages of {of}, which the kernel makes one by one")

@@ -4,6 +4,7 @@ use hugeleaf_host::system::cgroups;
 use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::{Bytes, PageSize};
 
+use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
 use super::segment::{Finding, Found};
@@ -79,20 +80,38 @@ impl Words<'_> {
 
     fn text(&self) -> String {
         use Reason::*;
-        match self.finding.reason {
-            ThpNever | NotAdvised | ProcessUnlessAdvised | SmallSteps | ShmemNever
-            | ShmemNotAdvised | TextNotCollapsed | FileNotCollapsed | Unknown | NoThp
-            | ProcessDisabled | NoHugeAdvised => self.text_of_setting(),
-            Misaligned | ShmemDeny | ShmemSizeOff => self.text_of_shared(),
+        let f = self.finding;
+        match f.reason {
+            ThpNever | NotAdvised | SmallSteps | ProcessDisabled | Unknown => {
+                self.text_of_setting()
+            }
+            ShmemNever | ShmemNotAdvised | Misaligned | ShmemDeny | ShmemSizeOff => {
+                self.text_of_shared()
+            }
             ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
                 self.text_of_pool()
             }
-            PartlyResident | PartlyMapped | Sparse | Swapped | CopyOnWrite | Merged | Locked
-            | Pinned | NoContiguous | CgroupMemory | Userfaultfd => self.text_of_pages(),
-            OrdersOff | OrderAtFault | TooSmall | MainStack | ThreadStack | Special
-            | TextUnsupported | FileMisaligned | NoLargeFolios | SmallFolios | PrivateFile => {
-                self.text_of_nothing()
+            PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
+            PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
+            Sparse => sums::sparse(f.bytes, &self.figures()),
+            Swapped => sums::swapped(f.bytes, &self.figures()),
+            CopyOnWrite => sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes),
+            CgroupMemory => sums::cgroup_memory(&self.figures()),
+            Merged | Locked | Pinned | NoContiguous => self.text_of_pages(),
+            TooSmall => format!("no whole {} page fits here", self.page()),
+            OrdersOff | OrderAtFault => self.text_of_order(),
+            PrivateFile => sums::private_copies(match self.segment.name.as_str() {
+                "" => "a file",
+                name => name,
+            }),
+            TextUnsupported | FileNotCollapsed | NoLargeFolios | SmallFolios => {
+                f.reason.says().to_owned() + &self.on_file_system()
             }
+            FileMisaligned => format!(
+                "the file is mapped where its offset does not fit {} pages",
+                self.page()
+            ),
+            _ => f.reason.says().to_owned(),
         }
     }
 
@@ -142,55 +161,13 @@ impl Words<'_> {
                 "THP is for advised memory only ({path} is madvise), and the program did not \
                  advise this; promotion works all the same"
             ),
-            Reason::ProcessUnlessAdvised => {
-                "THP is on, and the kernel finds this memory not eligible: the program asked for \
-                 THP in advised memory only (prctl PR_SET_THP_DISABLE with \
-                 PR_THP_DISABLE_EXCEPT_ADVISED), and did not advise this"
-                    .to_owned()
-            }
             Reason::SmallSteps => format!(
                 "THP is on, but this memory came in steps smaller than {page} or was split since, \
                  and khugepaged has not been here: {}{}",
                 self.khugepaged(),
                 self.at_growth()
             ),
-            Reason::ShmemNever => match setting::tmpfs_mount(self.segment) {
-                Some(folder) => format!(
-                    "the tmpfs on {folder} is mounted without huge=; the address fits, so \
-                     promotion can have it"
-                ),
-                None => format!(
-                    "large pages for shared memory are off ({} is never); the address fits, so \
-                     promotion can have it",
-                    setting::shmem_knob(self.case).path
-                ),
-            },
-            Reason::ShmemNotAdvised => format!(
-                "large pages for shared memory are for advised memory only ({}), and the \
-                 program did not advise this; the address fits, so promotion can have it",
-                match setting::tmpfs_mount(self.segment) {
-                    Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
-                    None => format!("{} is advise", setting::shmem_knob(self.case).path),
-                }
-            ),
-            Reason::TextNotCollapsed => {
-                "this kernel puts program text on large pages, and has not done so here".to_owned()
-            }
-            Reason::FileNotCollapsed => format!(
-                "this kernel puts files of this file system{} on large pages, and has not done so \
-                 here",
-                self.on_file_system()
-            ),
-            Reason::NoThp => {
-                "this kernel has no transparent huge pages, and private memory has no other way"
-                    .to_owned()
-            }
             Reason::ProcessDisabled => self.text_of_disabled(),
-            Reason::NoHugeAdvised => {
-                "the program said madvise(MADV_NOHUGEPAGE) here (nh in VmFlags), which cannot be \
-                 undone from outside"
-                    .to_owned()
-            }
             _ => format!("the setting could not be read: {}", self.unread()),
         }
     }
@@ -253,7 +230,7 @@ impl Words<'_> {
     /// What would have been large from the start: private memory of a program under `hugeleaf run`.
     fn at_growth(&self) -> &'static str {
         let is_run = self.case.process.run.known().is_some();
-        match super::segment::is_private(self.segment) && !is_run {
+        match (Kind::of(self.segment) == Kind::Private) && !is_run {
             true => ". Started under `hugeleaf run`, the program gets large pages as it grows",
             false => "",
         }
@@ -273,6 +250,25 @@ impl Words<'_> {
         let knob = format!("{}/shmem_enabled", setting::FOLDER);
         let value = setting::shmem_top(self.case).unwrap_or("unknown");
         match self.finding.reason {
+            Reason::ShmemNever => match tmpfs_mount(self.segment) {
+                Some(folder) => format!(
+                    "the tmpfs on {folder} is mounted without huge=; the address fits, so \
+                     promotion can have it"
+                ),
+                None => format!(
+                    "large pages for shared memory are off ({} is never); the address fits, so \
+                     promotion can have it",
+                    setting::shmem_knob(self.case).path
+                ),
+            },
+            Reason::ShmemNotAdvised => format!(
+                "large pages for shared memory are for advised memory only ({}), and the \
+                 program did not advise this; the address fits, so promotion can have it",
+                match tmpfs_mount(self.segment) {
+                    Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
+                    None => format!("{} is advise", setting::shmem_knob(self.case).path),
+                }
+            ),
             Reason::ShmemDeny => {
                 format!("{knob} is deny, which forbids large pages in shared memory altogether")
             }
@@ -284,7 +280,7 @@ impl Words<'_> {
                     own.value.unwrap_or_default()
                 )
             }
-            _ => match setting::tmpfs_mount(self.segment) {
+            _ => match tmpfs_mount(self.segment) {
                 Some(folder) if setting::shmem_places_well(self.case, self.segment) => format!(
                     "mapped at an address that does not fit {page} pages, while the tmpfs on \
                      {folder} was mounted without huge=; it has huge={} now. It cannot be \
@@ -312,7 +308,7 @@ impl Words<'_> {
         if setting::shmem_places_well(self.case, self.segment) {
             return restart(None, process);
         }
-        let knob = match setting::tmpfs_mount(self.segment) {
+        let knob = match tmpfs_mount(self.segment) {
             Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
             None => format!("echo advise > {}/shmem_enabled", setting::FOLDER),
         };
@@ -460,30 +456,18 @@ impl Words<'_> {
 
 // Pages.
 impl Words<'_> {
-    /// Whether a ring of io_uring is known to hold a part of the range.
-    fn is_registered(&self) -> bool {
-        super::segment::registered(self.case)
-            .iter()
-            .any(|buffer| buffer.intersect(self.finding.range).is_some())
-    }
-
     fn text_of_pages(&self) -> String {
         let (page, f) = (self.page(), self.finding);
         match f.reason {
-            Reason::PartlyResident => sums::partly_resident(f.bytes, &self.figures()),
-            Reason::PartlyMapped => sums::partly_mapped(f.bytes, &self.figures()),
-            Reason::Sparse => sums::sparse(f.bytes, &self.figures()),
-            Reason::Swapped => sums::swapped(f.bytes, &self.figures()),
-            Reason::CopyOnWrite => sums::copy_on_write(&format!("with {}", self.sharer()), f.bytes),
             Reason::Merged => match self.segment.merged {
-                Bytes::ZERO => sums::MERGEABLE.to_owned(),
+                Bytes::ZERO => f.reason.says().to_owned(),
                 merged => format!("KSM merged {merged} of it with equal pages to save memory"),
             },
             Reason::Locked => format!(
                 "mlock of a piece cut the mapping here, in the middle of {page}: a large page \
                  cannot lie in two mappings"
             ),
-            Reason::Pinned if self.is_registered() => format!(
+            Reason::Pinned if super::segment::is_registered(self.case, f.range) => format!(
                 "an io_uring of this process has registered buffers here (/proc/{}/fdinfo). Pinned \
                  pages cannot move",
                 self.case.process.pid
@@ -493,11 +477,7 @@ impl Words<'_> {
                  not say where. Pinned pages cannot move",
                 self.case.process.pinned
             ),
-            Reason::NoContiguous => self.text_of_blocks(),
-            Reason::CgroupMemory => sums::cgroup_memory(&self.figures()),
-            _ => "userfaultfd watches this memory, and a large page could fill up pages that its \
-                  handler waits for"
-                .to_owned(),
+            _ => self.text_of_blocks(),
         }
     }
 
@@ -560,44 +540,6 @@ impl Words<'_> {
 
 // Where nothing is to be done, or nothing that is a command.
 impl Words<'_> {
-    fn text_of_nothing(&self) -> String {
-        let (page, segment) = (self.page(), self.segment);
-        match self.finding.reason {
-            Reason::OrdersOff | Reason::OrderAtFault => self.text_of_order(),
-            Reason::TooSmall => format!("no whole {page} page fits here"),
-            Reason::MainStack => "the stack of the main thread: promotion leaves it alone, since \
-                                    it grows and shrinks with the program"
-                .to_owned(),
-            Reason::ThreadStack => "the stack of a thread: the kernel keeps it off large pages \
-                                      (MAP_STACK, nh in VmFlags), and only the program can undo \
-                                      that"
-                .to_owned(),
-            Reason::Special => {
-                "memory of a device or of the kernel itself, which is mapped as it is".to_owned()
-            }
-            Reason::TextUnsupported => format!(
-                "program text: this kernel collapses none (CONFIG_READ_ONLY_THP_FOR_FS), and no \
-                 file system here has shown large folios{}",
-                self.on_file_system()
-            ),
-            Reason::FileMisaligned => {
-                format!("the file is mapped where its offset does not fit {page} pages")
-            }
-            Reason::NoLargeFolios => format!(
-                "the page cache of this file is in base pages: no large folios{}",
-                self.on_file_system()
-            ),
-            Reason::SmallFolios => format!(
-                "the file was read into the page cache in pieces smaller than {page}{}",
-                self.on_file_system()
-            ),
-            _ => sums::private_copies(match segment.name.as_str() {
-                "" => "a file",
-                name => name,
-            }),
-        }
-    }
-
     fn text_of_order(&self) -> String {
         let page = self.page();
         match self.order() {

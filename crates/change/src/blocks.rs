@@ -1,7 +1,8 @@
-//! Which blocks of a process may be moved, and why the others may not. Pure: from what was read to
-//! a plan.
+//! Which blocks of a process are moved, and why the others are not. Pure: from what was read to a
+//! plan. What the kernel will and will not put on a huge page is known in `hugeleaf-verdict`
+//! ([`hugeleaf_verdict::eligible`]); what is special here is several processes at once.
 //!
-//! A block is an aligned stretch of the huge page's size. Promotion must not grow anybody, so by
+//! A block is as long as a huge page, and aligned to it. Promotion must not grow anybody, so by
 //! default a block is taken only where all of it is in memory, and where that memory is the
 //! process's own alone or shared memory proper. Shared memory is looked at through all processes
 //! of the plan together: what one of them has not touched, another may have, and the block is
@@ -9,23 +10,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hugeleaf_host::{Advised, Held, Process, Role, Segment};
+use hugeleaf_host::{Held, Host, Process, Role, Segment};
 use hugeleaf_sys::{PageRun, PageState};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
+use hugeleaf_verdict::eligible::{self, Slot, Tally, is_resident};
 
 use crate::options::Percent;
 use crate::outcome::{Part, Reason};
 
-/// What sort of memory a block is, as far as the kernel's rules differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Private anonymous memory.
-    Private,
-    /// Shared memory.
-    Shared,
-    /// A file that is only read: program text, most of all.
-    File,
-}
+pub use hugeleaf_verdict::eligible::Kind;
 
 /// Device and inode, with whether it is a SysV segment: those number their inodes by themselves,
 /// on the same device as other shared memory.
@@ -38,7 +31,7 @@ pub struct Block {
     pub range: Range,
     /// The role of its segment.
     pub role: Role,
-    /// Its sort.
+    /// What it holds.
     pub kind: Kind,
     /// What it is a part of; (0, 0, 0, false) of private anonymous memory.
     pub object: ObjectId,
@@ -69,6 +62,19 @@ impl Block {
     /// of private memory.
     pub fn key(&self) -> Option<BlockKey> {
         (self.kind != Kind::Private).then_some((self.object, self.offset))
+    }
+
+    /// Whether it can be put back on base pages from outside; `shared`: whether the host lets memory be
+    /// split that several processes map. MADV_COLD refuses locked memory (`can_madv_lru_vma`,
+    /// mm/internal.h) and passes over what several map (`madvise_cold_or_pageout_pte_range`,
+    /// mm/madvise.c); what it does to a file is to unmap it.
+    pub fn can_be_split(&self, shared: bool) -> bool {
+        let alone = self.exclusive && !self.attach;
+        match self.kind {
+            Kind::Private => !self.locked,
+            Kind::Shared => !self.locked && (alone || shared),
+            Kind::File => false,
+        }
     }
 }
 
@@ -121,14 +127,15 @@ impl Plan {
                 continue;
             }
             let own = huge.bytes() - block.missing;
-            self.leave_out(Reason::NotResident, own, own);
+            self.leave_out(eligible::Reason::PartlyResident, own, own);
             self.holes.add(huge, block.missing);
         }
         self.blocks
             .sort_unstable_by_key(|block| block.range.start());
     }
 
-    fn leave_out(&mut self, reason: Reason, bytes: Bytes, share: Bytes) {
+    fn leave_out(&mut self, reason: impl Into<Reason>, bytes: Bytes, share: Bytes) {
+        let reason = reason.into();
         Part::add(&mut self.left_out, reason, bytes);
         Part::add(&mut self.left_out_share, reason, share);
     }
@@ -268,7 +275,9 @@ impl Share {
 
 /// What may be taken.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct Rules<'a> {
+    /// The host, whose settings count for shared memory.
+    pub host: &'a Host,
     /// The size of a huge page.
     pub huge: PageSize,
     /// The size of a base page.
@@ -279,7 +288,7 @@ pub struct Rules {
     pub only: Vec<Option<Vec<Range>>>,
 }
 
-impl Rules {
+impl Rules<'_> {
     fn allows(&self, process: usize, block: Range) -> bool {
         match self.only.get(process) {
             Some(Some(ranges)) => ranges.iter().any(|r| r.intersect(block) == Some(block)),
@@ -287,46 +296,40 @@ impl Rules {
         }
     }
 
-    fn resident_enough(&self, resident: Bytes) -> bool {
+    /// How much of a block must be resident.
+    fn needs(&self) -> Bytes {
         let needed = u128::from(self.huge.bytes().get()) * u128::from(self.min_resident.get());
-        u128::from(resident.get()) * 100 >= needed
+        Bytes(u64::try_from(needed.div_ceil(100)).unwrap_or(u64::MAX))
     }
 }
 
 /// What to move of each of the processes, in their order.
-pub fn plan(processes: &[&Process], rules: &Rules) -> Vec<Plan> {
+pub fn plan(processes: &[&Process], rules: &Rules<'_>) -> Vec<Plan> {
     let shared = SharedBlocks::of(processes, rules);
     let each = processes.iter().enumerate();
     each.map(|(index, process)| plan_process(index, process, rules, &shared))
         .collect()
 }
 
-fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedBlocks) -> Plan {
+fn plan_process(index: usize, process: &Process, rules: &Rules<'_>, shared: &SharedBlocks) -> Plan {
     let mut plan = Plan::default();
-    let disabled = process.thp_disabled.get() == Some(true);
     for segment in &process.segments {
+        // No part of the program's memory, and on large pages already.
+        if segment.role == Role::Vdso || eligible::is_on_pool(segment) {
+            continue;
+        }
         let base_bytes = Held::on_base(&segment.by_page_size);
         let share = Share::of(segment);
-        let kind = match kind_of(segment, rules.huge) {
+        let kind = match eligible::mapping(rules.host, process, segment) {
             Ok(kind) => kind,
-            Err(None) => continue,
-            Err(Some(reason)) => {
+            Err(reason) => {
                 plan.leave_out(reason, base_bytes, share.of_any(base_bytes));
                 continue;
             }
         };
-        if disabled {
-            plan.leave_out(Reason::ThpDisabled, base_bytes, share.of_any(base_bytes));
-            continue;
-        }
-        // Nobody reads the page map of a mapping that can hold no large page of any size.
-        if segment.range.aligned_inside(rules.huge).is_none() {
-            plan.leave_out(Reason::TooSmall, base_bytes, share.of_any(base_bytes));
-            continue;
-        }
         let Some(pages) = segment.pages.known().filter(|p| p.exclusive_known) else {
             let part = share.of_any(base_bytes);
-            plan.leave_out(Reason::ExclusiveUnknown, base_bytes, part);
+            plan.leave_out(eligible::Reason::ExclusiveUnknown, base_bytes, part);
             continue;
         };
         if !pages.huge_known {
@@ -340,8 +343,11 @@ fn plan_process(index: usize, process: &Process, rules: &Rules, shared: &SharedB
             segment,
             kind,
             share,
+            registered: process.registered.known().map_or(&[], Vec::as_slice),
         };
-        plan_segment(&mut plan, &place, &pages.runs, rules, shared);
+        for slot in eligible::cut(segment, rules.huge, &pages.runs) {
+            plan_slot(&mut plan, &place, &slot, rules, shared);
+        }
     }
     plan
 }
@@ -353,97 +359,22 @@ struct Place<'a> {
     segment: &'a Segment,
     kind: Kind,
     share: Share,
+    /// What the process's rings of io_uring hold.
+    registered: &'a [Range],
 }
 
-/// The sort of a segment's memory, or why none of it is for promotion (`None`: it is no part of
-/// the program's memory, or on large pages by nature).
-fn kind_of(segment: &Segment, huge: PageSize) -> Result<Kind, Option<Reason>> {
-    let flag = |name| segment.flags.has(name);
-    if segment.role == Role::Vdso || segment.asked.hugetlb.is_some() || flag("ht") {
-        return Err(None);
-    }
-    if matches!(segment.role, Role::Stack | Role::ThreadStack) {
-        return Err(Some(Reason::Stack));
-    }
-    if segment.asked.advised == Advised::NoHuge || flag("nh") {
-        return Err(Some(Reason::NoHuge));
-    }
-    if flag("io") || flag("pf") || flag("mm") {
-        return Err(Some(Reason::Special));
-    }
-    if is_watched(segment) {
-        return Err(Some(Reason::UserFault));
-    }
-    if flag("mg") || !segment.merged.is_zero() {
-        return Err(Some(Reason::Merged));
-    }
-    let kind = match (segment.role, segment.shared, segment.object.2 == 0) {
-        (Role::Shm, true, _) => Kind::Shared,
-        (_, false, true) => Kind::Private,
-        (_, false, false) if segment.permissions[1] => return Err(Some(Reason::PrivateFile)),
-        // Kernels that collapse such files say so (Linux 7.2).
-        (_, true, _) if segment.permissions[1] && segment.thp_eligible.get() != Some(true) => {
-            return Err(Some(Reason::WritableFile));
-        }
-        _ => Kind::File,
-    };
-    if kind != Kind::Private && !segment.is_aligned_to(huge) {
-        let fits = segment.range.aligned_inside(huge).is_some();
-        return Err(Some(if fits {
-            Reason::Misaligned
-        } else {
-            Reason::TooSmall
-        }));
-    }
-    Ok(kind)
-}
-
-fn plan_segment(
+fn plan_slot(
     plan: &mut Plan,
     place: &Place<'_>,
-    runs: &[PageRun],
-    rules: &Rules,
+    slot: &Slot,
+    rules: &Rules<'_>,
     shared: &SharedBlocks,
 ) {
-    let segment = place.segment;
-    let mut walk = Walk::new(runs);
-    let end_of_mapping = |plan: &mut Plan, walk: &mut Walk<'_>, range: Range| {
-        let tally = walk.tally(range);
-        plan.leave_out(
-            Reason::TooSmall,
-            tally.on_base(),
-            place.share.of_base(&tally),
-        );
-    };
-    let Some(inside) = segment.range.aligned_inside(rules.huge) else {
-        return end_of_mapping(plan, &mut walk, segment.range);
-    };
-    if let Ok(head) = Range::new(segment.range.start(), inside.start()) {
-        end_of_mapping(plan, &mut walk, head);
+    let (range, tally) = (slot.range, &slot.tally);
+    let share = place.share.of_base(tally);
+    if !slot.whole {
+        return plan.leave_out(eligible::Reason::TooSmall, tally.on_base(), share);
     }
-    for range in inside.chunks(rules.huge) {
-        let tally = walk.tally(range);
-        // A page that the kernel moves at this moment (compaction) reads as swapped; smaps knows
-        // better. It is looked at again right before the call.
-        let tally = match segment.swapped.is_zero() {
-            true => tally.with_moving_as_present(),
-            false => tally,
-        };
-        plan_block(plan, place, range, &tally, rules, shared);
-    }
-    if let Ok(tail) = Range::new(inside.end(), segment.range.end()) {
-        end_of_mapping(plan, &mut walk, tail);
-    }
-}
-
-fn plan_block(
-    plan: &mut Plan,
-    place: &Place<'_>,
-    range: Range,
-    tally: &Tally,
-    rules: &Rules,
-    shared: &SharedBlocks,
-) {
     let block = place.block(range, tally, rules.huge.bytes() - tally.present);
     if !tally.huge.is_zero() {
         plan.already += tally.huge;
@@ -453,25 +384,32 @@ fn plan_block(
         }
         return;
     }
-    if tally.is_empty() || !rules.allows(place.index, range) {
+    if !rules.allows(place.index, range) {
         return;
     }
     let union = shared.get(block.object, block.offset);
-    match judge(block, tally, rules, union, place.index) {
+    let judged = judge(block, tally, rules, union, place.index);
+    let is_hole = |reason| {
+        use eligible::Reason::{PartlyMapped, PartlyResident};
+        matches!(reason, PartlyResident | PartlyMapped)
+    };
+    match judged {
+        Ok(block) if place.is_registered(range) && !block.attach => {
+            plan.leave_out(eligible::Reason::Pinned, tally.on_base(), share);
+        }
         Ok(block) => plan.blocks.push(block),
-        Err(Reason::NotResident) if is_torn(&block, tally) => plan.torn.push(Torn {
+        Err(reason) if is_hole(reason) && is_torn(&block, tally) => plan.torn.push(Torn {
             block,
             own: rules.base.pages_for(tally.present).get(),
         }),
         Err(reason) => {
-            let share = place.share.of_base(tally);
             plan.leave_out(reason, tally.on_base(), share);
             let missing = match (block.kind, union) {
                 (Kind::Shared, Some(union)) if union.first != (place.index, range.start()) => None,
                 (Kind::Shared, Some(union)) => Some(union.missing(rules)),
                 _ => Some(block.missing),
             };
-            if let (Reason::NotResident, Some(missing)) = (reason, missing) {
+            if let (true, Some(missing)) = (is_hole(reason), missing) {
                 plan.holes.add(rules.huge, missing);
             }
         }
@@ -504,57 +442,44 @@ impl Place<'_> {
             restores: Bytes::ZERO,
             locked: !segment.locked.is_zero() || segment.flags.has("lo"),
             exclusive,
-            watched: is_watched(segment),
+            watched: eligible::is_watched(segment),
             share,
         }
     }
-}
 
-/// Whether userfaultfd watches it, in any of its modes.
-fn is_watched(segment: &Segment) -> bool {
-    ["um", "uw", "ui"]
-        .iter()
-        .any(|flag| segment.flags.has(flag))
+    fn is_registered(&self, block: Range) -> bool {
+        let mut buffers = self.registered.iter();
+        buffers.any(|buffer| buffer.intersect(block).is_some())
+    }
 }
 
 /// Whether a block that has something in it and is not huge may be taken.
 fn judge(
     block: Block,
     tally: &Tally,
-    rules: &Rules,
+    rules: &Rules<'_>,
     union: Option<&Union>,
     process: usize,
-) -> Result<Block, Reason> {
-    if let (Kind::Shared, Some(union)) = (block.kind, union) {
-        // Memory that has a huge page in another process needs no copy: it is only mapped here.
-        let attach = union.huge || union.first != (process, block.range.start());
-        let missing = if union.huge {
-            Bytes::ZERO
-        } else {
-            union.missing(rules)
-        };
-        return match rules.resident_enough(rules.huge.bytes() - missing) {
-            true => Ok(Block {
-                attach,
-                missing: if attach { Bytes::ZERO } else { missing },
-                ..block
-            }),
-            false => Err(Reason::NotResident),
-        };
-    }
-    if block.kind == Kind::Private && !tally.file.is_zero() {
-        return Err(Reason::PrivateFile);
-    }
-    if block.kind == Kind::Private && !block.exclusive {
-        return Err(Reason::SharedCopyOnWrite);
-    }
-    if rules.resident_enough(tally.present) {
-        Ok(block)
-    } else if !tally.swapped.is_zero() {
-        Err(Reason::Swapped)
-    } else {
-        Err(Reason::NotResident)
-    }
+) -> Result<Block, eligible::Reason> {
+    let (Kind::Shared, Some(union)) = (block.kind, union) else {
+        return eligible::block(block.kind, tally, rules.needs()).map(|()| block);
+    };
+    // Memory that has a huge page in another process needs no copy: it is only mapped here.
+    let attach = union.huge || union.first != (process, block.range.start());
+    let missing = match union.huge {
+        true => Bytes::ZERO,
+        false => union.missing(rules),
+    };
+    let together = Tally {
+        present: rules.huge.bytes() - missing,
+        ..Tally::default()
+    };
+    eligible::block(block.kind, &together, rules.needs())?;
+    Ok(Block {
+        attach,
+        missing: if attach { Bytes::ZERO } else { missing },
+        ..block
+    })
 }
 
 /// Looks again at a block of private memory with a fresh page map of it, right before the call:
@@ -566,9 +491,9 @@ fn judge(
 pub fn judge_again(
     block: &Block,
     runs: &[PageRun],
-    rules: &Rules,
+    rules: &Rules<'_>,
 ) -> Result<Block, Option<Reason>> {
-    let tally = Walk::new(runs).tally(block.range);
+    let tally = Tally::of(block.range, runs);
     if !tally.huge.is_zero() {
         return Err(None);
     }
@@ -584,11 +509,11 @@ pub fn judge_again(
         exclusive: tally.exclusive == tally.present,
         ..*block
     };
-    judge(block, &tally, rules, None, 0).map_err(Some)
+    judge(block, &tally, rules, None, 0).map_err(|reason| Some(reason.into()))
 }
 
 /// The huge pages of a process that may be split. `already` is what is on base pages.
-pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
+pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     let mut plan = Plan::default();
     for segment in &process.segments {
         let share = Share::of(segment);
@@ -601,19 +526,14 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
         if thp.is_zero() || !pool.is_zero() {
             continue;
         }
-        let kind = match (segment.role, segment.shared, segment.object.2 == 0) {
-            (Role::Shm, true, _) => Kind::Shared,
-            (_, false, true) => Kind::Private,
-            _ => {
-                plan.leave_out(Reason::FileUnsupported, thp, share.of_any(thp));
-                continue;
-            }
-        };
-        let (Some(pages), Some(inside)) = (
-            segment.pages.known(),
-            segment.range.aligned_inside(rules.huge),
-        ) else {
-            plan.leave_out(Reason::ExclusiveUnknown, thp, share.of_any(thp));
+        let kind = Kind::of(segment);
+        if kind == Kind::File {
+            plan.leave_out(Reason::FileUnsupported, thp, share.of_any(thp));
+            continue;
+        }
+        let Some(pages) = segment.pages.known() else {
+            let part = share.of_any(thp);
+            plan.leave_out(eligible::Reason::ExclusiveUnknown, thp, part);
             continue;
         };
         plan.huge_unknown |= !pages.huge_known;
@@ -622,12 +542,12 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules) -> Plan {
             segment,
             kind,
             share,
+            registered: &[],
         };
         let mut unknown = Bytes::ZERO;
-        let mut walk = Walk::new(&pages.runs);
-        for range in inside.chunks(rules.huge) {
-            let tally = walk.tally(range);
-            let huge = !tally.huge.is_zero() || !pages.huge_known && !tally.is_empty();
+        let slots = eligible::cut(segment, rules.huge, &pages.runs);
+        for Slot { range, tally, .. } in slots.into_iter().filter(|slot| slot.whole) {
+            let huge = !tally.huge.is_zero() || !pages.huge_known;
             if huge && rules.allows(index, range) {
                 unknown += range.len();
                 plan.blocks.push(place.block(range, &tally, Bytes::ZERO));
@@ -654,7 +574,7 @@ fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
     let there = runs.iter().filter(|run| is_resident(run.state));
     let (own, others): (Vec<&PageRun>, Vec<&PageRun>) = there.partition(|run| is_own(run));
     let own: Bytes = own.iter().map(|run| run.range.len()).sum();
-    plan.leave_out(Reason::Hugetlb, pool, own.min(pool));
+    plan.leave_out(eligible::Reason::Hugetlb, pool, own.min(pool));
     let whole = (own.is_zero() && others.is_empty()).then_some(segment.range);
     for range in others.iter().map(|run| run.range).chain(whole) {
         let start = offset_of(segment, range);
@@ -710,110 +630,6 @@ pub(crate) fn thp_bytes(segment: &Segment) -> Bytes {
     held_on(segment, PageKind::Thp)
 }
 
-/// What is in a stretch of memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Tally {
-    /// In memory, the zero page left out: that one costs nothing until it is filled up.
-    present: Bytes,
-    /// The zero page, mapped by base pages.
-    zero: Bytes,
-    swapped: Bytes,
-    huge: Bytes,
-    exclusive: Bytes,
-    /// Of that, what is on base pages.
-    own_base: Bytes,
-    file: Bytes,
-}
-
-impl Tally {
-    fn on_base(&self) -> Bytes {
-        self.present - self.huge
-    }
-
-    fn with_moving_as_present(self) -> Tally {
-        Tally {
-            present: self.present + self.swapped,
-            exclusive: self.exclusive + self.swapped,
-            own_base: self.own_base + self.swapped,
-            swapped: Bytes::ZERO,
-            ..self
-        }
-    }
-
-    fn with_zeros_as_present(self) -> Tally {
-        Tally {
-            present: self.present + self.zero,
-            exclusive: self.exclusive + self.zero,
-            own_base: self.own_base + self.zero,
-            zero: Bytes::ZERO,
-            ..self
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.present.is_zero() && self.swapped.is_zero()
-    }
-}
-
-/// Goes through runs once, block by block.
-struct Walk<'a> {
-    runs: &'a [PageRun],
-    at: usize,
-}
-
-impl<'a> Walk<'a> {
-    const fn new(runs: &'a [PageRun]) -> Walk<'a> {
-        Walk { runs, at: 0 }
-    }
-
-    /// Calls `each` on what lies in `range`; ranges must come in order of address.
-    fn each(&mut self, range: Range, mut each: impl FnMut(Range, PageState)) {
-        while let Some(run) = self.runs.get(self.at) {
-            if let Some(both) = run.range.intersect(range) {
-                each(both, run.state);
-            }
-            if run.range.end() > range.end() {
-                break;
-            }
-            self.at += 1;
-        }
-    }
-
-    fn tally(&mut self, range: Range) -> Tally {
-        let mut tally = Tally::default();
-        self.each(range, |part, state| {
-            let len = part.len();
-            if state.has(PageState::SWAPPED) {
-                tally.swapped += len;
-            }
-            if state.has(PageState::PRESENT.with(PageState::ZERO)) && !state.has(PageState::HUGE) {
-                tally.zero += len;
-            }
-            if !is_resident(state) {
-                return;
-            }
-            tally.present += len;
-            if state.has(PageState::EXCLUSIVE) && !state.has(PageState::HUGE) {
-                tally.own_base += len;
-            }
-            for (fact, sum) in [
-                (PageState::HUGE, &mut tally.huge),
-                (PageState::EXCLUSIVE, &mut tally.exclusive),
-                (PageState::FILE, &mut tally.file),
-            ] {
-                if state.has(fact) {
-                    *sum += len;
-                }
-            }
-        });
-        tally
-    }
-}
-
-fn is_resident(state: PageState) -> bool {
-    state.has(PageState::PRESENT) && !state.has(PageState::ZERO)
-}
-
 /// A block of shared memory as all processes of the plan together have it.
 #[derive(Debug, Default)]
 struct Union {
@@ -829,7 +645,7 @@ struct Union {
 }
 
 impl Union {
-    fn missing(&self, rules: &Rules) -> Bytes {
+    fn missing(&self, rules: &Rules<'_>) -> Bytes {
         if self.full {
             return Bytes::ZERO;
         }
@@ -841,7 +657,7 @@ impl Union {
         rules.huge.bytes() - hugeleaf_units::Pages(present).of(rules.base)
     }
 
-    fn mark(&mut self, block: Range, part: Range, rules: &Rules) {
+    fn mark(&mut self, block: Range, part: Range, rules: &Rules<'_>) {
         if part == block {
             self.full = true;
         }
@@ -866,14 +682,11 @@ impl Union {
 struct SharedBlocks(HashMap<(ObjectId, u64), Union>);
 
 impl SharedBlocks {
-    fn of(processes: &[&Process], rules: &Rules) -> SharedBlocks {
+    fn of(processes: &[&Process], rules: &Rules<'_>) -> SharedBlocks {
         let mut all = SharedBlocks(HashMap::new());
         for (index, process) in processes.iter().enumerate() {
-            if process.thp_disabled.get() == Some(true) {
-                continue;
-            }
             for segment in &process.segments {
-                if kind_of(segment, rules.huge) == Ok(Kind::Shared) {
+                if eligible::mapping(rules.host, process, segment) == Ok(Kind::Shared) {
                     all.add(index, segment, rules);
                 }
             }
@@ -881,26 +694,17 @@ impl SharedBlocks {
         all
     }
 
-    fn add(&mut self, index: usize, segment: &Segment, rules: &Rules) {
-        let (Some(pages), Some(inside)) = (
-            segment.pages.known(),
-            segment.range.aligned_inside(rules.huge),
-        ) else {
-            return;
-        };
-        let mut walk = Walk::new(&pages.runs);
-        for block in inside.chunks(rules.huge) {
-            let key = (object_of(segment), offset_of(segment, block));
-            walk.each(block, |part, state| {
-                if is_resident(state) {
-                    let union = self.0.entry(key).or_insert_with(|| Union {
-                        first: (index, block.start()),
-                        ..Union::default()
-                    });
-                    union.huge |= state.has(PageState::HUGE);
-                    union.mark(block, part, rules);
-                }
+    fn add(&mut self, index: usize, segment: &Segment, rules: &Rules<'_>) {
+        let runs = segment.pages.known().map_or(&[][..], |pages| &pages.runs);
+        let parts = eligible::parts(segment.range, rules.huge, runs);
+        for part in parts.filter(|part| part.whole && is_resident(part.state)) {
+            let key = (object_of(segment), offset_of(segment, part.slot));
+            let union = self.0.entry(key).or_insert_with(|| Union {
+                first: (index, part.slot.start()),
+                ..Union::default()
             });
+            union.huge |= part.state.has(PageState::HUGE);
+            union.mark(part.slot, part.range, rules);
         }
     }
 

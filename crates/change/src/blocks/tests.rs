@@ -1,8 +1,12 @@
 //! The plan on small processes made by hand: each reason, and what nearly is one.
 
 use super::*;
-use hugeleaf_host::{Asked, Fact, ProcessKind, VmFlags};
+use std::sync::LazyLock;
+
+use hugeleaf_host::{Asked, Fact, Limits, Memory, ProcessKind, Thp, VmFlags};
 use hugeleaf_sys::{PageMap, Pid};
+use hugeleaf_verdict::eligible::Reason as Not;
+use hugeleaf_verdict::why;
 
 const M: u64 = 1 << 20;
 const START: u64 = 1 << 30;
@@ -15,8 +19,32 @@ fn span(start: u64, len: u64) -> Range {
     Range::new(start, start + len).unwrap()
 }
 
-fn rules() -> Rules {
+/// Huge pages of 2M, and no setting known.
+fn host() -> Host {
+    Host {
+        kernel: Fact::Absent,
+        arch: Fact::Absent,
+        base_page: size("4K"),
+        pmd_page: Fact::Known(size("2M")),
+        memory: Memory::default(),
+        page_sizes: Vec::new(),
+        pools: Vec::new(),
+        thp: Fact::Known(Thp::default()),
+        buddy: Fact::Absent,
+        limits: Limits::default(),
+        cgroups: Fact::Absent,
+        owners: Vec::new(),
+        memory_limits: Vec::new(),
+        kernel_log: Fact::Absent,
+        nodes: vec![0],
+    }
+}
+
+static HOST: LazyLock<Host> = LazyLock::new(host);
+
+fn rules() -> Rules<'static> {
     Rules {
+        host: &HOST,
         huge: size("2M"),
         base: size("4K"),
         min_resident: Percent::ALL,
@@ -127,17 +155,17 @@ fn process(segments: Vec<Segment>) -> Process {
     }
 }
 
-fn plan_of(segment: Segment, rules: &Rules) -> Plan {
+fn plan_of(segment: Segment, rules: &Rules<'_>) -> Plan {
     plan(&[&process(vec![segment])], rules).remove(0)
 }
 
 #[track_caller]
-fn left_out(segment: Segment, reason: Reason) {
+fn left_out(segment: Segment, reason: impl Into<Reason>) {
     let mut plan = plan_of(segment, &rules());
     plan.settle(size("2M"), |_| false);
     assert_eq!(plan.asked(), Bytes::ZERO, "{plan:#?}");
     let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
-    assert_eq!(reasons, [reason], "{plan:#?}");
+    assert_eq!(reasons, [reason.into()], "{plan:#?}");
 }
 
 #[test]
@@ -147,7 +175,7 @@ fn whole_own_blocks_are_taken_and_the_ends_are_not() {
     let blocks: Vec<Range> = plan.blocks.iter().map(|b| b.range).collect();
     assert_eq!(blocks, [span(START, 2 * M), span(START + 2 * M, 2 * M)]);
     let ends = Part {
-        reason: Reason::TooSmall,
+        reason: Not::TooSmall.into(),
         bytes: Bytes(2 * M),
     };
     assert_eq!(plan.left_out, [ends]);
@@ -193,19 +221,19 @@ fn one_page_short_is_not_whole() {
     let block = span(START, 2 * M);
     let most = span(START, 2 * M - 4096);
     let hole = span(most.end(), 4096);
-    left_out(anon(block, &[(most, own())]), Reason::NotResident);
+    left_out(anon(block, &[(most, own())]), Not::PartlyResident);
     let zero = own().with(PageState::ZERO);
     left_out(
         anon(block, &[(most, own()), (hole, zero)]),
-        Reason::NotResident,
+        Not::PartlyResident,
     );
     let shared = anon(block, &[(most, own()), (hole, present())]);
-    left_out(shared, Reason::SharedCopyOnWrite);
+    left_out(shared, Not::CopyOnWrite);
     let out = Segment {
         swapped: Bytes(4096),
         ..anon(block, &[(most, own()), (hole, PageState::SWAPPED)])
     };
-    left_out(out, Reason::Swapped);
+    left_out(out, Not::Swapped);
     // Where smaps knows of no swap, the page is only on its way.
     let moving = anon(block, &[(most, own()), (hole, PageState::SWAPPED)]);
     assert_eq!(plan_of(moving, &rules()).asked(), Bytes(2 * M));
@@ -232,22 +260,34 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     let block = span(START, 2 * M);
     let whole = || anon(block, &[(block, own())]);
     for (flag, reason) in [
-        ("nh", Reason::NoHuge),
-        ("io", Reason::Special),
-        ("pf", Reason::Special),
-        ("mm", Reason::Special),
-        ("um", Reason::UserFault),
-        ("uw", Reason::UserFault),
-        ("ui", Reason::UserFault),
-        ("mg", Reason::Merged),
+        ("nh", Not::NoHugeAdvised),
+        ("io", Not::Special),
+        ("pf", Not::Special),
+        ("mm", Not::Special),
+        ("um", Not::Userfaultfd),
+        ("uw", Not::Userfaultfd),
+        ("ui", Not::Userfaultfd),
+        ("mg", Not::Merged),
     ] {
         let letters = <[u8; 2]>::try_from(flag.as_bytes()).unwrap();
         let flags = VmFlags(vec![letters]);
         left_out(Segment { flags, ..whole() }, reason);
     }
-    for role in [Role::Stack, Role::ThreadStack] {
-        left_out(Segment { role, ..whole() }, Reason::Stack);
-    }
+    let stack = |role| Segment { role, ..whole() };
+    left_out(stack(Role::Stack), Not::MainStack);
+    // A thread's stack goes by the flag: one that has been put on huge pages has none.
+    let flags = VmFlags(vec![*b"nh"]);
+    left_out(
+        Segment {
+            flags,
+            ..stack(Role::ThreadStack)
+        },
+        Not::ThreadStack,
+    );
+    assert_eq!(
+        plan_of(stack(Role::ThreadStack), &rules()).asked(),
+        Bytes(2 * M)
+    );
     let file = |write, shared| Segment {
         permissions: [true, write, false],
         object: (8, 1, 11),
@@ -255,8 +295,8 @@ fn each_refusal_of_a_mapping_has_its_reason() {
         shared,
         ..anon(block, &[(block, of_file())])
     };
-    left_out(file(true, false), Reason::PrivateFile);
-    left_out(file(true, true), Reason::WritableFile);
+    left_out(file(true, false), Not::PrivateFile);
+    left_out(file(true, true), Not::WritableFile);
     let eligible = Segment {
         thp_eligible: Fact::Known(true),
         ..file(true, true)
@@ -267,9 +307,9 @@ fn each_refusal_of_a_mapping_has_its_reason() {
     let mut disabled = process(vec![whole()]);
     disabled.thp_disabled = Fact::Known(true);
     let plan = plan(&[&disabled], &rules()).remove(0);
-    assert_eq!(plan.left_out[0].reason, Reason::ThpDisabled);
+    assert_eq!(plan.left_out[0].reason, Not::ProcessDisabled.into());
     let pages = Fact::Absent;
-    left_out(Segment { pages, ..whole() }, Reason::ExclusiveUnknown);
+    left_out(Segment { pages, ..whole() }, Not::ExclusiveUnknown);
 }
 
 /// No page map is read of mappings that can hold no large page, and that is no reason of theirs.
@@ -282,7 +322,7 @@ fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
             pages,
             ..anon(page, &[(page, own())])
         },
-        Reason::TooSmall,
+        Not::TooSmall,
     );
     // Large enough, and across the border of a huge page.
     let across = span(START + M, 2 * M);
@@ -292,7 +332,7 @@ fn a_mapping_smaller_than_any_large_page_is_too_small_and_not_unread() {
             pages,
             ..anon(across, &[(across, own())])
         },
-        Reason::TooSmall,
+        Not::TooSmall,
     );
 }
 
@@ -320,7 +360,7 @@ fn shared_memory_must_agree_with_its_offset() {
         offset: 4096,
         ..aligned.clone()
     };
-    left_out(shifted, Reason::Misaligned);
+    left_out(shifted, Not::Misaligned);
     let also_aligned = Segment {
         offset: 6 * M,
         ..aligned
@@ -392,14 +432,17 @@ fn what_forked_or_shrank_since_is_not_taken() {
     assert_eq!(again(&[(block, own().with(PageState::HUGE))]), Err(None));
     assert_eq!(
         again(&[(block, present())]),
-        Err(Some(Reason::SharedCopyOnWrite))
+        Err(Some(Not::CopyOnWrite.into()))
     );
     assert_eq!(
         again(&[(span(START, M), own())]),
-        Err(Some(Reason::NotResident))
+        Err(Some(Not::PartlyResident.into()))
     );
     assert_eq!(again(&[]), Err(Some(Reason::Unmapped)));
-    assert_eq!(again(&[(block, of_file())]), Err(Some(Reason::PrivateFile)));
+    assert_eq!(
+        again(&[(block, of_file())]),
+        Err(Some(Not::PrivateFile.into()))
+    );
 }
 
 #[test]
@@ -453,10 +496,10 @@ fn a_torn_block_is_taken_or_left_out() {
     assert_eq!(judge_again(&taken, &runs, &rules()), Ok(taken));
     assert_eq!(
         judge_again(&taken, &runs[..1], &rules()),
-        Err(Some(Reason::NotResident))
+        Err(Some(Not::PartlyResident.into()))
     );
     let left = settled(false);
-    assert_eq!(left.left_out[0].reason, Reason::NotResident);
+    assert_eq!(left.left_out[0].reason, Not::PartlyResident.into());
     assert_eq!(left.holes.advice(), Some((50, Bytes(M), Bytes(M))));
 }
 
@@ -496,5 +539,63 @@ fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
     assert_eq!((plan.asked(), plan.already), (Bytes(2 * M), Bytes(2 * M)));
     assert_eq!(plan.blocks[0].range, one);
     let reasons: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
-    assert_eq!(reasons, [Reason::FileUnsupported, Reason::Hugetlb]);
+    assert_eq!(reasons, [Reason::FileUnsupported, Not::Hugetlb.into()]);
+}
+
+/// `why` calls promotable what `promote` takes, and both give the same reason for the rest. What only
+/// `why` tells apart: whether a hole is worth filling, and what is known of a file's system.
+#[test]
+fn why_and_promote_say_the_same() {
+    let block = span(START, 2 * M);
+    let (half, rest) = (span(START, M + 4096), span(START + M + 4096, M - 4096));
+    let private = |state| anon(block, &[(block, state)]);
+    let flag = |segment: Segment, flag: &[u8; 2]| Segment {
+        flags: VmFlags(vec![*flag]),
+        ..segment
+    };
+    let shared = || shm(block, &[(block, of_file())]);
+    let mut cases = vec![
+        private(own()),
+        private(present()),
+        anon(block, &[(half, own())]),
+        anon(block, &[(half, own()), (rest, present())]),
+        shared(),
+        shm(block, &[(half, of_file())]),
+        Segment {
+            offset: 4096,
+            ..shared()
+        },
+        Segment {
+            file_system: Some("tmpfs".to_owned()),
+            name: "/tmp/a".to_owned(),
+            role: Role::File,
+            ..shared()
+        },
+        Segment {
+            role: Role::Stack,
+            ..private(own())
+        },
+        Segment {
+            swapped: Bytes(M),
+            ..anon(block, &[(half, own()), (rest, PageState::SWAPPED)])
+        },
+    ];
+    for name in [b"nh", b"io", b"de", b"um", b"mg", b"sl", b"hg", b"lo"] {
+        cases.push(flag(private(own()), name));
+    }
+    for segment in cases {
+        let mut process = process(vec![segment]);
+        for registered in [Fact::Absent, Fact::Known(vec![span(START, 4096)])] {
+            process.registered = registered;
+            let why = why::judge(&HOST, &process);
+            let plan = plan(&[&process], &rules()).remove(0);
+            let promotes = |v: &&why::Verdict| v.id.remedy() == eligible::Remedy::Promote;
+            let promotable = why.iter().filter(promotes).map(|v| v.bytes).sum();
+            assert_eq!(plan.asked(), promotable, "{why:#?} {plan:#?}");
+            let others = why.iter().filter(|v| !promotes(v));
+            let others: Vec<Reason> = others.map(|v| v.id.into()).collect();
+            let left_out: Vec<Reason> = plan.left_out.iter().map(|p| p.reason).collect();
+            assert_eq!(others, left_out, "{process:#?}");
+        }
+    }
 }

@@ -1,0 +1,238 @@
+//! A mapping cut into blocks, and what the pages of each are.
+
+use hugeleaf_host::{PageRun, PageState, Segment};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+/// What is in a range of memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// In memory, the zero page left out: that one costs nothing until it is filled up.
+    pub present: Bytes,
+    /// The zero page, mapped by base pages.
+    pub zero: Bytes,
+    /// In swap.
+    pub swapped: Bytes,
+    /// On huge pages.
+    pub huge: Bytes,
+    /// Mapped by nobody else.
+    pub exclusive: Bytes,
+    /// Of that, what is on base pages.
+    pub own_base: Bytes,
+    /// Pages of a file or of shared memory.
+    pub file: Bytes,
+}
+
+impl Tally {
+    /// Of one range, which lies in one block. A page on its way elsewhere reads as swapped.
+    pub fn of(range: Range, runs: &[PageRun]) -> Tally {
+        let mut tally = Tally::default();
+        for run in runs {
+            if let Some(part) = run.range.intersect(range) {
+                tally.add(part.len(), run.state);
+            }
+        }
+        tally
+    }
+
+    fn add(&mut self, len: Bytes, state: PageState) {
+        let huge = state.has(PageState::HUGE);
+        if state.has(PageState::SWAPPED) {
+            self.swapped += len;
+        }
+        if state.has(PageState::PRESENT.with(PageState::ZERO)) && !huge {
+            self.zero += len;
+        }
+        if !is_resident(state) {
+            return;
+        }
+        let own = state.has(PageState::EXCLUSIVE);
+        self.present += len;
+        for (holds, sum) in [
+            (huge, &mut self.huge),
+            (own, &mut self.exclusive),
+            (own && !huge, &mut self.own_base),
+            (state.has(PageState::FILE), &mut self.file),
+        ] {
+            if holds {
+                *sum += len;
+            }
+        }
+    }
+
+    /// In memory on base pages.
+    pub fn on_base(&self) -> Bytes {
+        self.present - self.huge
+    }
+
+    /// Whether nothing of it is in memory or in swap.
+    pub fn is_empty(&self) -> bool {
+        (self.present + self.swapped).is_zero()
+    }
+
+    /// The same with pages that are the process's own by other means of knowing taken for present: the
+    /// zero pages that a split left.
+    pub fn with_zeros_as_present(self) -> Tally {
+        Tally {
+            zero: Bytes::ZERO,
+            ..self.and_own(self.zero)
+        }
+    }
+
+    fn and_own(self, more: Bytes) -> Tally {
+        Tally {
+            present: self.present + more,
+            exclusive: self.exclusive + more,
+            own_base: self.own_base + more,
+            ..self
+        }
+    }
+}
+
+/// In memory, and not the zero page.
+pub fn is_resident(state: PageState) -> bool {
+    state.has(PageState::PRESENT) && !state.has(PageState::ZERO)
+}
+
+/// A block of a mapping, or what lies before its first or after its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Where.
+    pub range: Range,
+    /// Whether it is a whole block: as long as a huge page, and aligned to it.
+    pub whole: bool,
+    /// What its pages are.
+    pub tally: Tally,
+}
+
+/// The part of a run of pages that lies in one slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The slot.
+    pub slot: Range,
+    /// Whether that is a whole block.
+    pub whole: bool,
+    /// The part.
+    pub range: Range,
+    /// What its pages are.
+    pub state: PageState,
+}
+
+/// `runs` cut at the borders of the blocks of `size` inside `range`.
+pub fn parts(range: Range, size: PageSize, runs: &[PageRun]) -> impl Iterator<Item = Part> {
+    let inner = range.aligned_inside(size);
+    let of_run = move |run: &PageRun| {
+        let (state, part) = (run.state, run.range.intersect(range));
+        let mut at = part.map_or(0, |part| part.start());
+        std::iter::from_fn(move || {
+            let part = part.filter(|part| at < part.end())?;
+            let (slot, whole) = slot_at(range, inner, size, at);
+            let range = Range::new(at, part.end().min(slot.end())).ok()?;
+            at = range.end();
+            Some(Part {
+                slot,
+                whole,
+                range,
+                state,
+            })
+        })
+    };
+    runs.iter().flat_map(of_run)
+}
+
+/// The slot that holds an address of the range.
+fn slot_at(range: Range, inner: Option<Range>, size: PageSize, at: u64) -> (Range, bool) {
+    let Some(inner) = inner else {
+        return (range, false);
+    };
+    let (start, end) = if at < inner.start() {
+        (range.start(), inner.start())
+    } else if at >= inner.end() {
+        (inner.end(), range.end())
+    } else {
+        let start = size.round_down(at);
+        (start, start.saturating_add(size.bytes().get()))
+    };
+    // The three cases lie inside the range and hold `at`, so they are never empty.
+    (Range::new(start, end).unwrap_or(range), inner.contains(at))
+}
+
+/// A mapping whose pages are `runs` in slots, in order; those of which nothing is in memory or in swap
+/// are left out.
+pub fn cut(segment: &Segment, size: PageSize, runs: &[PageRun]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    for part in parts(segment.range, size, runs) {
+        if slots.last().map(|slot| slot.range) != Some(part.slot) {
+            slots.push(Slot {
+                range: part.slot,
+                whole: part.whole,
+                tally: Tally::default(),
+            });
+        }
+        if let Some(slot) = slots.last_mut() {
+            slot.tally.add(part.range.len(), part.state);
+        }
+    }
+    slots.retain(|slot| !slot.tally.is_empty());
+    // A page that the kernel moves at this moment (compaction) reads as swapped; smaps knows better.
+    if segment.swapped.is_zero() {
+        for slot in &mut slots {
+            let moving = std::mem::take(&mut slot.tally.swapped);
+            slot.tally = slot.tally.and_own(moving);
+        }
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::why::testing;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_page_is_counted_twice_and_none_is_lost(
+            start in 0u64..40,
+            len in 1u64..100,
+            cuts in proptest::collection::vec((1u64..30, 0u8..5), 0..20),
+        ) {
+            let base = 16u64;
+            let size = PageSize::new(Bytes(base * 8)).unwrap();
+            let range = Range::new(start * base, (start + len) * base).unwrap();
+            let mut at = range.start();
+            let mut runs = Vec::new();
+            let mut present = 0;
+            for (pages, kind) in cuts {
+                let end = (at + pages * base).min(range.end());
+                let Ok(range) = Range::new(at, end) else { break };
+                at = end;
+                let state = match kind {
+                    0 => continue,
+                    1 => PageState::SWAPPED,
+                    2 => PageState::PRESENT.with(PageState::ZERO),
+                    3 => PageState::PRESENT,
+                    _ => PageState::PRESENT.with(PageState::EXCLUSIVE),
+                };
+                if kind > 2 {
+                    present += range.len().get();
+                }
+                runs.push(PageRun { range, state });
+            }
+            let mut segment = testing::anon(range.start(), range.len().get());
+            segment.swapped = Bytes(1);
+            let slots = cut(&segment, size, &runs);
+            let sum: Bytes = slots.iter().map(|s| s.tally.present).sum();
+            prop_assert_eq!(sum, Bytes(present));
+            for pair in slots.windows(2) {
+                prop_assert!(pair[0].range.end() <= pair[1].range.start());
+            }
+            for s in &slots {
+                prop_assert!(range.intersect(s.range) == Some(s.range));
+                prop_assert!(!s.whole || (size.divides(s.range.start()) && s.range.len() == size.bytes()));
+                prop_assert!(s.tally.present + s.tally.swapped <= s.range.len());
+                let alone = Tally::of(s.range, &runs);
+                prop_assert_eq!(alone, s.tally);
+            }
+        }
+    }
+}
