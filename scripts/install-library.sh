@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the library for C programs: scripts/install-library.sh PREFIX [FOLDER]
 # Copies hugeleaf.h, libhugeleaf.so, libhugeleaf.a and hugeleaf.pc below PREFIX, and says what to do
-# next. Builds the library first, unless FOLDER already holds libhugeleaf.so and libhugeleaf.a.
+# next. Builds the library first, unless FOLDER already holds libhugeleaf_c.so and
+# libhugeleaf_c.a.
 # DESTDIR goes before PREFIX, for those who make packages.
 set -euo pipefail
 
@@ -15,10 +16,10 @@ built=${2:-}
 cd "$(dirname "$0")/.."
 
 if [ -z "$built" ]; then
-    cargo build --release --locked --package hugeleaf --lib
+    cargo build --release --locked --package hugeleaf-capi
     built=${CARGO_TARGET_DIR:-target}/release
 fi
-for file in libhugeleaf.so libhugeleaf.a; do
+for file in libhugeleaf_c.so libhugeleaf_c.a; do
     if [ ! -f "$built/$file" ]; then
         echo "$built has no $file" >&2
         echo "leave FOLDER out to build it" >&2
@@ -30,13 +31,13 @@ major=${version%%.*}
 
 to=${DESTDIR:-}$prefix
 mkdir -p "$to/include" "$to/lib/pkgconfig"
-install -m 644 crates/region/include/hugeleaf.h "$to/include/hugeleaf.h"
-install -m 644 "$built/libhugeleaf.a" "$to/lib/libhugeleaf.a"
+install -m 644 crates/capi/include/hugeleaf.h "$to/include/hugeleaf.h"
+install -m 644 "$built/libhugeleaf_c.a" "$to/lib/libhugeleaf.a"
 # A running program keeps the file that it has mapped: install(1) makes a new one.
-install -m 755 "$built/libhugeleaf.so" "$to/lib/libhugeleaf.so.$version"
+install -m 755 "$built/libhugeleaf_c.so" "$to/lib/libhugeleaf.so.$version"
 ln -sf "libhugeleaf.so.$version" "$to/lib/libhugeleaf.so.$major"
 ln -sf "libhugeleaf.so.$major" "$to/lib/libhugeleaf.so"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/region/hugeleaf.pc.in \
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/hugeleaf.pc.in \
     >"$to/lib/pkgconfig/hugeleaf.pc"
 
 cat <<END

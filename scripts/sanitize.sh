@@ -21,7 +21,7 @@ run() { # NAME FLAGS…
     # sanitizer takes the signal, and terabytes of addresses), and mlock, which it makes do nothing.
     HUGELEAF_SANITIZED=1 RUSTFLAGS="-Zsanitizer=$name" CARGO_TARGET_DIR="target/$name" \
         ASAN_OPTIONS=handle_segv=0:handle_sigbus=0 TSAN_OPTIONS=handle_segv=0:handle_sigbus=0 \
-        cargo +nightly test --locked --package hugeleaf --lib --test memory --target "$host" "$@" \
+        cargo +nightly test --locked --package hugeleaf --lib --target "$host" "$@" \
         -- --skip a_limit_on_ --skip without_threads_ --skip children_change_ </dev/null
 }
 

@@ -23,7 +23,7 @@ for round in $(seq "$rounds"); do
         </dev/null 2>&1 | tee -a "$log"
 done
 # Random steps of Elastic, a thousand times those of an ordinary test run.
-HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --test memory \
+HUGELEAF_STEPS="${HUGELEAF_STEPS:-1000000}" cargo test --locked --release --package hugeleaf --lib tests:: \
     </dev/null 2>&1 | tee -a "$log"
 # Elastic's lock: every interleaving with up to four switches that nobody asked for, instead of two.
 HUGELEAF_SOAK=1 cargo test --locked --release --package hugeleaf --lib elastic::lock \

@@ -219,7 +219,7 @@ fn missing_preconditions() {
 
 #[test]
 fn counters_or_a_clean_error() {
-    use hugeleaf_sys::{CountedWork, CounterGroup, CounterKind, own_thread};
+    use hugeleaf_perf::{CountedWork, CounterGroup, CounterKind, own_thread};
     let worker = Worker::start();
     let cycles = CounterGroup::open(CountedWork::Thread(own_thread()), &[CounterKind::Cycles]);
     match cycles.map_err(|e| e.error.errno) {

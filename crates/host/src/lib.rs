@@ -6,20 +6,25 @@
 //!
 //! This crate must not judge (that is `hugeleaf-verdict`) and must not write anything anywhere.
 //!
+//! Without the feature `full` it has what the library `hugeleaf` needs: the facts of memory of this host.
+//!
 //! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`], [`Snapshot`].
 
+#[cfg(feature = "full")]
 pub mod demand;
 pub mod fact;
 pub mod model;
 mod parse;
 pub mod process;
-pub mod processor;
+#[cfg(feature = "full")]
 pub mod program;
 mod root;
+#[cfg(feature = "full")]
 mod snapshot;
 pub mod system;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "full")]
 pub mod totals;
 
 pub use fact::{Fact, ReadError};
@@ -31,10 +36,12 @@ pub use model::{
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
-pub use process::{Looking, ProcessError, read_all_processes, read_process};
-pub use program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf};
 pub use root::{Root, Theirs};
-pub use snapshot::{Target, TargetError, find_targets};
-pub use system::{
-    Identity, at_most, identity, read_host, read_memory_facts, read_owners, read_start_facts,
+pub use system::{at_most, read_memory_facts, read_start_facts};
+#[cfg(feature = "full")]
+pub use {
+    process::{Looking, ProcessError, read_all_processes, read_process},
+    program::{Elf, Format, Privilege, Program, ProgramError, find_program, parse_elf},
+    snapshot::{Target, TargetError, find_targets},
+    system::{Identity, identity, read_host, read_owners},
 };

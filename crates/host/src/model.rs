@@ -516,7 +516,7 @@ impl Process {
 
     /// Says what it holds by page size, and with that how much: what `status` says of a process that
     /// just grew lags behind by some pages a processor (Linux counts them in batches).
-    pub(crate) fn set_table(&mut self, table: Fact<Vec<Held>>) {
+    pub fn set_table(&mut self, table: Fact<Vec<Held>>) {
         if let Fact::Known(held) = &table
             && !held.is_empty()
         {

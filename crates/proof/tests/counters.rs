@@ -7,11 +7,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use hugeleaf_proof::metric::{Counted, Metric, MetricError, Reading, Translations};
-use hugeleaf_sys::{
-    CountedWork, CounterGroup, CounterKind, GroupCount, Kernel, RealKernel, counts_misses, own_pid,
-    own_thread,
+use hugeleaf_perf::{
+    CountedWork, CounterGroup, CounterKind, GroupCount, counts_misses, own_thread,
 };
+use hugeleaf_proof::metric::{Counted, Metric, MetricError, Reading, Translations};
+use hugeleaf_sys::{Kernel, RealKernel, own_pid};
 
 fn not_run(test: &str, why: &str) {
     println!("not run: {test}: {why}");

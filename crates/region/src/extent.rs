@@ -6,6 +6,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
 
 /// A stretch of memory on pages of one size and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Extent {
     /// Where.
     pub range: Range,
@@ -42,6 +43,7 @@ impl fmt::Display for Extent {
 
 /// Why memory is not on the first rung of its ladder.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Why {
     /// This host has no pages of that size.
     NoSuchSize {

@@ -269,7 +269,7 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::attach`].
-    pub fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
+    pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Region, MemoryError> {
         let description = Description::parse(&handle.text)?;
         if description.pieces.len() != handle.files.len() {
             return Err(bad(format!(

@@ -28,7 +28,6 @@
 mod elastic;
 mod error;
 mod extent;
-pub mod ffi;
 mod handle;
 mod hugetlb;
 mod populate;
@@ -44,6 +43,15 @@ pub use elastic::{
 pub use error::MemoryError;
 pub use extent::{Extent, Why};
 pub use handle::Handle;
-pub use hugeleaf_sys::{Gate, Memory, MemoryCall, NodePolicy, Sharing};
-pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, ParseLadderError, Range, Rung};
+pub use hugeleaf_host::ReadError;
+pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
+pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseLadderError, Range, Rung};
 pub use region::{Region, RegionOptions};
+
+/// The guide's Rust blocks are run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/library.md")]
+struct Guide;
+
+#[cfg(test)]
+mod tests;

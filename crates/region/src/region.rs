@@ -12,8 +12,9 @@ use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 
-/// What is asked for.
+/// What is asked of a [`Region`]: [`RegionOptions::new`], then what is to differ from the default.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RegionOptions {
     /// How long; a multiple of the base page, of a mandatory ladder's smallest page.
     pub length: Bytes,
@@ -27,8 +28,8 @@ pub struct RegionOptions {
     pub threads: Option<usize>,
     /// Whether it is locked in memory. Reserved pages always are, and count for no limit.
     pub locked: bool,
-    /// The calls it is made with.
-    pub memory: Memory,
+    /// The calls it is made with: tests put a gate before them.
+    pub(crate) memory: Memory,
 }
 
 impl RegionOptions {
@@ -45,13 +46,38 @@ impl RegionOptions {
         }
     }
 
-    /// The same, shared.
+    /// Memory that other processes can attach and children inherit.
     #[must_use]
     pub fn shared(self) -> RegionOptions {
+        self.sharing(Sharing::Shared)
+    }
+
+    /// Private or shared; private by default.
+    #[must_use]
+    pub fn sharing(self, sharing: Sharing) -> RegionOptions {
+        RegionOptions { sharing, ..self }
+    }
+
+    /// The nodes its pages come from; by default as the calling thread's own policy says
+    /// (set_mempolicy(2)).
+    #[must_use]
+    pub fn nodes(self, nodes: NodePolicy) -> RegionOptions {
+        RegionOptions { nodes, ..self }
+    }
+
+    /// How many threads populate it, at least 1; one per processor by default.
+    #[must_use]
+    pub fn threads(self, threads: usize) -> RegionOptions {
         RegionOptions {
-            sharing: Sharing::Shared,
+            threads: Some(threads),
             ..self
         }
+    }
+
+    /// Whether it is locked in memory (mlock(2)), within RLIMIT_MEMLOCK; not by default.
+    #[must_use]
+    pub fn locked(self, locked: bool) -> RegionOptions {
+        RegionOptions { locked, ..self }
     }
 }
 

@@ -255,7 +255,7 @@ pub fn write_whole(path: &Path, content: &[u8], existing: Existing) -> Result<()
     let mut draft = Draft::begin(path, existing)?;
     draft.write_all(content).map_err(|e| {
         let shown = draft.shown.display().to_string();
-        SysError::new("write", shown, crate::pagemap::errno_of(&e))
+        SysError::new("write", shown, crate::errno_of(&e))
     })?;
     draft.commit()
 }

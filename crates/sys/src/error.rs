@@ -33,3 +33,13 @@ impl fmt::Display for SysError {
         }
     }
 }
+
+/// What the call that this thread made last was answered: right after one without a safe wrapper.
+pub fn last_errno() -> Errno {
+    errno_of(&std::io::Error::last_os_error())
+}
+
+/// The kernel's answer in an error of the standard library; EIO where it is none of the kernel's.
+pub fn errno_of(e: &std::io::Error) -> Errno {
+    Errno::from_io_error(e).unwrap_or(Errno::IO)
+}

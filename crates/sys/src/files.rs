@@ -12,8 +12,7 @@ use std::path::Path;
 use rustix::fs::{Access, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::pagemap::errno_of;
-use crate::{Errno, SysError};
+use crate::{Errno, SysError, errno_of};
 
 /// What stands at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::SysError;
-use crate::pagemap::errno_of;
 use crate::space::own_page_map;
+use crate::{SysError, errno_of};
 
 /// The frames of a range of this process; see [`frames_of`].
 ///

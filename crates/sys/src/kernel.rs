@@ -16,7 +16,7 @@ use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
 use crate::process::PidFd;
 use crate::split::{self, SplitFile};
-use crate::{Errno, SysError};
+use crate::{Errno, SysError, last_errno};
 
 /// A process id as this process's PID namespace counts; above 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -320,8 +320,4 @@ impl Kernel for RealKernel {
         };
         let _ = rustix::thread::nanosleep(&request);
     }
-}
-
-pub(crate) fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

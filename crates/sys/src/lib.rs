@@ -11,8 +11,6 @@
 
 mod asked;
 mod careful;
-mod counters;
-mod direct;
 mod draft;
 mod error;
 mod faulty;
@@ -21,14 +19,11 @@ mod files;
 mod frames;
 mod kernel;
 mod lock;
-mod loop_device;
 mod memory;
 mod memory_file;
 mod own_memory;
 mod pagemap;
 mod patience;
-mod perf_event;
-mod perf_ring;
 mod populate;
 mod process;
 mod remote_call;
@@ -36,7 +31,6 @@ mod space;
 mod split;
 mod start;
 mod tracefs;
-mod uring;
 mod usage;
 mod walk;
 
@@ -44,16 +38,8 @@ pub use asked::{confine, end_confined};
 pub use careful::{
     Inside, Rights, copy_in_memory, is_safe_from_others, list_at_most, open_regular, read_at_most,
 };
-pub use counters::{
-    CountedSince, CountedWork, CounterError, CounterGroup, CounterGroups, CounterKind, GroupCount,
-    counts_misses, own_thread,
-};
-pub use direct::{
-    DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
-    open_direct, unlock_memory,
-};
 pub use draft::{Draft, Existing, draft_beside, is_draft_of, write_whole};
-pub use error::{Errno, SysError};
+pub use error::{Errno, SysError, errno_of, last_errno};
 pub use faulty::{Call, Fault, Faulty};
 pub use file_capabilities::{FileCapabilities, setcap_advice};
 pub use files::{
@@ -64,7 +50,6 @@ pub use files::{
 pub use frames::{frames_of, own_frames, stretches_a_block};
 pub use kernel::{Advice, Kernel, Pid, RealKernel};
 pub use lock::{HostLock, Mark, lock_host, mark};
-pub use loop_device::MemoryDevice;
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
@@ -72,11 +57,6 @@ pub use memory_file::{
 pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
-pub use perf_event::{
-    PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SAMPLE_TYPE, allow_many_descriptors,
-    monotonic_nanos,
-};
-pub use perf_ring::PerfRing;
 pub use process::{
     DIRECT_FLAG, PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
     ticks_per_second,
@@ -88,6 +68,5 @@ pub use start::{
     peer_pid, real_ids, set_task_policy,
 };
 pub use tracefs::Detached;
-pub use uring::{Ended as RingEnded, Ring, Way, with_ring};
 pub use usage::{Usage, process_usage, thread_usage};
 pub use walk::{PathError, check_trusted, open_trusted};

@@ -10,8 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 
-use crate::pagemap::errno_of;
-use crate::{Errno, SysError, effective_uid};
+use crate::{Errno, SysError, effective_uid, errno_of};
 
 /// The owner only.
 const LOCK_MODE: u32 = 0o600;

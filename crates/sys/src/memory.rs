@@ -8,9 +8,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::kernel::{Advice, last_errno};
-use crate::pagemap::errno_of;
-use crate::{Errno, SysError};
+use crate::kernel::Advice;
+use crate::{Errno, SysError, errno_of, last_errno};
 
 /// Whether a mapping is private to this process (copied on fork) or shared with its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

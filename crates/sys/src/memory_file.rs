@@ -193,7 +193,7 @@ impl Memory {
         self.pass(MemoryCall::Duplicate, "dup", String::new)?;
         let copy = file.0.try_clone();
         copy.map(MemoryFile)
-            .map_err(|e| SysError::new("dup", "", crate::pagemap::errno_of(&e)))
+            .map_err(|e| SysError::new("dup", "", crate::errno_of(&e)))
     }
 
     /// Sends a text and descriptors over a Unix socket, in one message.

@@ -10,8 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::kernel::last_errno;
-use crate::{Errno, SysError};
+use crate::{Errno, SysError, errno_of, last_errno};
 
 /// What is known of a page, as a set of facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -269,10 +268,6 @@ fn state_of(bits: u64) -> PageState {
         .when(swapped, PageState::SWAPPED)
         .when(bit(61), PageState::FILE)
         .when(bit(56), PageState::EXCLUSIVE)
-}
-
-pub(crate) fn errno_of(e: &std::io::Error) -> Errno {
-    Errno::from_io_error(e).unwrap_or(Errno::IO)
 }
 
 /// `struct pm_scan_arg` (include/uapi/linux/fs.h).

@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use hugeleaf_units::{PageSize, Range};
 
-use crate::kernel::last_errno;
-use crate::{Errno, Pid, PidFd, SysError};
+use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Pages that one call takes hold of: as many as it takes in one go with base pages of 4K (two pages
 /// of pointers, mm/process_vm_access.c). What lies behind them would wait for the first to be copied.

@@ -11,8 +11,7 @@ use hugeleaf_units::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::PidfdFlags;
 
-use crate::kernel::last_errno;
-use crate::{Errno, Pid, SysError};
+use crate::{Errno, Pid, SysError, last_errno};
 
 /// A handle on one process: it never comes to mean another one (pidfd_open(2)).
 #[derive(Debug)]

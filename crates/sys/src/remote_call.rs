@@ -38,8 +38,7 @@ mod x86_64 {
     use hugeleaf_units::Range;
 
     use super::*;
-    use crate::kernel::last_errno;
-    use crate::pagemap::errno_of;
+    use crate::{errno_of, last_errno};
 
     /// The `syscall` instruction.
     const SYSCALL: [u8; 2] = [0x0f, 0x05];

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::kernel::{Advice, last_errno};
+use crate::kernel::Advice;
 use crate::memory_file::MemoryFile;
-use crate::{Errno, SysError};
+use crate::{Errno, SysError, last_errno};
 
 /// The calls that [`Memory`] makes, for a [`Gate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -587,7 +587,7 @@ pub fn may_lock() -> Option<Bytes> {
 /// Those of open(2).
 pub fn own_page_map() -> Result<File, SysError> {
     const PATH: &str = "/proc/self/pagemap";
-    File::open(PATH).map_err(|e| SysError::new("open", PATH, crate::pagemap::errno_of(&e)))
+    File::open(PATH).map_err(|e| SysError::new("open", PATH, crate::errno_of(&e)))
 }
 
 #[cfg(test)]

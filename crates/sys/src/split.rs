@@ -11,10 +11,9 @@ use std::path::Path;
 use hugeleaf_units::{Bytes, PageSize, Range};
 use rustix::fs::{Mode, OFlags};
 
-use crate::kernel::last_errno;
 use crate::populate::in_time;
 use crate::tracefs::Detached;
-use crate::{Errno, Pid, PidFd, SysError};
+use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// The name of the file below debugfs.
 const NAME: &str = "split_huge_pages";

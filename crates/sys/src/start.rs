@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, StatVfsMountFlags};
 
-use crate::kernel::last_errno;
 use crate::space::node_mask;
-use crate::{Errno, Pid, PidFd, SysError};
+use crate::{Errno, Pid, PidFd, SysError, last_errno};
 
 /// Rust's runtime ignores SIGPIPE from its start, and its `Command` resets it for what it starts.
 /// A service manager that had it ignored would see its service killed by a closed connection.

@@ -288,7 +288,7 @@ pub(crate) fn walk(path: &Path, is_strict: bool) -> Result<Found, PathError> {
     };
     if is_strict {
         let whole = std::path::absolute(path);
-        let whole = whole.map_err(|e| fail("getcwd", path, crate::pagemap::errno_of(&e)))?;
+        let whole = whole.map_err(|e| fail("getcwd", path, crate::errno_of(&e)))?;
         walk.enter()?;
         walk.push_front(&whole);
     } else {

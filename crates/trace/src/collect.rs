@@ -24,9 +24,10 @@ mod work;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hugeleaf_host::processor::Processor;
 use hugeleaf_host::{Host, Root, read_host};
-use hugeleaf_sys::{Kernel, allow_many_descriptors, monotonic_nanos, setcap_advice};
+use hugeleaf_perf::processor::Processor;
+use hugeleaf_perf::{allow_many_descriptors, monotonic_nanos};
+use hugeleaf_sys::{Kernel, setcap_advice};
 use hugeleaf_units::Bytes;
 
 use crate::model::{Ending, Interval, SourceState, Trace, TracedTarget};

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use hugeleaf_sys::{Ring, Usage, Way, lock_memory, thread_usage, unlock_memory, with_ring};
+use hugeleaf_io::{Ring, Way, lock_memory, unlock_memory, with_ring};
+use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
 use crate::mover::{Area, Carrier, IoMemory, Latency, MoverError, Plain, record, times};

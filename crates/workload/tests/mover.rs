@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hugeleaf_host::{Host, Root, read_memory_facts};
-use hugeleaf_sys::{Errno, Memory, MemoryDevice, MemoryFile, RealKernel};
+use hugeleaf_io::MemoryDevice;
+use hugeleaf_sys::{Errno, Memory, MemoryFile, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::PageArm;
 use hugeleaf_workload::mover::{

@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hugeleaf::{
-    Bytes, Component, Elastic, ElasticOptions, Granule, Memory, PageSize, Range, Region,
-    RegionOptions,
+    Bytes, Component, Elastic, ElasticOptions, Granule, PageSize, Range, Region, RegionOptions,
 };
 use hugeleaf_host::{Root, read_host};
-use hugeleaf_sys::{Advice, MemoryFile, RealKernel, Reserve, Space};
+use hugeleaf_sys::{Advice, Memory, MemoryFile, RealKernel, Reserve, Space};
 
 use crate::record::{Record, median, paired};
 use crate::{Failed, Mode};

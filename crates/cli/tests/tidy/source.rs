@@ -59,9 +59,11 @@ pub fn sources() -> Vec<Source> {
                 .is_some_and(|c| c.as_os_str() == "src")
         })
         .filter(|path| {
-            !path
-                .file_name()
-                .is_some_and(|n| n == "tests.rs" || n == "testing.rs")
+            !path.components().skip(3).any(|n| {
+                ["tests", "tests.rs", "testing.rs"]
+                    .iter()
+                    .any(|t| n.as_os_str() == *t)
+            })
         })
         .map(|path| {
             let text = std::fs::read_to_string(repository().join(&path)).unwrap();

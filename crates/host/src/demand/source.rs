@@ -275,7 +275,7 @@ fn sysv_services(
 /// Who attaches SysV segments, with the segments' inodes, which are their ids.
 fn attached_to(look: &Look<'_>, processes: &[&Process]) -> Vec<(Pid, u64)> {
     let of = |process: &&Process| {
-        let maps = crate::process::mappings(look.root, process.pid);
+        let maps = crate::process::maps::mappings(look.root, process.pid);
         let maps = maps.known().cloned().unwrap_or_default();
         let pid = process.pid;
         let sysv = maps.into_iter().filter(|map| map.name.starts_with("/SYSV"));

@@ -17,8 +17,9 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Held, Host, Process, ProcessKind, SharedObject};
+use crate::process::file_of;
 use crate::process::maps::{MapLine, SmapsEntry, read_maps};
-use crate::process::read::{Sizes, file_of, read_basics, read_smaps};
+use crate::process::read::{Sizes, read_basics, read_smaps};
 use crate::root::Root;
 use crate::snapshot::all_pids;
 

@@ -4,8 +4,13 @@ use std::io::{BufRead, Error, ErrorKind};
 
 use hugeleaf_units::{Bytes, Range};
 
+#[cfg(feature = "full")]
+use hugeleaf_sys::Pid;
+
 use crate::model::VmFlags;
 use crate::parse::{ParseError, kib};
+#[cfg(feature = "full")]
+use crate::{Fact, Root, process::file_of};
 
 /// One line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -367,6 +372,18 @@ pub fn parse_policies(text: &str) -> Vec<(u64, String)> {
             (policy != "default").then(|| (start, policy.to_owned()))
         })
         .collect()
+}
+
+/// The mappings of a process, without counters.
+#[cfg(feature = "full")]
+pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
+    match root.parse_lines(file_of(pid, "maps"), read_maps) {
+        // A captured host may have smaps alone.
+        Fact::Absent => root
+            .parse_lines(file_of(pid, "smaps"), read_smaps_lines)
+            .map(|entries| entries.into_iter().map(|e| e.map).collect()),
+        maps => maps,
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,19 @@
 //! Readers of processes: `/proc/PID`.
 
+#[cfg(feature = "full")]
 mod all;
 pub mod maps;
+#[cfg(feature = "full")]
 pub mod orders;
+#[cfg(feature = "full")]
 pub mod pages;
+#[cfg(feature = "full")]
 mod read;
+#[cfg(feature = "full")]
 mod rings;
+#[cfg(feature = "full")]
 mod role;
+#[cfg(feature = "full")]
 mod run;
 pub mod stat;
 
@@ -14,12 +21,22 @@ use hugeleaf_sys::Pid;
 
 use crate::fact::ReadError;
 
-pub use all::read_all_processes;
-pub use read::{Mount, identity, parse_mountinfo, read_process};
-pub(crate) use read::{mappings, read_basics};
-pub use rings::parse_registered;
-pub use role::role_of;
-pub use run::{find_variable, is_run_library, parse_run_settings, read_run_settings};
+#[cfg(feature = "full")]
+pub(crate) use read::read_basics;
+#[cfg(feature = "full")]
+pub use {
+    all::read_all_processes,
+    read::{Mount, identity, parse_mountinfo, read_process},
+    rings::parse_registered,
+    role::role_of,
+    run::{find_variable, is_run_library, parse_run_settings, read_run_settings},
+};
+
+/// A file of a process, below a root.
+#[cfg(feature = "full")]
+pub(crate) fn file_of(pid: Pid, name: &str) -> String {
+    format!("proc/{pid}/{name}")
+}
 
 /// How closely to look at a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

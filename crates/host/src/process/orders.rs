@@ -12,7 +12,8 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Held, Host, Process};
-use crate::process::read::{Sizes, file_of};
+use crate::process::file_of;
+use crate::process::read::Sizes;
 use crate::root::Root;
 
 /// Flags of a frame (include/uapi/linux/kernel-page-flags.h).

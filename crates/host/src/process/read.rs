@@ -8,7 +8,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Advised, Asked, Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::maps::{MapLine, SmapsEntry, parse_policies, read_maps, read_smaps_lines};
+use crate::process::maps::{MapLine, SmapsEntry, mappings, parse_policies, read_smaps_lines};
 use crate::process::pages::{parse_pages, part_of};
 use crate::process::rings::read_registered;
 use crate::process::role::role_of;
@@ -16,7 +16,7 @@ use crate::process::run::read_run_settings;
 use crate::process::stat::{
     Stat, Status, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of,
 };
-use crate::process::{Looking, ProcessError};
+use crate::process::{Looking, ProcessError, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
 use crate::system::memory_limits_of;
@@ -96,10 +96,6 @@ pub fn identity(root: &Root, pid: Pid) -> Result<(u64, [u64; 4]), ProcessError> 
 /// So much of a command line is kept with each process: there may be tens of thousands, and a program
 /// can make its own as long as it likes.
 const LONGEST_COMMAND: Bytes = Bytes(16 << 10);
-
-pub(crate) fn file_of(pid: Pid, name: &str) -> String {
-    format!("proc/{pid}/{name}")
-}
 
 fn gone(root: &Root, pid: Pid) -> ProcessError {
     ProcessError::Gone {
@@ -402,17 +398,6 @@ fn attach_pages(
         if let Some(pages) = pages.remove(&segment.range) {
             segment.pages = pages;
         }
-    }
-}
-
-/// The mappings of a process, without counters.
-pub(crate) fn mappings(root: &Root, pid: Pid) -> Fact<Vec<MapLine>> {
-    match root.parse_lines(file_of(pid, "maps"), read_maps) {
-        // A captured host may have smaps alone.
-        Fact::Absent => root
-            .parse_lines(file_of(pid, "smaps"), read_smaps_lines)
-            .map(|entries| entries.into_iter().map(|e| e.map).collect()),
-        maps => maps,
     }
 }
 

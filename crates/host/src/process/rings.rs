@@ -5,7 +5,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::Range;
 
 use crate::fact::Fact;
-use crate::process::read::file_of;
+use crate::process::file_of;
 use crate::root::Root;
 
 /// So many open files of a process are looked at: who opens more cannot keep a reader busy.

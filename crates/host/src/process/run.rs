@@ -15,8 +15,8 @@ use hugeleaf_units::{Bytes, PageSize};
 use crate::fact::{Fact, ReadError};
 use crate::model::{RunAsked, RunSettings, RunWay};
 use crate::parse::ParseError;
-use crate::process::maps::MapLine;
-use crate::process::read::{file_of, mappings};
+use crate::process::file_of;
+use crate::process::maps::{MapLine, mappings};
 use crate::root::Root;
 
 /// The version of the format that this program knows.

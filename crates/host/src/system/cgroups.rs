@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hugeleaf_units::{Bytes, PageSize};
 
+use super::files;
 use crate::fact::Fact;
 use crate::model::{Cgroup, HugetlbLimit};
 use crate::parse::{self, ParseError};
@@ -61,7 +62,7 @@ fn read_with(
         if mounts.is_empty() {
             return Fact::Absent;
         }
-        let sizes = super::sizes_in(root, "sys/kernel/mm/hugepages");
+        let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages");
         let sizes: Vec<PageSize> = sizes
             .known()
             .into_iter()

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
 
@@ -22,7 +23,7 @@ pub fn identity(root: &Root) -> Identity {
         let is_set = !id.is_empty() && id.chars().all(|c| c.is_ascii_hexdigit());
         is_set.then(|| hashed(id)).into()
     });
-    let name = super::line(root, "proc/sys/kernel/hostname");
+    let name = files::line(root, "proc/sys/kernel/hostname");
     Identity { name, id }
 }
 

@@ -2,6 +2,7 @@
 
 use hugeleaf_units::{Bytes, Pages};
 
+use super::files;
 use crate::fact::Fact;
 use crate::model::Limits;
 use crate::process::stat::parse_memlock;
@@ -9,7 +10,7 @@ use crate::root::Root;
 
 /// Reads them.
 pub fn read(root: &Root) -> Limits {
-    let number = |name: &str| super::number(root, format!("proc/sys/{name}"));
+    let number = |name: &str| files::number(root, format!("proc/sys/{name}"));
     Limits {
         hugetlb_shm_group: number("vm/hugetlb_shm_group"),
         shmmax: number("kernel/shmmax").map(Bytes),
@@ -18,7 +19,7 @@ pub fn read(root: &Root) -> Limits {
         min_free: number("vm/min_free_kbytes").map(Bytes::from_kib),
         compaction_proactiveness: number("vm/compaction_proactiveness"),
         memlock: memlock(root),
-        boot: super::line(root, "proc/cmdline"),
+        boot: files::line(root, "proc/cmdline"),
         sysctl: super::sysctl::read(root),
     }
 }

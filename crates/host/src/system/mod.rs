@@ -4,34 +4,43 @@
 //! are unreadable; the rest of the host is still told.
 
 pub mod auxv;
+#[cfg(feature = "full")]
 pub mod boot_time;
 pub mod buddy;
 pub mod cgroups;
+mod files;
+#[cfg(feature = "full")]
 mod identity;
+#[cfg(feature = "full")]
 pub mod kernel_log;
 mod limits;
 pub mod meminfo;
 mod memory_limits;
+#[cfg(feature = "full")]
 mod owners;
+#[cfg(feature = "full")]
 pub mod pam_limits;
 mod pools;
+#[cfg(feature = "full")]
 pub mod settings;
 mod sizes;
 pub mod sysctl;
 mod thp;
+#[cfg(feature = "full")]
 pub mod unit_files;
 
-use std::path::Path;
-
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::Bytes;
 
 use crate::fact::{Fact, ReadError};
 use crate::model::{Cgroup, Host};
 use crate::root::Root;
+use files::line;
 
+#[cfg(feature = "full")]
 pub use identity::{Identity, identity};
 pub use memory_limits::{memory_limits_of, memory_room, read_memory_limits};
+#[cfg(feature = "full")]
 pub use owners::read_owners;
 pub use sizes::at_most;
 
@@ -40,6 +49,7 @@ pub use sizes::at_most;
 ///
 /// # Errors
 /// Where not even the size of a base page can be told; everything else is a [`crate::Fact`].
+#[cfg(feature = "full")]
 pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
     host.kernel_log = kernel_log::read(root);
@@ -104,65 +114,10 @@ fn read_facts(
     Ok(host)
 }
 
-/// A file of one line, without its end.
-fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
-    root.read(path).map(|text| text.trim_end().to_owned())
-}
-
-/// A file of one number.
-fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
-    root.parse(path, crate::parse::number)
-}
-
 /// The architecture; `/proc/sys/kernel/arch` is there since Linux 6.1, uname(2) always.
 fn arch(root: &Root) -> Fact<String> {
     match line(root, "proc/sys/kernel/arch") {
         Fact::Absent if root.is_live() => Fact::Known(hugeleaf_sys::machine()),
         fact => fact,
-    }
-}
-
-/// The size that a folder such as `hugepages-2048kB` is named for.
-fn size_of_folder(name: &str) -> Option<PageSize> {
-    let kib: u64 = name
-        .strip_prefix("hugepages-")?
-        .strip_suffix("kB")?
-        .parse()
-        .ok()?;
-    PageSize::new(Bytes::from_kib(kib)).ok()
-}
-
-/// The sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
-fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
-    root.list(folder).map(|names| {
-        let mut sizes: Vec<(PageSize, String)> = names
-            .iter()
-            .filter_map(|name| Some((size_of_folder(name)?, format!("{folder}/{name}"))))
-            .collect();
-        sizes.sort();
-        sizes
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_name_sizes() {
-        let size = |name| size_of_folder(name).map(|s| s.to_string());
-        assert_eq!(size("hugepages-2048kB").as_deref(), Some("2M"));
-        assert_eq!(size("hugepages-16777216kB").as_deref(), Some("16G"));
-        for name in [
-            "hugepages-kB",
-            "hugepages-3kB",
-            "hugepages-2048",
-            "khugepaged",
-            "",
-        ] {
-            assert_eq!(size(name), None, "{name}");
-        }
-        // 2^64 KiB saturates to a number that is no power of two.
-        assert_eq!(size("hugepages-18446744073709551615kB"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use hugeleaf_units::{PageSize, Pages};
 
+use super::files;
 use crate::fact::Fact;
 use crate::model::Pool;
 use crate::parse::ParseError;
@@ -51,7 +52,7 @@ fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
 /// The pools: of each size the total first, then its nodes. Empty without hugetlb. Where the list
 /// of sizes cannot be read there is one pool of the default size, of which nothing is known.
 pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
-    let sizes = super::sizes_in(root, TOTALS);
+    let sizes = files::sizes_in(root, TOTALS);
     if let (Fact::Unreadable(error), Some(size)) = (&sizes, default) {
         let unknown = || Fact::Unreadable(error.clone());
         return vec![Pool {
@@ -67,7 +68,7 @@ pub fn read(root: &Root, default: Option<PageSize>) -> Vec<Pool> {
     let mut pools = Vec::new();
     for (size, folder) in sizes.known().map(Vec::as_slice).unwrap_or_default() {
         let pages =
-            |folder: &str, file: &str| super::number(root, format!("{folder}/{file}")).map(Pages);
+            |folder: &str, file: &str| files::number(root, format!("{folder}/{file}")).map(Pages);
         pools.push(Pool {
             size: *size,
             node: None,

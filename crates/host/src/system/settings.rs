@@ -1,6 +1,7 @@
 //! What files below `/etc` say the kernel and the services should have: to be held against what
 //! they have.
 
+use super::files;
 use crate::fact::Fact;
 use crate::root::Root;
 use crate::system::pam_limits::{self, MemlockLine};
@@ -51,7 +52,7 @@ pub fn read_settings(root: &Root, units: &[&str]) -> Settings {
         memlock: pam_limits::read(root),
         units: units.collect(),
         boot: boot(root),
-        tuned: super::line(root, "etc/tuned/active_profile"),
+        tuned: files::line(root, "etc/tuned/active_profile"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
+use super::files;
 use crate::fact::Fact;
 use crate::model::{Khugepaged, Thp, ThpOrder};
 use crate::parse::{self, ParseError};
@@ -19,7 +20,7 @@ pub fn pmd_page(root: &Root) -> Fact<PageSize> {
 
 /// All knobs; absent where the kernel has no THP.
 pub fn read(root: &Root, pmd: Option<PageSize>) -> Fact<Thp> {
-    super::sizes_in(root, FOLDER).map(|folders| Thp {
+    files::sizes_in(root, FOLDER).map(|folders| Thp {
         enabled: knob(root, "enabled"),
         defrag: knob(root, "defrag"),
         shmem_enabled: knob(root, "shmem_enabled"),
@@ -39,11 +40,11 @@ fn knob(root: &Root, name: &str) -> Fact<String> {
 }
 
 fn switch(root: &Root, name: &str) -> Fact<bool> {
-    super::number(root, format!("{FOLDER}/{name}")).map(|n| n != 0)
+    files::number(root, format!("{FOLDER}/{name}")).map(|n| n != 0)
 }
 
 fn khugepaged(root: &Root) -> Khugepaged {
-    let number = |name: &str| super::number(root, format!("{FOLDER}/khugepaged/{name}"));
+    let number = |name: &str| files::number(root, format!("{FOLDER}/khugepaged/{name}"));
     Khugepaged {
         defrag: switch(root, "khugepaged/defrag"),
         pages_to_scan: number("pages_to_scan").map(Pages),

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use hugeleaf_host::Root;
-use hugeleaf_host::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
-use hugeleaf_sys::{
-    CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, Errno, GroupCount, Kernel,
-    Pid, RealKernel, SysError, counts_misses,
+use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS, Processor, ProcessorEvent};
+use hugeleaf_perf::{
+    CountedSince, CountedWork, CounterError, CounterGroup, CounterKind, GroupCount, counts_misses,
 };
+use hugeleaf_sys::{Errno, Kernel, Pid, RealKernel, SysError};
 
 use super::spec::{Typed, names_of};
 use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
@@ -460,7 +460,7 @@ mod tests {
     fn what_stays_at_zero_is_passed_over_and_each_is_named_where_none_is_left() {
         // An event of the kernel that never happens, in the place of a raw one that does not count.
         let event = |name: &'static str, kind| ProcessorEvent {
-            counts: hugeleaf_host::processor::Counts::DataWalks,
+            counts: hugeleaf_perf::processor::Counts::DataWalks,
             name,
             kind,
         };

@@ -40,8 +40,9 @@ pub use error::ElasticError;
 pub use recover::Recovered;
 pub use view::{ComponentInfo, Info, Share};
 
-/// What is asked for.
+/// What is asked of an [`Elastic`]: [`ElasticOptions::new`], then what is to differ from the default.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ElasticOptions {
     /// The most there can ever be: so many addresses are set aside. A multiple of the granule.
     pub max: Bytes,
@@ -56,8 +57,8 @@ pub struct ElasticOptions {
     pub sharing: Sharing,
     /// The nodes its pages come from.
     pub nodes: NodePolicy,
-    /// The calls it is made with.
-    pub memory: Memory,
+    /// The calls it is made with: tests put a gate before them.
+    pub(crate) memory: Memory,
 }
 
 impl ElasticOptions {
@@ -74,13 +75,43 @@ impl ElasticOptions {
         }
     }
 
-    /// The same, for other processes too.
+    /// Memory that other processes can attach, by a [`crate::Handle`].
     #[must_use]
     pub fn shared(self) -> ElasticOptions {
+        self.sharing(Sharing::Shared)
+    }
+
+    /// Private or shared; private by default.
+    #[must_use]
+    pub fn sharing(self, sharing: Sharing) -> ElasticOptions {
+        ElasticOptions { sharing, ..self }
+    }
+
+    /// How many bytes may be held at a time at first, at most [`ElasticOptions::max`], which is the
+    /// default; [`Elastic::set_target`] changes it.
+    #[must_use]
+    pub fn target(self, target: Bytes) -> ElasticOptions {
         ElasticOptions {
-            sharing: Sharing::Shared,
+            target: Some(target),
             ..self
         }
+    }
+
+    /// What is taken and given back as one: a multiple of the ladder's largest page, which is the
+    /// default.
+    #[must_use]
+    pub fn granule(self, granule: PageSize) -> ElasticOptions {
+        ElasticOptions {
+            granule: Some(granule),
+            ..self
+        }
+    }
+
+    /// The nodes its pages come from; by default as the calling thread's own policy says
+    /// (set_mempolicy(2)).
+    #[must_use]
+    pub fn nodes(self, nodes: NodePolicy) -> ElasticOptions {
+        ElasticOptions { nodes, ..self }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use hugeleaf_host::process::stat::parse_stat;
 use hugeleaf_host::{Pid, ReadError, Root};
 use hugeleaf_sys::{Errno, Kernel, RealKernel, own_pid};
 
@@ -64,12 +65,14 @@ impl Identity {
     }
 }
 
-/// `arg_start`, which `identity` has too, is left out: a program may set it when it renames itself.
+/// `arg_start` is left out: a program may set it when it renames itself.
 fn read(pid: Pid) -> Option<Identity> {
-    let (start, [code, _, stack, _]) = hugeleaf_host::process::identity(&Root::live(), pid).ok()?;
+    let stat = Root::live().parse(format!("proc/{pid}/stat"), parse_stat);
+    let stat = stat.known()?;
+    let [code, _, stack, _] = stat.image;
     Some(Identity {
         pid,
-        start,
+        start: stat.start_ticks,
         image: [code, stack],
     })
 }

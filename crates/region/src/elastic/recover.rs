@@ -12,6 +12,7 @@ use super::{Elastic, ElasticError};
 
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Recovered {
     /// How many processes had ended without giving back.
     pub processes: usize,

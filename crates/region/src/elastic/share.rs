@@ -150,7 +150,7 @@ impl Elastic {
     ///
     /// # Errors
     /// As [`Elastic::attach`].
-    pub fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
+    pub(crate) fn attach_with(handle: &Handle, memory: &Memory) -> Result<Elastic, ElasticError> {
         let said = Description::parse(&handle.text)?;
         let room = Room::read()?;
         room.check_nodes(&said.nodes)?;

@@ -15,6 +15,7 @@ use crate::thp;
 
 /// Who holds how much, and on what: the table that Oracle shows as `v$sgainfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Info {
     /// What is taken and given back as one.
     pub granule: PageSize,
@@ -36,6 +37,7 @@ pub struct Info {
 
 /// What a component holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ComponentInfo {
     /// Which.
     pub component: Component,
@@ -51,6 +53,7 @@ pub struct ComponentInfo {
 
 /// How much is on pages of one size and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Share {
     /// The page size.
     pub page: PageSize,

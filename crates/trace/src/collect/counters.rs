@@ -1,8 +1,9 @@
 //! Counters of the CPU over all CPUs: what there is of the events of its maker
-//! ([`hugeleaf_host::processor`]), counted in groups. A host without them is an answer: "not on this host".
+//! ([`hugeleaf_perf::processor`]), counted in groups. A host without them is an answer: "not on this host".
 
-use hugeleaf_host::processor::{Processor, ProcessorEvent};
-use hugeleaf_sys::{CountedSince, CountedWork, CounterGroups, CounterKind, Errno, SysError};
+use hugeleaf_perf::processor::{Processor, ProcessorEvent};
+use hugeleaf_perf::{CountedSince, CountedWork, CounterGroups, CounterKind};
+use hugeleaf_sys::{Errno, SysError};
 
 use super::refusal::{Guards, is_not_here, refusal};
 use crate::model::{Counter, SourceState};
@@ -178,7 +179,7 @@ fn state_of(error: &SysError, guards: &Guards) -> SourceState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_host::processor::{CYCLES, Counts};
+    use hugeleaf_perf::processor::{CYCLES, Counts};
 
     const ZEN: &str = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n";
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use hugeleaf_host::Fact;
-use hugeleaf_sys::{PerfEvent, PerfKind, PerfRate, PerfRing, PerfSetup, PerfStack, SysError};
+use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfRing, PerfSetup, PerfStack};
+use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::record::Shape;

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use hugeleaf_host::processor::Processor;
 use hugeleaf_host::{Host, system};
+use hugeleaf_perf::processor::Processor;
 
 use super::events::MEMORY;
 use super::locks::{Locks, Waits};

@@ -1,7 +1,8 @@
 //! Tracepoints: their numbers and where their fields lie, as tracefs says. The parser is pure.
 
 use hugeleaf_host::{Fact, Root};
-use hugeleaf_sys::{Detached, PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack, SysError};
+use hugeleaf_perf::{PerfEvent, PerfKind, PerfRate, PerfSetup, PerfStack};
+use hugeleaf_sys::{Detached, SysError};
 
 /// Where tracepoints are looked up.
 #[derive(Debug)]

@@ -10,7 +10,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use hugeleaf_sys::{PerfEvent, PerfRate, PerfRing, PerfStack, SysError, monotonic_nanos};
+use hugeleaf_perf::{PerfEvent, PerfRate, PerfRing, PerfStack, monotonic_nanos};
+use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;

@@ -163,7 +163,7 @@ type Failed = Box<dyn std::error::Error>;
 fn pinned(memory: &Memory, name: &str, bytes: &str, lines: &mut Lines<std::io::StdinLock<'_>>) {
     let (start, _) = memory.0[name];
     let part = Range::new(start, start + bytes.parse::<u64>().unwrap()).unwrap();
-    let done = hugeleaf_sys::with_ring(4, |ring| {
+    let done = hugeleaf_io::with_ring(4, |ring| {
         say(match ring.register(&[part]) {
             Ok(()) => Ok("done".to_owned()),
             Err(error) => Err(error.into()),

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf::{Ladder, Memory, MemoryError, Region, RegionOptions, Why};
+use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, Why};
 use hugeleaf_host::{Held, Host};
-use hugeleaf_sys::{Advice, Space};
+use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
 /// A page size and kind to measure on, as a flag names it: `base`, `64K`, `thp:2M`, `hugetlb:1G`.

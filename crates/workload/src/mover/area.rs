@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hugeleaf_host::Host;
-use hugeleaf_sys::{
-    DirectRules, Errno, MemoryDevice, Opening, SysError, allocate_file, direct_rules, length_of,
-    open_direct,
+use hugeleaf_io::{
+    DirectRules, MemoryDevice, Opening, allocate_file, direct_rules, length_of, open_direct,
 };
+use hugeleaf_sys::{Errno, SysError};
 use hugeleaf_units::Bytes;
 
 use super::block::{Stamp, expect, fill};

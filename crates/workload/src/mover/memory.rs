@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf::{Memory, MemoryError, Region, RegionOptions};
+use hugeleaf::{MemoryError, Region, RegionOptions};
 use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::{
-    Advice, Errno, Kernel, OwnMemory, PageState, RealKernel, ScanDetail, Space, SysError,
+    Advice, Errno, Kernel, Memory, OwnMemory, PageState, RealKernel, ScanDetail, Space, SysError,
     own_frames, own_page_map, stretches_a_block,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use hugeleaf_sys::{Ring, Way, lock_memory, unlock_memory};
+use hugeleaf_io::{Ring, Way, lock_memory, unlock_memory};
 
 use super::area::{Area, retry};
 use super::error::MoverError;

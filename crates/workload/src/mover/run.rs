@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 use hdrhistogram::Histogram;
-use hugeleaf_sys::{Ring, Usage, Way, process_usage, with_ring};
+use hugeleaf_io::{Ring, Way, with_ring};
+use hugeleaf_sys::{Usage, process_usage};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::area::Area;

@@ -1,0 +1,540 @@
+//! What every call shares: errors as numbers and text, panics that end here, pointers and text that are
+//! checked before they are used.
+#![allow(unsafe_code)]
+//! # Safety
+//! A pointer that is not NULL points to what the header says, for the length it says: nothing in
+//! here can check that. What is read from it is copied before it is looked at, and only into types
+//! for which every pattern of bits is a value.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use hugeleaf::{Handle, Ladder, MemoryError, NodePolicy, ParseLadderError, Sharing};
+
+/// The room for a text, in bytes, with the 0 at its end.
+pub const HL_TEXT: usize = 256;
+
+/// How a call ended. The numbers stay.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum hl_status {
+    /// Done.
+    HL_OK = 0,
+    /// An argument: NULL, a number that stands for nothing, text that is no UTF-8, a length of 0
+    /// or no multiple, a ladder that cannot be read.
+    HL_INVALID = 1,
+    /// A mandatory ladder of which this host has no page size.
+    HL_NO_SUCH_SIZE = 2,
+    /// A mandatory ladder that could not be had for all of it.
+    HL_SHORT = 3,
+    /// More memory than there is.
+    HL_TOO_LARGE = 4,
+    /// More than this process may lock (RLIMIT_MEMLOCK).
+    HL_LOCK_LIMIT = 5,
+    /// A handle that is none, is of another version, or does not hold what it says.
+    HL_BAD_HANDLE = 6,
+    /// Private memory cannot be handed to other processes.
+    HL_NOT_SHARED = 7,
+    /// A system call failed; `sys_errno` says how.
+    HL_SYSTEM = 8,
+    /// The host's page sizes and limits could not be read.
+    HL_UNREADABLE = 9,
+    /// There is more than fitted into the array; what it holds is right.
+    HL_MORE = 10,
+    /// A granule that is not held under that number: it was given back, handed on, never taken, is
+    /// another component's, or stands in the list twice.
+    HL_NOT_HELD = 11,
+    /// More than the target of the elastic allows.
+    HL_OVER_TARGET = 12,
+    /// All granules of the elastic are held.
+    HL_FULL = 13,
+    /// There is no component of that number.
+    HL_NO_COMPONENT = 14,
+    /// No room in the table for another component or process.
+    HL_TOO_MANY = 15,
+    /// A component of a fixed size that has got it, or is to lose it; or one that is there already
+    /// and of the other kind.
+    HL_FIXED_SIZE = 16,
+    /// This process is a copy by fork(2) of the one whose elastic it is: attach a handle.
+    HL_FORKED = 17,
+    /// Another process holds the table's lock and does not go on.
+    HL_STUCK = 18,
+    /// The table does not hold what this library writes.
+    HL_DAMAGED = 19,
+    /// The granules are not held any more, but the system did not take all of their memory back;
+    /// `sys_errno` says why. It is tried again at the next take or recover.
+    HL_NOT_YET_BACK = 20,
+    /// A fault of the library itself: an internal check failed. What it says belongs into a
+    /// report; do not use the object any more.
+    HL_PANIC = 99,
+}
+
+use hl_status::*;
+
+/// What failed, and what to do next. It is the caller's; each call that gets one fills it in,
+/// with `HL_OK` and empty texts where nothing failed. Texts are UTF-8, end in 0, and end in "…" where
+/// they are cut.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct hl_error {
+    /// The same as the call returned.
+    pub status: hl_status,
+    /// The kernel's answer (errno(3)) for `HL_SYSTEM` and `HL_NOT_YET_BACK`, else 0.
+    pub sys_errno: i32,
+    /// What failed: call, value, limit.
+    pub what: [c_char; HL_TEXT],
+    /// What to do next: a command, or what to ask for instead.
+    pub next: [c_char; HL_TEXT],
+}
+
+/// What a status means, in a few words. Lives for ever; any thread; any number.
+#[unsafe(no_mangle)]
+pub extern "C" fn hl_status_text(status: i32) -> *const c_char {
+    let text = match STATUS_TEXTS.iter().find(|(s, _)| *s as i32 == status) {
+        Some((_, text)) => text,
+        None => c"no status of this library",
+    };
+    text.as_ptr()
+}
+
+/// All there are, with the text of each.
+const STATUS_TEXTS: [(hl_status, &CStr); 22] = [
+    (HL_OK, c"done"),
+    (HL_INVALID, c"an argument is wrong"),
+    (HL_NO_SUCH_SIZE, c"this host has no such page size"),
+    (HL_SHORT, c"not enough pages of the sizes that must be"),
+    (HL_TOO_LARGE, c"more memory than there is"),
+    (HL_LOCK_LIMIT, c"more than may be locked"),
+    (HL_BAD_HANDLE, c"not a handle of this library"),
+    (HL_NOT_SHARED, c"the memory is private"),
+    (HL_SYSTEM, c"a system call failed"),
+    (HL_UNREADABLE, c"the host could not be read"),
+    (HL_MORE, c"there is more than fitted"),
+    (HL_NOT_HELD, c"a granule is not held under that number"),
+    (HL_OVER_TARGET, c"more than the target allows"),
+    (HL_FULL, c"all granules are held"),
+    (HL_NO_COMPONENT, c"no such component"),
+    (HL_TOO_MANY, c"the table has no room"),
+    (HL_FIXED_SIZE, c"a component of a fixed size"),
+    (HL_FORKED, c"a forked copy: attach a handle"),
+    (HL_STUCK, c"another process holds the table"),
+    (HL_DAMAGED, c"the table is damaged"),
+    (HL_NOT_YET_BACK, c"given up, and not all of it went back"),
+    (HL_PANIC, c"a fault of the library"),
+];
+
+/// A call that failed, before it is numbers and text.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) status: hl_status,
+    pub(super) errno: i32,
+    pub(super) what: String,
+    pub(super) next: String,
+}
+
+impl Failure {
+    pub(super) fn new(
+        status: hl_status,
+        what: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Failure {
+        Failure {
+            status,
+            errno: 0,
+            what: what.into(),
+            next: next.into(),
+        }
+    }
+
+    pub(super) fn invalid(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure::new(HL_INVALID, what, next)
+    }
+
+    fn null(name: &str) -> Failure {
+        Failure::invalid(format!("{name} is NULL"), "see hugeleaf.h")
+    }
+
+    fn panic(payload: &(dyn Any + Send)) -> Failure {
+        let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref()) {
+            (Some(text), _) => (*text).to_owned(),
+            (None, Some(text)) => String::clone(text),
+            (None, None) => "a panic without a text".to_owned(),
+        };
+        Failure::new(HL_PANIC, text, "report it, with what stands on stderr")
+    }
+}
+
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Failure {
+        let status = match &error {
+            MemoryError::Empty
+            | MemoryError::NotAMultiple { .. }
+            | MemoryError::Unordered(_)
+            | MemoryError::NoSuchNode { .. }
+            | MemoryError::NoNodes => HL_INVALID,
+            MemoryError::TooLarge { .. } => HL_TOO_LARGE,
+            MemoryError::NoSuchSize(_) => HL_NO_SUCH_SIZE,
+            MemoryError::Short { .. } => HL_SHORT,
+            MemoryError::MemlockLimit { .. } => HL_LOCK_LIMIT,
+            MemoryError::BadHandle(_) => HL_BAD_HANDLE,
+            MemoryError::NotShared | MemoryError::Elsewhere => HL_NOT_SHARED,
+            MemoryError::Sys(_) => HL_SYSTEM,
+            MemoryError::Unreadable(_) => HL_UNREADABLE,
+            // Newer than this list: its text says what it is.
+            _ => HL_SYSTEM,
+        };
+        let errno = match &error {
+            MemoryError::Sys(error) => error.errno.raw_os_error(),
+            _ => 0,
+        };
+        Failure {
+            status,
+            errno,
+            what: error.to_string(),
+            next: error.next(),
+        }
+    }
+}
+
+/// Runs a call: a panic ends here, and what failed is written to `error`, where one is given.
+///
+/// # Safety
+/// `error` is NULL or the caller's own.
+pub(super) unsafe fn guard(
+    error: *mut hl_error,
+    body: impl FnOnce() -> Result<(), Failure>,
+) -> hl_status {
+    let outcome = catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|payload| Err(Failure::panic(payload.as_ref())));
+    let failure = match outcome {
+        Ok(()) => Failure::new(HL_OK, "", ""),
+        Err(failure) => failure,
+    };
+    if !error.is_null() {
+        let filled = hl_error {
+            status: failure.status,
+            sys_errno: failure.errno,
+            what: text(&failure.what),
+            next: text(&failure.next),
+        };
+        // SAFETY: not NULL, so it is the caller's own by this function's contract.
+        unsafe { error.write_unaligned(filled) };
+    }
+    failure.status
+}
+
+/// A text as C takes it, cut at a character where it is too long, and then marked with "…".
+pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
+    const CUT: &str = "…";
+    let mut out = [0; ROOM];
+    let bytes: Vec<u8> = match text.len() < ROOM {
+        true => text.bytes().collect(),
+        false => {
+            let most = (0..ROOM - CUT.len()).rev();
+            let end = most.into_iter().find(|at| text.is_char_boundary(*at));
+            let kept = &text[..end.unwrap_or(0)];
+            kept.bytes().chain(CUT.bytes()).collect()
+        }
+    };
+    for (to, byte) in out.iter_mut().zip(bytes) {
+        // A 0 inside would end the text for C.
+        *to = c_char::from_ne_bytes([if byte == 0 { b'?' } else { byte }]);
+    }
+    out
+}
+
+/// What a pointer points to.
+///
+/// # Safety
+/// `pointer` is NULL, or points to a `T` that nobody changes while the result lives.
+pub(super) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
+    // SAFETY: by this function's contract.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
+}
+
+/// Writes a result to where the caller wants it.
+///
+/// # Safety
+/// `to` is NULL, or the caller's own.
+pub(super) unsafe fn give<T>(to: *mut T, name: &str, value: T) -> Result<(), Failure> {
+    check_out(to, name)?;
+    // SAFETY: not NULL, so it is the caller's own by this function's contract.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Refuses a NULL before anything is done for it.
+pub(super) fn check_out<T>(to: *const T, name: &str) -> Result<(), Failure> {
+    match to.is_null() {
+        true => Err(Failure::null(name)),
+        false => Ok(()),
+    }
+}
+
+/// An array of the caller's; empty for a count of 0, whatever the pointer.
+///
+/// # Safety
+/// `pointer` is NULL, or points to `count` values that nobody changes while the result lives.
+pub(super) unsafe fn array<'a, T>(
+    pointer: *const T,
+    count: usize,
+    name: &str,
+) -> Result<&'a [T], Failure> {
+    match (count, pointer.is_null()) {
+        (0, _) => Ok(&[]),
+        (_, true) => Err(Failure::null(name)),
+        // SAFETY: by this function's contract.
+        (_, false) => Ok(unsafe { std::slice::from_raw_parts(pointer, count) }),
+    }
+}
+
+/// Fills the caller's array with as much as it has room for, and says how much there is.
+///
+/// # Safety
+/// `room` is NULL, or the caller's own and the length of `array`, which is then the caller's own
+/// or, with a room of 0, NULL.
+pub(super) unsafe fn fill<T>(
+    array: *mut T,
+    room: *mut usize,
+    name: &str,
+    values: impl ExactSizeIterator<Item = T>,
+) -> Result<(), Failure> {
+    check_out(room, "count")?;
+    // SAFETY: not NULL, so it is the caller's own by this function's contract.
+    let had = unsafe { room.read() };
+    if had > 0 {
+        check_out(array, name)?;
+    }
+    let there_are = values.len();
+    // SAFETY: as above.
+    unsafe { room.write(there_are) };
+    for (at, value) in values.take(had).enumerate() {
+        // SAFETY: `at` is less than the length that the caller gave the array.
+        unsafe { array.add(at).write(value) };
+    }
+    match there_are > had {
+        true => Err(Failure::new(
+            HL_MORE,
+            format!("{there_are} {name}, room for {had}"),
+            "call again with more room; with room for 0 to be told how many there are",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `pointer` is NULL, or points to bytes that end in 0, which nobody changes while the result
+/// lives.
+pub(super) unsafe fn text_of<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Failure> {
+    check_out(pointer, name)?;
+    // SAFETY: by this function's contract.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str()
+        .map_err(|_| Failure::invalid(format!("{name} is no UTF-8"), "write it in ASCII"))
+}
+
+/// A ladder of the caller's.
+///
+/// # Safety
+/// As [`text_of`].
+pub(super) unsafe fn ladder_of(pointer: *const c_char) -> Result<Ladder, Failure> {
+    // SAFETY: by this function's contract.
+    let text = unsafe { text_of(pointer, "ladder") }?;
+    text.parse().map_err(|e: ParseLadderError| {
+        Failure::invalid(e.to_string(), "write sizes from large to small: 1G,2M")
+    })
+}
+
+/// Options whose first field is their size, and for which all zeroes are a value.
+///
+/// # Safety
+/// The type holds integers, raw pointers and `Option`s of functions only, has no gaps between its
+/// fields, and starts with its size as a `usize`.
+pub(super) unsafe trait Options: Sized + Copy {}
+
+/// Reads options that may come from an older or a newer header: what an older one lacks is zero,
+/// and what a newer one has more must be zero.
+///
+/// # Safety
+/// `pointer` is NULL, or points to a `usize`, and that number of bytes in all can be read from
+/// there.
+pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Failure> {
+    // SAFETY: by this function's contract; a first field of its size lies at the start.
+    let size = *unsafe { given(pointer.cast::<usize>(), "options") }?;
+    let known = size_of::<T>();
+    let least = size_of::<usize>();
+    // A size that was forgotten is 0 or anything; nothing of ours grows to this.
+    let most = known * 16;
+    if size < least || size > most {
+        return Err(Failure::invalid(
+            format!("options.size is {size}"),
+            "set it to sizeof(the structure)",
+        ));
+    }
+    // SAFETY: the caller has `size` bytes there.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
+    if bytes.iter().skip(known).any(|byte| *byte != 0) {
+        return Err(Failure::invalid(
+            format!("options of {size} bytes, this library knows {known} of them"),
+            "use a newer library, or leave the newer fields 0",
+        ));
+    }
+    // SAFETY: all zeroes are a value of the type, by the trait's contract.
+    let mut options: T = unsafe { std::mem::zeroed() };
+    let to = std::ptr::from_mut(&mut options).cast::<u8>();
+    // SAFETY: no more than either of the two has; every pattern of bits that a caller can have
+    // there is a value of the type.
+    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), size.min(known)) };
+    Ok(options)
+}
+
+/// `HL_PRIVATE` or `HL_SHARED`.
+pub(super) fn sharing_of(number: u32) -> Result<Sharing, Failure> {
+    match number {
+        super::HL_PRIVATE => Ok(Sharing::Private),
+        super::HL_SHARED => Ok(Sharing::Shared),
+        other => Err(Failure::invalid(
+            format!("sharing is {other}"),
+            "HL_PRIVATE or HL_SHARED",
+        )),
+    }
+}
+
+/// One of `HL_NODES_…`, and the nodes it speaks of.
+///
+/// # Safety
+/// `nodes` is NULL, or points to `count` numbers.
+pub(super) unsafe fn nodes_of(
+    policy: u32,
+    nodes: *const u32,
+    count: usize,
+) -> Result<NodePolicy, Failure> {
+    // SAFETY: by this function's contract.
+    let list = unsafe { array(nodes, count, "nodes") }?.to_vec();
+    let named = !list.is_empty();
+    match (policy, named) {
+        (super::HL_NODES_INHERIT, false) => Ok(NodePolicy::Inherit),
+        (super::HL_NODES_LOCAL, false) => Ok(NodePolicy::Local),
+        (super::HL_NODES_BIND, true) => Ok(NodePolicy::Bind(list)),
+        (super::HL_NODES_INTERLEAVE, true) => Ok(NodePolicy::Interleave(list)),
+        (super::HL_NODES_BIND | super::HL_NODES_INTERLEAVE, false) => Err(Failure::invalid(
+            "a node policy that names no nodes",
+            "set nodes and node_count",
+        )),
+        (super::HL_NODES_INHERIT | super::HL_NODES_LOCAL, true) => Err(Failure::invalid(
+            "nodes, and a node policy that takes none",
+            "HL_NODES_BIND or HL_NODES_INTERLEAVE",
+        )),
+        (other, _) => Err(Failure::invalid(
+            format!("node_policy is {other}"),
+            "one of HL_NODES_…",
+        )),
+    }
+}
+
+/// The caller's socket, by a descriptor of our own: the caller's stays as it is.
+pub(super) fn socket_of(descriptor: i32) -> Result<UnixStream, Failure> {
+    let copy = hugeleaf_sys::duplicate_raw(descriptor).map_err(MemoryError::from)?;
+    Ok(UnixStream::from(copy))
+}
+
+/// A line that a parent handed on.
+///
+/// # Safety
+/// As [`text_of`].
+pub(super) unsafe fn inherited(line: *const c_char) -> Result<Handle, Failure> {
+    // SAFETY: by this function's contract.
+    let line = unsafe { text_of(line, "line") }?;
+    Ok(Handle::from_inherited(line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read<const N: usize>(text: &[c_char; N]) -> String {
+        let bytes: Vec<u8> = text.iter().map(|c| c.to_ne_bytes()[0]).collect();
+        let text = CStr::from_bytes_until_nul(&bytes).unwrap();
+        text.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn statuses_have_texts_and_numbers_of_their_own() {
+        for (i, (status, text)) in STATUS_TEXTS.iter().enumerate() {
+            assert!(!text.is_empty());
+            let others = &STATUS_TEXTS[..i];
+            assert!(others.iter().all(|(other, _)| other != status));
+            assert!(others.iter().all(|(_, other)| other != text));
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_here() {
+        let mut error = hl_error {
+            status: HL_OK,
+            sys_errno: 1,
+            what: [0; HL_TEXT],
+            next: [0; HL_TEXT],
+        };
+        // SAFETY: the error is this function's own.
+        let status = unsafe { guard(&raw mut error, || panic!("number {}", 7)) };
+        assert_eq!((status, error.status), (HL_PANIC, HL_PANIC));
+        assert_eq!(read(&error.what), "number 7");
+        // SAFETY: as above.
+        let status = unsafe { guard(&raw mut error, || Ok(())) };
+        assert_eq!((status, error.sys_errno), (HL_OK, 0));
+        assert_eq!(read(&error.what), "");
+        // SAFETY: NULL is allowed.
+        let status = unsafe { guard(std::ptr::null_mut(), || panic!("unseen")) };
+        assert_eq!(status, HL_PANIC);
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Sample {
+        size: usize,
+        one: u64,
+        two: u64,
+    }
+    // SAFETY: integers alone, without gaps, the size first.
+    unsafe impl Options for Sample {}
+
+    fn sample(size: usize, newer: u64) -> Result<(u64, u64), Failure> {
+        let given = [size as u64, 11, 22, newer];
+        // SAFETY: four words, of which `size` says at most as many bytes, or is refused.
+        let read = unsafe { options_of(given.as_ptr().cast::<Sample>()) };
+        read.map(|s| (s.one, s.two))
+    }
+
+    #[test]
+    fn options_grow_in_both_directions() {
+        assert_eq!(sample(24, 0).unwrap(), (11, 22));
+        assert_eq!(sample(16, 0).unwrap(), (11, 0));
+        assert_eq!(sample(32, 0).unwrap(), (11, 22));
+        assert!(sample(32, 1).unwrap_err().what.contains("knows 24"));
+        for forgotten in [0, 7, usize::MAX] {
+            let failure = sample(forgotten, 0).unwrap_err();
+            assert_eq!(failure.status, HL_INVALID);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn texts_are_cut_at_a_character(long in "\\PC{0,300}") {
+            let short: [c_char; 32] = text(&long);
+            let short = read(&short);
+            match long.len() < 32 {
+                true => prop_assert_eq!(short, long),
+                false => {
+                    let kept = short.strip_suffix('…').unwrap();
+                    prop_assert!(long.starts_with(kept) && kept.len() > 32 - 8);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What several readers have in common: a file of one line, of one number, a folder of page sizes.
+
+use std::path::Path;
+
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::fact::Fact;
+use crate::parse;
+use crate::root::Root;
+
+/// A file of one line, without its end.
+pub(super) fn line(root: &Root, path: impl AsRef<Path>) -> Fact<String> {
+    root.read(path).map(|text| text.trim_end().to_owned())
+}
+
+/// A file of one number.
+pub(super) fn number(root: &Root, path: impl AsRef<Path>) -> Fact<u64> {
+    root.parse(path, parse::number)
+}
+
+/// The size that a folder such as `hugepages-2048kB` is named for.
+fn size_of_folder(name: &str) -> Option<PageSize> {
+    let kib: u64 = name
+        .strip_prefix("hugepages-")?
+        .strip_suffix("kB")?
+        .parse()
+        .ok()?;
+    PageSize::new(Bytes::from_kib(kib)).ok()
+}
+
+/// The sizes that `folder` has a subfolder for, smallest first, with the subfolder's path.
+pub(super) fn sizes_in(root: &Root, folder: &str) -> Fact<Vec<(PageSize, String)>> {
+    root.list(folder).map(|names| {
+        let mut sizes: Vec<(PageSize, String)> = names
+            .iter()
+            .filter_map(|name| Some((size_of_folder(name)?, format!("{folder}/{name}"))))
+            .collect();
+        sizes.sort();
+        sizes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_name_sizes() {
+        let size = |name| size_of_folder(name).map(|s| s.to_string());
+        assert_eq!(size("hugepages-2048kB").as_deref(), Some("2M"));
+        assert_eq!(size("hugepages-16777216kB").as_deref(), Some("16G"));
+        for name in [
+            "hugepages-kB",
+            "hugepages-3kB",
+            "hugepages-2048",
+            "khugepaged",
+            "",
+        ] {
+            assert_eq!(size(name), None, "{name}");
+        }
+        // 2^64 KiB saturates to a number that is no power of two.
+        assert_eq!(size("hugepages-18446744073709551615kB"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! Direct I/O: files and block devices past the page cache, and memory that is locked for it.
+#![allow(unsafe_code)]
+//! # Safety
+//! mlock(2) and munlock(2) are given slices: memory that is mapped, and whose content they leave
+//! alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use hugeleaf_units::Bytes;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+
+use hugeleaf_sys::{Errno, SysError, errno_of, last_errno};
+
+/// How a file is opened for direct I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// One that is there, for reading alone.
+    Read,
+    /// One that is there, for reading and writing; a block device for this program alone.
+    Write,
+    /// The same, beside others that have it open.
+    WriteShared,
+    /// A new one, for reading and writing; one that is there is never taken.
+    New,
+}
+
+/// What direct I/O on a file has to keep to (statx(2), STATX_DIOALIGN, Linux 6.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectRules {
+    /// Addresses and offsets in the file are multiples of these.
+    Aligned {
+        /// Of addresses.
+        memory: u32,
+        /// Of offsets and lengths.
+        offset: u32,
+    },
+    /// The file system has none, whatever open(2) says: it copies.
+    None,
+    /// The kernel does not tell.
+    Untold,
+}
+
+fn fail(call: &'static str, path: &Path, errno: Errno) -> SysError {
+    SysError::new(call, path.display().to_string(), errno)
+}
+
+/// Opens a file or block device with O_DIRECT.
+///
+/// # Errors
+/// EINVAL where the file system has no direct I/O; EEXIST for a new one that is there already;
+/// EBUSY for a block device that is in use; those of open(2).
+pub fn open_direct(path: &Path, how: Opening) -> Result<File, SysError> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_DIRECT);
+    match how {
+        Opening::Read => {}
+        Opening::Write => {
+            // A block device that is mounted, or that another program has claimed, is refused.
+            options.custom_flags(libc::O_DIRECT | libc::O_EXCL);
+            options.write(true);
+        }
+        Opening::WriteShared => {
+            options.write(true);
+        }
+        Opening::New => {
+            options.write(true).create_new(true).mode(0o600);
+        }
+    }
+    options
+        .open(path)
+        .map_err(|e| fail("open(O_DIRECT)", path, errno_of(&e)))
+}
+
+/// What direct I/O on an open file has to keep to.
+///
+/// # Errors
+/// Those of statx(2).
+pub fn direct_rules(file: &File) -> Result<DirectRules, SysError> {
+    let meta = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .map_err(|errno| SysError::new("statx", "", errno))?;
+    if !StatxFlags::from_bits_retain(meta.stx_mask).contains(StatxFlags::DIOALIGN) {
+        return Ok(match is_in_memory(file)? {
+            true => DirectRules::None,
+            false => DirectRules::Untold,
+        });
+    }
+    let (memory, offset) = (meta.stx_dio_mem_align, meta.stx_dio_offset_align);
+    Ok(match offset {
+        0 => DirectRules::None,
+        _ => DirectRules::Aligned { memory, offset },
+    })
+}
+
+/// Whether a file lies on a file system that is memory: it takes O_DIRECT (tmpfs since Linux 6.6),
+/// copies all the same, and tells no rules.
+fn is_in_memory(file: &File) -> Result<bool, SysError> {
+    // linux/magic.h
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    if file
+        .metadata()
+        .is_ok_and(|meta| meta.file_type().is_block_device())
+    {
+        return Ok(false);
+    }
+    let facts = rustix::fs::fstatfs(file).map_err(|errno| SysError::new("fstatfs", "", errno))?;
+    let kind = u64::try_from(facts.f_type).unwrap_or(0);
+    Ok(matches!(kind & u64::from(u32::MAX), TMPFS | RAMFS))
+}
+
+/// The length of a file, or of the block device behind it.
+///
+/// # Errors
+/// Those of lseek(2).
+pub fn length_of(mut file: &File) -> Result<Bytes, SysError> {
+    file.seek(SeekFrom::End(0))
+        .map(Bytes)
+        .map_err(|e| SysError::new("lseek", "to the end", errno_of(&e)))
+}
+
+/// Whether a path is a block device, a link followed.
+pub fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
+}
+
+/// Gives a file room for `length` bytes now, so that a full disk is met here and not later
+/// (fallocate(2)).
+///
+/// # Errors
+/// ENOSPC, EFBIG, EDQUOT; EOPNOTSUPP where the file system cannot.
+pub fn allocate_file(file: &File, length: Bytes) -> Result<(), SysError> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length.get()) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(SysError::new("fallocate", length.to_string(), errno)),
+        }
+    }
+}
+
+/// Locks a part of memory (mlock(2)): on ordinary memory each page is pinned, and a huge page that
+/// is locked in part is mapped by base pages from then on.
+///
+/// # Errors
+/// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
+pub fn lock_memory(part: &[u8]) -> Result<(), SysError> {
+    // SAFETY: the slice is mapped; locking changes nothing that it holds.
+    match unsafe { libc::mlock(part.as_ptr().cast(), part.len()) } {
+        0 => Ok(()),
+        _ => Err(SysError::new("mlock", size(part), last_errno())),
+    }
+}
+
+/// Unlocks a part of memory (munlock(2)).
+///
+/// # Errors
+/// ENOMEM where splitting the mapping needs more mappings than a process may have.
+pub fn unlock_memory(part: &[u8]) -> Result<(), SysError> {
+    // SAFETY: the slice is mapped; unlocking changes nothing that it holds.
+    match unsafe { libc::munlock(part.as_ptr().cast(), part.len()) } {
+        0 => Ok(()),
+        _ => Err(SysError::new("munlock", size(part), last_errno())),
+    }
+}
+
+fn size(part: &[u8]) -> String {
+    format!("of {}", Bytes(part.len() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_is_new_and_has_its_room() {
+        // Not on a tmpfs: the folder of the build is on a disk.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("file");
+        let Ok(file) = open_direct(&path, Opening::New) else {
+            println!("a_new_file_is_new_and_has_its_room: not run: no direct I/O here");
+            return;
+        };
+        allocate_file(&file, Bytes::from_kib(64)).unwrap();
+        assert_eq!(length_of(&file).unwrap(), Bytes::from_kib(64));
+        let again = open_direct(&path, Opening::New).unwrap_err();
+        assert_eq!(again.errno, Errno::EXIST);
+        assert!(!is_block_device(&path));
+        assert_ne!(direct_rules(&file).unwrap(), DirectRules::None);
+    }
+
+    #[test]
+    fn memory_that_copies_says_so() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            println!("memory_that_copies_says_so: not run: no /dev/shm");
+            return;
+        };
+        match open_direct(&dir.path().join("file"), Opening::New) {
+            // Kernels before 6.6.
+            Err(error) => assert_eq!(error.errno, Errno::INVAL),
+            Ok(file) => assert_eq!(direct_rules(&file).unwrap(), DirectRules::None),
+        }
+    }
+
+    #[test]
+    fn locking_comes_and_goes() {
+        let memory = vec![0u8; 1 << 10];
+        lock_memory(&memory).unwrap();
+        unlock_memory(&memory).unwrap();
+    }
+}

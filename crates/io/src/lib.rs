@@ -1,0 +1,16 @@
+//! I/O past the page cache: direct I/O, io_uring(7), locked buffers, block devices that are memory.
+//!
+//! This crate must not judge: it does what it is told and says what the kernel answered.
+//!
+//! Main types: [`Ring`], [`Opening`], [`DirectRules`], [`MemoryDevice`].
+
+mod direct;
+mod loop_device;
+mod uring;
+
+pub use direct::{
+    DirectRules, Opening, allocate_file, direct_rules, is_block_device, length_of, lock_memory,
+    open_direct, unlock_memory,
+};
+pub use loop_device::MemoryDevice;
+pub use uring::{Ended, Ring, Way, with_ring};

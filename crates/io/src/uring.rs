@@ -1,0 +1,303 @@
+//! io_uring(7) for buffers of this process: reads and writes that are started and come back later,
+//! with or without memory that was registered, which is to say pinned once.
+#![allow(unsafe_code)]
+//! # Safety
+//! From the start of an operation to its end the kernel reads or writes its buffer behind the
+//! compiler's back. A buffer is therefore given away by value (`&'b mut [u8]`) and handed back with
+//! the answer, and a ring exists only inside [`with_ring`], which waits for everything that is under
+//! way before it returns, also where the closure panics.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use hugeleaf_units::Range;
+use io_uring::{IoUring, opcode, types};
+
+use hugeleaf_sys::{Errno, SysError, errno_of};
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the file into memory.
+    Read,
+    /// From memory into the file.
+    Write,
+}
+
+/// An operation that has ended.
+#[derive(Debug)]
+pub struct Ended<'b> {
+    /// What it was started as.
+    pub tag: u64,
+    /// Its buffer, back.
+    pub buffer: &'b mut [u8],
+    /// How many bytes were moved.
+    pub result: Result<usize, Errno>,
+}
+
+/// A ring; see [`with_ring`].
+pub struct Ring<'b> {
+    ring: IoUring,
+    flying: BTreeMap<u64, &'b mut [u8]>,
+    registered: Vec<Range>,
+    next: u64,
+    tags: BTreeMap<u64, u64>,
+}
+
+impl std::fmt::Debug for Ring<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring with {} under way", self.flying.len())
+    }
+}
+
+/// Makes a ring for `depth` operations at a time, and gives it to `work`.
+///
+/// # Errors
+/// ENOSYS: no io_uring in this kernel. EPERM: `kernel.io_uring_disabled`, or a filter of system
+/// calls. ENOMEM: past the memlock limit, on kernels before 5.12.
+pub fn with_ring<'b, T>(depth: u32, work: impl FnOnce(&mut Ring<'b>) -> T) -> Result<T, SysError> {
+    let ring = IoUring::new(depth.max(1))
+        .map_err(|e| SysError::new("io_uring_setup", "", errno_of(&e)))?;
+    let mut ring = Ring {
+        ring,
+        flying: BTreeMap::new(),
+        registered: Vec::new(),
+        next: 0,
+        tags: BTreeMap::new(),
+    };
+    // Whatever `work` does, `drop` below waits for what is under way.
+    Ok(work(&mut ring))
+}
+
+impl<'b> Ring<'b> {
+    /// Registers memory: it is pinned until [`Ring::unregister`] or the end of the ring
+    /// (IORING_REGISTER_BUFFERS). A part may be at most 1 GiB.
+    ///
+    /// # Errors
+    /// ENOMEM: past the memlock limit. EFAULT: not mapped, or longer. EBUSY: some is registered.
+    /// EOPNOTSUPP: memory of a file.
+    pub fn register(&mut self, parts: &[Range]) -> Result<(), SysError> {
+        let vector = |part: &Range| libc::iovec {
+            iov_base: part.start() as *mut libc::c_void,
+            iov_len: usize::try_from(part.len().get()).unwrap_or(usize::MAX),
+        };
+        // One part is the case that is timed: nothing is allocated for it.
+        let (one, many);
+        let vectors: &[libc::iovec] = match parts {
+            [part] => {
+                one = [vector(part)];
+                &one
+            }
+            parts => {
+                many = parts.iter().map(vector).collect::<Vec<_>>();
+                &many
+            }
+        };
+        // SAFETY: the kernel pins the pages and keeps no address: nothing is read or written there
+        // but by operations, whose buffers are given away to them.
+        unsafe { self.ring.submitter().register_buffers(vectors) }
+            .map_err(|e| fail("io_uring_register(BUFFERS)", &e))?;
+        self.registered.clear();
+        self.registered.extend_from_slice(parts);
+        Ok(())
+    }
+
+    /// Lets registered memory go.
+    ///
+    /// # Errors
+    /// ENXIO where none is registered.
+    pub fn unregister(&mut self) -> Result<(), SysError> {
+        self.registered.clear();
+        self.ring
+            .submitter()
+            .unregister_buffers()
+            .map_err(|e| fail("io_uring_register(UNREGISTER_BUFFERS)", &e))
+    }
+
+    /// How many operations are under way.
+    pub fn flying(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// Starts to move a buffer's bytes. Where the buffer lies in registered memory, no page of it
+    /// has to be pinned.
+    ///
+    /// # Errors
+    /// Those of io_uring_enter(2); the buffer comes back from [`Ring::wait`] all the same.
+    pub fn start(
+        &mut self,
+        way: Way,
+        file: &'b File,
+        offset: u64,
+        buffer: &'b mut [u8],
+        tag: u64,
+    ) -> Result<(), SysError> {
+        let fd = types::Fd(file.as_raw_fd());
+        let length = u32::try_from(buffer.len())
+            .map_err(|_| SysError::new("io_uring_enter", "", Errno::INVAL))?;
+        let at = buffer.as_mut_ptr();
+        let fixed = self.index_of(at as u64, buffer.len());
+        let entry = match (way, fixed) {
+            (Way::Read, None) => opcode::Read::new(fd, at, length).offset(offset).build(),
+            (Way::Write, None) => opcode::Write::new(fd, at, length).offset(offset).build(),
+            (Way::Read, Some(index)) => opcode::ReadFixed::new(fd, at, length, index)
+                .offset(offset)
+                .build(),
+            (Way::Write, Some(index)) => opcode::WriteFixed::new(fd, at, length, index)
+                .offset(offset)
+                .build(),
+        };
+        let id = self.next;
+        self.next += 1;
+        self.flying.insert(id, buffer);
+        self.tags.insert(id, tag);
+        // SAFETY: the buffer is in `flying` and leaves it with the answer only; the descriptor is
+        // borrowed for as long as buffers are.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(id)) };
+        if pushed.is_err() {
+            self.flying.remove(&id);
+            self.tags.remove(&id);
+            return Err(SysError::new("io_uring_enter", "ring full", Errno::BUSY));
+        }
+        self.enter(0)
+    }
+
+    /// Waits for the next operation to end; `None` where none is under way.
+    ///
+    /// # Errors
+    /// Those of io_uring_enter(2).
+    pub fn wait(&mut self) -> Result<Option<Ended<'b>>, SysError> {
+        loop {
+            let done = self.ring.completion().next();
+            if let Some(done) = done {
+                let id = done.user_data();
+                let (Some(buffer), Some(tag)) = (self.flying.remove(&id), self.tags.remove(&id))
+                else {
+                    continue;
+                };
+                let result = usize::try_from(done.result())
+                    .map_err(|_| Errno::from_raw_os_error(-done.result()));
+                return Ok(Some(Ended {
+                    tag,
+                    buffer,
+                    result,
+                }));
+            }
+            if self.flying.is_empty() {
+                return Ok(None);
+            }
+            self.enter(1)?;
+        }
+    }
+
+    fn enter(&mut self, want: usize) -> Result<(), SysError> {
+        loop {
+            match self.ring.submit_and_wait(want) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(fail("io_uring_enter", &e)),
+            }
+        }
+    }
+
+    /// The registered part that holds all of a buffer.
+    fn index_of(&self, at: u64, length: usize) -> Option<u16> {
+        let end = at.checked_add(length as u64)?;
+        let holds = |part: &Range| part.start() <= at && end <= part.end();
+        u16::try_from(self.registered.iter().position(holds)?).ok()
+    }
+}
+
+impl Drop for Ring<'_> {
+    fn drop(&mut self) {
+        while let Ok(Some(_)) = self.wait() {}
+        if !self.flying.is_empty() {
+            // The kernel may still write into them, and there is no way left to learn when it has
+            // done: whoever owns the memory must not get it back.
+            std::process::abort();
+        }
+    }
+}
+
+fn fail(call: &'static str, error: &std::io::Error) -> SysError {
+    SysError::new(call, "", errno_of(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file() -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 512]).unwrap();
+        file
+    }
+
+    /// `None`, after saying so, where there is no io_uring.
+    fn ring<'b, T>(test: &str, work: impl FnOnce(&mut Ring<'b>) -> T) -> Option<T> {
+        with_ring(4, work)
+            .map_err(|error| println!("{test}: not run: {error}"))
+            .ok()
+    }
+
+    #[test]
+    fn buffers_come_back_filled() {
+        let file = file();
+        let mut memory = vec![0u8; 1024];
+        let (first, second) = memory.split_at_mut(512);
+        ring("buffers_come_back_filled", |ring| {
+            ring.start(Way::Read, &file, 0, first, 1).unwrap();
+            ring.start(Way::Read, &file, 500, second, 2).unwrap();
+            let mut ended = [ring.wait().unwrap().unwrap(), ring.wait().unwrap().unwrap()];
+            ended.sort_by_key(|e| e.tag);
+            assert_eq!(ended[0].result, Ok(512));
+            assert!(ended[0].buffer.iter().all(|b| *b == 7));
+            assert_eq!((ended[1].tag, ended[1].result), (2, Ok(12)));
+            assert!(ring.wait().unwrap().is_none());
+        });
+    }
+
+    #[test]
+    fn registered_memory_works_too_and_is_let_go() {
+        let file = file();
+        let mut memory = vec![0u8; 512];
+        let start = memory.as_ptr() as u64;
+        let part = Range::new(start, start + 512).unwrap();
+        ring("registered_memory_works_too_and_is_let_go", |ring| {
+            ring.register(&[part]).unwrap();
+            assert_eq!(ring.index_of(start, 512), Some(0));
+            assert_eq!(ring.index_of(start + 1, 512), None);
+            ring.start(Way::Read, &file, 0, &mut memory, 1).unwrap();
+            let ended = ring.wait().unwrap().unwrap();
+            assert_eq!(ended.result, Ok(512));
+            assert!(ended.buffer.iter().all(|b| *b == 7));
+            ring.unregister().unwrap();
+            assert_eq!(ring.unregister().unwrap_err().errno, Errno::NXIO);
+        });
+    }
+
+    #[test]
+    fn what_is_under_way_ends_before_the_ring() {
+        let file = file();
+        let mut memory = vec![0u8; 512];
+        let ran = ring("what_is_under_way_ends_before_the_ring", |ring| {
+            ring.start(Way::Read, &file, 0, &mut memory, 1).unwrap();
+        });
+        if ran.is_some() {
+            assert!(memory.iter().all(|b| *b == 7));
+        }
+    }
+
+    #[test]
+    fn errors_are_answers() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut memory = vec![0u8; 512];
+        ring("errors_are_answers", |ring| {
+            ring.start(Way::Write, &full, 0, &mut memory, 1).unwrap();
+            let ended = ring.wait().unwrap().unwrap();
+            assert_eq!(ended.result, Err(Errno::NOSPC));
+        });
+    }
+}

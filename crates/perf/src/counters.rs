@@ -1,0 +1,421 @@
+//! Counters of the processor, in groups: of a thread, or of all processes on one CPU.
+//!
+//! The events of a group have their registers at the same times, so a ratio of two of them is of the
+//! same work even where more is asked for than the processor has registers and groups take turns.
+//! What was counted in a part of the time is scaled up by [`GroupCount::since`]; of a group that never
+//! had its turn nothing is known, and that is said.
+#![allow(unsafe_code)]
+//! # Safety
+//! perf_event_open(2) takes a structure by pointer and returns a descriptor that nothing else owns;
+//! its ioctls take a number and a descriptor. Pages of a mapping of our own are written within it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use hugeleaf_units::{Bytes, PageSize};
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as abi;
+
+use hugeleaf_sys::{Advice, Errno, Mapping, Pid, Sharing, SysError, errno_of, last_errno};
+
+/// What to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CounterKind {
+    /// Cycles of the CPU.
+    Cycles,
+    /// Instructions.
+    Instructions,
+    /// A generic event of caches and TLBs, as the kernel maps it on this CPU: what, `| operation << 8`,
+    /// `| result << 16`.
+    Cache(u64),
+    /// An event by the number that the CPU's maker gave it.
+    Raw(u64),
+    /// Any event of the kernel: (type, config). Software events count everywhere.
+    Other(u32, u64),
+}
+
+impl CounterKind {
+    fn of_the_kernel(self) -> (u32, u64) {
+        let hardware = |what: u32| (abi::PERF_TYPE_HARDWARE, u64::from(what));
+        match self {
+            CounterKind::Cycles => hardware(abi::PERF_COUNT_HW_CPU_CYCLES),
+            CounterKind::Instructions => hardware(abi::PERF_COUNT_HW_INSTRUCTIONS),
+            CounterKind::Cache(config) => (abi::PERF_TYPE_HW_CACHE, config),
+            CounterKind::Raw(config) => (abi::PERF_TYPE_RAW, config),
+            CounterKind::Other(kind, config) => (kind, config),
+        }
+    }
+}
+
+/// Whom a group counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountedWork {
+    /// A thread, on whichever CPU, in user mode.
+    Thread(Pid),
+    /// All processes on a CPU, in the kernel too.
+    Cpu(u32),
+}
+
+/// An event that could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct CounterError {
+    /// Its place among those asked for.
+    pub at: usize,
+    /// What the kernel said.
+    pub error: SysError,
+}
+
+/// Events that are counted together.
+#[derive(Debug)]
+pub struct CounterGroup {
+    leader: File,
+    others: Vec<File>,
+    work: CountedWork,
+}
+
+/// What a group has counted so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GroupCount {
+    /// As counted, in the order in which the events were asked for.
+    pub values: Vec<u64>,
+    /// Nanoseconds for which they were wanted: of a thread those in which it ran.
+    pub enabled_nanos: u64,
+    /// Nanoseconds for which they had registers.
+    pub running_nanos: u64,
+}
+
+/// What a group counted between two readings.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CountedSince {
+    /// Scaled up to all of the time for which it was wanted; zeros that say nothing where
+    /// `running_nanos` is 0.
+    pub values: Vec<f64>,
+    /// See [`GroupCount::enabled_nanos`].
+    pub enabled_nanos: u64,
+    /// See [`GroupCount::running_nanos`].
+    pub running_nanos: u64,
+}
+
+impl GroupCount {
+    /// What was counted since an earlier reading of the same group, each value times the part of the
+    /// time in which it was counted.
+    #[allow(clippy::cast_precision_loss)] // counts and nanoseconds of a run are far below 2^52
+    pub fn since(&self, earlier: &GroupCount) -> CountedSince {
+        let enabled = self.enabled_nanos.saturating_sub(earlier.enabled_nanos);
+        let running = self.running_nanos.saturating_sub(earlier.running_nanos);
+        let factor = match running {
+            0 => 0.0,
+            _ => enabled.max(running) as f64 / running as f64,
+        };
+        let of = |(at, value): (usize, &u64)| {
+            let before = earlier.values.get(at).copied().unwrap_or(0);
+            value.saturating_sub(before) as f64 * factor
+        };
+        CountedSince {
+            values: self.values.iter().enumerate().map(of).collect(),
+            enabled_nanos: enabled,
+            running_nanos: running,
+        }
+    }
+}
+
+impl CounterGroup {
+    /// Opens some events together, switched off (perf_event_open(2)).
+    ///
+    /// # Errors
+    /// [`CounterError`] names the first event that was refused. ENOENT, EOPNOTSUPP or ENODEV: there is
+    /// no such event on this machine. EINVAL: more events than the CPU can count at once, or none of
+    /// this number. EACCES or EPERM: `kernel.perf_event_paranoid` forbids it. ESRCH: no such thread.
+    pub fn open(work: CountedWork, kinds: &[CounterKind]) -> Result<CounterGroup, CounterError> {
+        let mut leader: Option<File> = None;
+        let mut others = Vec::new();
+        for (at, kind) in kinds.iter().enumerate() {
+            let opened = open_one(work, *kind, leader.as_ref());
+            let file = opened.map_err(|error| CounterError { at, error })?;
+            match leader {
+                None => leader = Some(file),
+                Some(_) => others.push(file),
+            }
+        }
+        let none = || CounterError {
+            at: 0,
+            error: SysError::new("perf_event_open", "of no event", Errno::INVAL),
+        };
+        Ok(CounterGroup {
+            leader: leader.ok_or_else(none)?,
+            others,
+            work,
+        })
+    }
+
+    /// Starts all of them at once.
+    ///
+    /// # Errors
+    /// None on kernels that have the call.
+    pub fn enable(&self) -> Result<(), SysError> {
+        // SAFETY: the leader is a descriptor that this value owns; the argument is a number.
+        let result =
+            unsafe { perf::ioctls::ENABLE(self.leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP as _) };
+        match result < 0 {
+            true => Err(SysError::new(
+                "PERF_EVENT_IOC_ENABLE",
+                subject(self.work),
+                last_errno(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// What was counted since they were started; of a thread that has ended all that it had.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub fn read(&self) -> Result<GroupCount, SysError> {
+        let events = 1 + self.others.len();
+        let mut buffer = vec![0u8; (3 + events) * 8];
+        (&self.leader)
+            .read_exact(&mut buffer)
+            .map_err(|e| SysError::new("read", "a group of counters", errno_of(&e)))?;
+        let mut words = buffer.chunks_exact(8).map(|chunk| {
+            let mut bytes = [0u8; 8];
+            bytes.copy_from_slice(chunk);
+            u64::from_ne_bytes(bytes)
+        });
+        let _events = words.next();
+        let enabled_nanos = words.next().unwrap_or(0);
+        let running_nanos = words.next().unwrap_or(0);
+        Ok(GroupCount {
+            values: words.collect(),
+            enabled_nanos,
+            running_nanos,
+        })
+    }
+}
+
+fn subject(work: CountedWork) -> String {
+    match work {
+        CountedWork::Thread(thread) => format!("of thread {thread}"),
+        CountedWork::Cpu(cpu) => format!("of all processes on CPU {cpu}"),
+    }
+}
+
+fn open_one(work: CountedWork, kind: CounterKind, leader: Option<&File>) -> Result<File, SysError> {
+    let mut attr = abi::perf_event_attr::default();
+    attr.size = u32::try_from(std::mem::size_of_val(&attr)).unwrap_or(u32::MAX);
+    (attr.type_, attr.config) = kind.of_the_kernel();
+    attr.read_format = u64::from(abi::PERF_FORMAT_GROUP)
+        | u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED)
+        | u64::from(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
+    // A group begins when its leader does.
+    attr.set_disabled(u64::from(leader.is_none()));
+    let (thread, cpu) = match work {
+        CountedWork::Thread(thread) => {
+            attr.set_exclude_kernel(1);
+            attr.set_exclude_hv(1);
+            (i32::try_from(thread.0).unwrap_or(i32::MAX), -1)
+        }
+        CountedWork::Cpu(cpu) => (-1, i32::try_from(cpu).unwrap_or(i32::MAX)),
+    };
+    let group = leader.map_or(-1, |leader| leader.as_raw_fd());
+    let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is initialised, its size is set, and it outlives the call.
+    let fd = unsafe { perf::perf_event_open(&raw mut attr, thread, cpu, group, cloexec as _) };
+    if fd < 0 {
+        return Err(SysError::new(
+            "perf_event_open",
+            subject(work),
+            last_errno(),
+        ));
+    }
+    // SAFETY: a new descriptor that only this value owns.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Whether an event of the TLB for data counts anything at all. Many processors and hypervisors open any
+/// raw event and leave it at 0 for ever, which looks like a program without a miss. So memory of this
+/// thread's own is touched for the first time, base page by base page, which no TLB can know yet; what
+/// then stands at 0 does not count.
+///
+/// # Errors
+/// Those of [`CounterGroup::open`] and [`CounterGroup::read`]; ENOMEM without room for a few pages; EBUSY
+/// where it never had a register.
+pub fn counts_misses(kind: CounterKind, base: PageSize) -> Result<bool, SysError> {
+    const PAGES: u64 = 256;
+    let work = CountedWork::Thread(own_thread());
+    let group = CounterGroup::open(work, &[kind]).map_err(|e| e.error)?;
+    let page = base.bytes();
+    let mapping = Mapping::anonymous(Bytes(PAGES * page.get()), Sharing::Private)?;
+    // One entry for a huge page would hold them all. A kernel without THP refuses, and has none.
+    let _ = mapping.advise(mapping.range(), Advice::NoHugePage);
+    group.enable()?;
+    mapping.touch(page)?;
+    let count = group.read()?;
+    match count.running_nanos {
+        0 => Err(SysError::new(
+            "read",
+            "a counter that never had a register",
+            Errno::BUSY,
+        )),
+        _ => Ok(count.values.iter().any(|value| *value > 0)),
+    }
+}
+
+/// The thread that asks.
+pub fn own_thread() -> Pid {
+    Pid(rustix::thread::gettid().as_raw_pid().unsigned_abs())
+}
+
+/// As many of some events as can be counted, in groups as large as the processor allows.
+#[derive(Debug, Default)]
+pub struct CounterGroups {
+    groups: Vec<CounterGroup>,
+    /// Of each event its group and its place there.
+    places: Vec<Result<(usize, usize), SysError>>,
+}
+
+impl CounterGroups {
+    /// At most so many in a group. Processors have four registers and more for any event; the kernel's
+    /// watchdog may hold one for ever, and a group that needs all of them then never has its turn.
+    pub const MOST: usize = 4;
+
+    /// Opens some events, switched off. Those that belong together stand together: groups are filled in
+    /// this order, and what does not fit into one begins the next.
+    pub fn open(work: CountedWork, kinds: &[CounterKind]) -> CounterGroups {
+        let mut all = CounterGroups::default();
+        for kind in kinds {
+            let place = all.add(work, *kind);
+            all.places.push(place);
+        }
+        all
+    }
+
+    fn add(&mut self, work: CountedWork, kind: CounterKind) -> Result<(usize, usize), SysError> {
+        let at = self.groups.len();
+        if let Some(group) = self.groups.last_mut()
+            && group.others.len() + 1 < CounterGroups::MOST
+        {
+            match open_one(work, kind, Some(&group.leader)) {
+                Ok(file) => {
+                    group.others.push(file);
+                    return Ok((at - 1, group.others.len()));
+                }
+                // It may be that there is no more room in this group.
+                Err(e) if matches!(e.errno, Errno::INVAL | Errno::NOSPC) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let group = CounterGroup::open(work, &[kind]).map_err(|e| e.error)?;
+        self.groups.push(group);
+        Ok((at, 0))
+    }
+
+    /// Starts all groups.
+    ///
+    /// # Errors
+    /// None on kernels that have the call.
+    pub fn enable(&self) -> Result<(), SysError> {
+        self.groups.iter().try_for_each(CounterGroup::enable)
+    }
+
+    /// What each event counted since the start: one value, scaled up, with the times of its group.
+    pub fn read(&self) -> Vec<Result<CountedSince, SysError>> {
+        let start = GroupCount::default();
+        let counts: Vec<_> = self.groups.iter().map(CounterGroup::read).collect();
+        let of = |(group, place): (usize, usize)| {
+            let since = counts[group].clone()?.since(&start);
+            Ok(CountedSince {
+                values: since.values.get(place).copied().into_iter().collect(),
+                ..since
+            })
+        };
+        self.places
+            .iter()
+            .map(|place| place.clone().and_then(of))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(values: &[u64], enabled_nanos: u64, running_nanos: u64) -> GroupCount {
+        GroupCount {
+            values: values.to_vec(),
+            enabled_nanos,
+            running_nanos,
+        }
+    }
+
+    #[test]
+    fn what_had_its_turn_for_a_part_is_scaled_by_that_part_of_this_interval() {
+        // Before, it had half of the time; since then a quarter.
+        let before = count(&[1000, 500], 100, 50);
+        let now = count(&[1100, 540], 200, 75);
+        let since = now.since(&before);
+        assert_eq!(since.values, [400.0, 160.0]);
+        assert_eq!((since.enabled_nanos, since.running_nanos), (100, 25));
+        // The ratio of two of one group is as counted.
+        assert!((since.values[0] / since.values[1] - 100.0 / 40.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_never_had_its_turn_is_not_a_count() {
+        let since = count(&[0, 0], 100, 0).since(&GroupCount::default());
+        assert_eq!((since.enabled_nanos, since.running_nanos), (100, 0));
+        // A thread that slept wanted nothing.
+        let same = count(&[7], 100, 100);
+        assert_eq!(same.since(&same).enabled_nanos, 0);
+    }
+
+    /// Software events need no register and are on every machine.
+    #[test]
+    fn a_group_counts_from_when_it_is_started() {
+        const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
+        const PAGE_FAULTS: CounterKind = CounterKind::Other(1, 2);
+        let work = CountedWork::Thread(own_thread());
+        let group = match CounterGroup::open(work, &[TASK_CLOCK, PAGE_FAULTS]) {
+            Ok(group) => group,
+            Err(e) => {
+                println!("not run: a_group_counts_from_when_it_is_started: {e}");
+                return;
+            }
+        };
+        assert_eq!(group.read().unwrap().values, [0, 0]);
+        group.enable().unwrap();
+        let memory = Mapping::anonymous(Bytes::from_mib(1), Sharing::Private).unwrap();
+        memory.touch(Bytes::from_kib(1)).unwrap();
+        let count = group.read().unwrap();
+        assert!(count.values[0] > 0 && count.running_nanos > 0, "{count:?}");
+        assert_eq!(count.values.len(), 2);
+        let refused = CounterGroup::open(work, &[TASK_CLOCK, CounterKind::Other(1, u64::MAX)]);
+        assert_eq!(refused.unwrap_err().at, 1);
+        assert!(CounterGroup::open(work, &[]).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_opened_does_not_keep_the_others_from_counting() {
+        const TASK_CLOCK: CounterKind = CounterKind::Other(1, 1);
+        let work = CountedWork::Thread(own_thread());
+        let mut kinds = vec![TASK_CLOCK; 6];
+        kinds[1] = CounterKind::Other(1, u64::MAX);
+        let groups = CounterGroups::open(work, &kinds);
+        groups.enable().unwrap();
+        let work: u64 = (0..1_000_000u64).fold(0, |a, b| a ^ b.wrapping_mul(a | 1));
+        assert!(work != 1);
+        let read = groups.read();
+        assert_eq!(read.len(), 6);
+        if read[0].is_err() {
+            println!("not run: needs perf_event_open");
+            return;
+        }
+        let counted: Vec<bool> = read.iter().map(Result::is_ok).collect();
+        assert_eq!(counted, [true, false, true, true, true, true]);
+        assert_eq!(groups.groups.len(), 2);
+        for counted in read.into_iter().flatten() {
+            assert!(counted.values[0] > 0.0 && counted.running_nanos > 0);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Events of the kernel on one CPU, of all processes: samples, records, tracepoints. What is only counted is in
+//! [`crate::CounterGroup`].
+#![allow(unsafe_code)]
+//! # Safety
+//! perf_event_open(2) takes a structure by pointer and returns a descriptor that nothing else owns;
+//! its ioctls take a number, a descriptor, or a pointer to text or to a number that outlives them.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as abi;
+
+use hugeleaf_sys::{Errno, SysError, last_errno};
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PerfKind {
+    /// A timer of the CPU's clock: every host has it, and it cannot fire while interrupts are off.
+    CpuClock,
+    /// Cycles of the CPU: samples land where interrupts are off too.
+    Cycles,
+    /// Page faults.
+    PageFaults,
+    /// Nothing: it carries records of processes.
+    Records,
+    /// A tracepoint, by the number in its `id` file.
+    Tracepoint(u64),
+}
+
+/// How often it is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerfRate {
+    /// So many times a second.
+    Frequency(u64),
+    /// Each time. Every so many times is not to be had beside the period in a sample: the kernel then
+    /// writes each down, whatever period was asked for.
+    Each,
+}
+
+/// Which frames a sample carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerfStack {
+    /// None.
+    No,
+    /// The kernel's, at most so many.
+    Kernel(u16),
+    /// The kernel's and the program's (where it keeps frame pointers), at most so many.
+    Both(u16),
+}
+
+/// An event to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PerfSetup {
+    /// What happens.
+    pub kind: PerfKind,
+    /// How often it is written down.
+    pub rate: PerfRate,
+    /// Which frames come along.
+    pub stack: PerfStack,
+    /// Whether the tracepoint's own fields come along.
+    pub raw: bool,
+}
+
+/// What the records of a ring are made of: the parser of records goes by this and nothing else.
+/// A sample is: id, instruction, process and thread, time (CLOCK_MONOTONIC), CPU, period, then
+/// frames and fields where asked for. Other records end in process and thread, time, CPU, id.
+pub const SAMPLE_TYPE: u64 = abi::PERF_SAMPLE_IDENTIFIER as u64
+    | abi::PERF_SAMPLE_IP as u64
+    | abi::PERF_SAMPLE_TID as u64
+    | abi::PERF_SAMPLE_TIME as u64
+    | abi::PERF_SAMPLE_CPU as u64
+    | abi::PERF_SAMPLE_PERIOD as u64;
+
+/// An open event.
+#[derive(Debug)]
+pub struct PerfEvent {
+    file: File,
+    cpu: u32,
+    rate: PerfRate,
+}
+
+impl PerfEvent {
+    /// Opens an event of all processes on a CPU, switched off (perf_event_open(2)). The kernel refuses a
+    /// frequency above `kernel.perf_event_max_sample_rate`, which it lowers by itself where samples take it
+    /// long: then the event has that one, see [`PerfEvent::rate`].
+    ///
+    /// # Errors
+    /// EACCES or EPERM: `kernel.perf_event_paranoid`, a missing CAP_PERFMON, or kernel lockdown.
+    /// ENOENT, EOPNOTSUPP or ENODEV: no such event on this machine. EMFILE: too many descriptors.
+    pub fn open(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
+        let mut setup = *setup;
+        loop {
+            match PerfEvent::open_as_it_is(&setup, cpu) {
+                Err(error) if error.errno == Errno::INVAL => {
+                    setup.rate = allowed(setup.rate).ok_or(error)?;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open_as_it_is(setup: &PerfSetup, cpu: u32) -> Result<PerfEvent, SysError> {
+        let mut attr = attributes(setup);
+        let on = i32::try_from(cpu).unwrap_or(i32::MAX);
+        let cloexec = u64::from(abi::PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: `attr` is initialised, its size is set, and it outlives the call.
+        let fd = unsafe { perf::perf_event_open(&raw mut attr, -1, on, -1, cloexec as _) };
+        if fd < 0 {
+            let subject = format!("of all processes on CPU {cpu}");
+            return Err(SysError::new("perf_event_open", subject, last_errno()));
+        }
+        // SAFETY: a new descriptor that only this value owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(PerfEvent {
+            file: File::from(fd),
+            cpu,
+            rate: setup.rate,
+        })
+    }
+
+    /// How often it is written down.
+    pub const fn rate(&self) -> PerfRate {
+        self.rate
+    }
+
+    /// The CPU that it is on.
+    pub const fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// The number that its records carry.
+    ///
+    /// # Errors
+    /// None on kernels that have the call.
+    pub fn id(&self) -> Result<u64, SysError> {
+        let mut id = 0u64;
+        // SAFETY: the kernel writes one u64, which `id` is.
+        let result = unsafe { perf::ioctls::ID(self.file.as_raw_fd(), &raw mut id) };
+        self.checked("PERF_EVENT_IOC_ID", result).map(|()| id)
+    }
+
+    /// Switches it on.
+    ///
+    /// # Errors
+    /// None but of a broken descriptor.
+    pub fn enable(&self) -> Result<(), SysError> {
+        // SAFETY: takes no memory.
+        let result = unsafe { perf::ioctls::ENABLE(self.file.as_raw_fd(), 0) };
+        self.checked("PERF_EVENT_IOC_ENABLE", result)
+    }
+
+    /// Switches it off. A tracepoint still costs something until it is dropped.
+    ///
+    /// # Errors
+    /// None but of a broken descriptor.
+    pub fn disable(&self) -> Result<(), SysError> {
+        // SAFETY: takes no memory.
+        let result = unsafe { perf::ioctls::DISABLE(self.file.as_raw_fd(), 0) };
+        self.checked("PERF_EVENT_IOC_DISABLE", result)
+    }
+
+    /// Writes into the ring of another event of the same CPU.
+    ///
+    /// # Errors
+    /// EINVAL where the CPUs or the clocks differ.
+    pub fn write_into(&self, other: &PerfEvent) -> Result<(), SysError> {
+        // SAFETY: both are descriptors that this process owns.
+        let result =
+            unsafe { perf::ioctls::SET_OUTPUT(self.file.as_raw_fd(), other.file.as_raw_fd()) };
+        self.checked("PERF_EVENT_IOC_SET_OUTPUT", result)
+    }
+
+    /// Lets a tracepoint through only where its fields fit, as in `nr == 9 || nr == 10`.
+    ///
+    /// # Errors
+    /// EINVAL for a filter that the tracepoint does not understand.
+    pub fn filter(&self, text: &str) -> Result<(), SysError> {
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: the kernel reads a text that ends in zero and outlives the call; it does not
+        // write to it, whatever the pointer's type says.
+        let result =
+            unsafe { perf::ioctls::SET_FILTER(self.file.as_raw_fd(), text.as_ptr().cast_mut()) };
+        self.checked("PERF_EVENT_IOC_SET_FILTER", result)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn checked(&self, call: &'static str, result: i32) -> Result<(), SysError> {
+        match result < 0 {
+            true => Err(SysError::new(
+                call,
+                format!("on CPU {}", self.cpu),
+                last_errno(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The frequency that the kernel allows now, where that is lower.
+fn allowed(rate: PerfRate) -> Option<PerfRate> {
+    let PerfRate::Frequency(asked) = rate else {
+        return None;
+    };
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
+    let most: u64 = text.trim().parse().ok()?;
+    (0 < most && most < asked).then_some(PerfRate::Frequency(most))
+}
+
+fn attributes(setup: &PerfSetup) -> abi::perf_event_attr {
+    let mut attr = abi::perf_event_attr::default();
+    attr.size = u32::try_from(std::mem::size_of_val(&attr)).unwrap_or(u32::MAX);
+    (attr.type_, attr.config) = match setup.kind {
+        PerfKind::CpuClock => software(abi::PERF_COUNT_SW_CPU_CLOCK),
+        PerfKind::PageFaults => software(abi::PERF_COUNT_SW_PAGE_FAULTS),
+        PerfKind::Records => software(abi::PERF_COUNT_SW_DUMMY),
+        PerfKind::Cycles => (
+            abi::PERF_TYPE_HARDWARE,
+            u64::from(abi::PERF_COUNT_HW_CPU_CYCLES),
+        ),
+        PerfKind::Tracepoint(id) => (abi::PERF_TYPE_TRACEPOINT, id),
+    };
+    attr.set_disabled(1);
+    match setup.rate {
+        PerfRate::Frequency(a_second) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = a_second;
+        }
+        PerfRate::Each => attr.__bindgen_anon_1.sample_period = 1,
+    }
+    attr.sample_type = SAMPLE_TYPE;
+    match setup.stack {
+        PerfStack::No => {}
+        PerfStack::Kernel(frames) | PerfStack::Both(frames) => {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_CALLCHAIN);
+            attr.sample_max_stack = frames;
+        }
+    }
+    if matches!(setup.stack, PerfStack::Kernel(_)) {
+        attr.set_exclude_callchain_user(1);
+    }
+    if setup.raw {
+        attr.sample_type |= u64::from(abi::PERF_SAMPLE_RAW);
+    }
+    if setup.kind == PerfKind::Records {
+        attr.set_comm(1);
+        attr.set_comm_exec(1);
+        attr.set_task(1);
+    }
+    attr.set_sample_id_all(1);
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+    // Nobody waits for single events: the ring is read every so often.
+    attr.set_watermark(1);
+    attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
+    attr
+}
+
+fn software(what: u32) -> (u32, u64) {
+    (abi::PERF_TYPE_SOFTWARE, u64::from(what))
+}
+
+/// Lets this process have as many descriptors as its hard limit allows: events are one each, a dozen
+/// a CPU (setrlimit(2)). What cannot be raised stays.
+pub fn allow_many_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Without it a host with many CPUs is refused, with a text that names the limit.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// The clock of [`PerfEvent`]s and of lengths of time: it never steps (CLOCK_MONOTONIC).
+pub fn monotonic_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}

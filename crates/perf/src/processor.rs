@@ -1,0 +1,353 @@
+//! The processor as `/proc/cpuinfo` describes it, and which of its events count misses of TLBs and walks
+//! of page tables. Pure: whether this machine also lets them be counted is for whoever opens them to see.
+//!
+//! Sources of the numbers: the makers' event lists as the kernel carries them
+//! (`tools/perf/pmu-events/arch`, chosen by its `mapfile.csv`), and the kernel's own generic events
+//! (`arch/x86/events`). Intel's and AMD's numbers are the event code, the unit mask at bit 8 and the counter
+//! mask at bit 24; Arm's are those of its architecture, the same on every core that has them.
+
+use crate::CounterKind;
+
+/// A processor, of what names it in `/proc/cpuinfo`; its first one where they differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Processor {
+    /// `vendor_id`, on x86.
+    pub vendor: Option<String>,
+    /// `cpu family`.
+    pub family: Option<u32>,
+    /// `model`.
+    pub model: Option<u32>,
+    /// `model name`.
+    pub name: Option<String>,
+    /// `CPU implementer`, on Arm.
+    pub implementer: Option<String>,
+}
+
+impl Processor {
+    /// Reads the text of `/proc/cpuinfo`; what it does not say is `None`.
+    pub fn parse(cpuinfo: &str) -> Processor {
+        let field = |name: &str| {
+            let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = fields.find(|(key, _)| key.trim() == name)?;
+            Some(value.trim().to_owned())
+        };
+        let number = |name: &str| field(name)?.parse().ok();
+        Processor {
+            vendor: field("vendor_id"),
+            family: number("cpu family"),
+            model: number("model"),
+            name: field("model name"),
+            implementer: field("CPU implementer"),
+        }
+    }
+}
+
+/// What an event counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counts {
+    /// Cycles.
+    Cycles,
+    /// Instructions.
+    Instructions,
+    /// Misses of the TLB for data; which level of it, and whether stores are among them, differs.
+    DataMisses,
+    /// Misses of all levels of it.
+    DataLastMisses,
+    /// Misses of the TLB for instructions.
+    CodeMisses,
+    /// Walks of page tables for data.
+    DataWalks,
+    /// Walks of page tables for instructions.
+    CodeWalks,
+    /// Cycles of walks for loads.
+    LoadWalkCycles,
+    /// Cycles of walks for stores.
+    StoreWalkCycles,
+    /// Cycles of walks for data, loads and stores together.
+    DataWalkCycles,
+    /// Cycles of walks for instructions.
+    CodeWalkCycles,
+}
+
+impl Counts {
+    /// The name in files, the same for all processors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Counts::Cycles => "cycles",
+            Counts::Instructions => "instructions",
+            Counts::DataMisses => "dtlb_load_misses",
+            Counts::DataLastMisses => "dtlb_l2_misses",
+            Counts::CodeMisses => "itlb_misses",
+            Counts::DataWalks => "page_walks_data",
+            Counts::CodeWalks => "page_walks_code",
+            Counts::LoadWalkCycles => "page_walk_cycles_loads",
+            Counts::StoreWalkCycles => "page_walk_cycles_stores",
+            Counts::DataWalkCycles => "page_walk_cycles_data",
+            Counts::CodeWalkCycles => "page_walk_cycles_code",
+        }
+    }
+
+    /// Whether it is cycles of walks; all of a processor's together are its cycles in walks.
+    pub const fn is_walk_cycles(self) -> bool {
+        matches!(
+            self,
+            Counts::LoadWalkCycles
+                | Counts::StoreWalkCycles
+                | Counts::DataWalkCycles
+                | Counts::CodeWalkCycles
+        )
+    }
+
+    /// Whether it is a number of walks.
+    pub const fn is_walks(self) -> bool {
+        matches!(self, Counts::DataWalks | Counts::CodeWalks)
+    }
+
+    /// Whether data that is touched for the first time must move it.
+    pub const fn is_of_data(self) -> bool {
+        !matches!(
+            self,
+            Counts::CodeMisses | Counts::CodeWalks | Counts::CodeWalkCycles
+        )
+    }
+}
+
+/// An event of a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessorEvent {
+    /// What it counts.
+    pub counts: Counts,
+    /// What the maker calls it, or the kernel where it is a generic one.
+    pub name: &'static str,
+    /// How the kernel is asked for it.
+    pub kind: CounterKind,
+}
+
+const fn event(counts: Counts, name: &'static str, kind: CounterKind) -> ProcessorEvent {
+    ProcessorEvent { counts, name, kind }
+}
+
+const fn raw(counts: Counts, name: &'static str, config: u64) -> ProcessorEvent {
+    event(counts, name, CounterKind::Raw(config))
+}
+
+/// Generic events of the kernel: misses of reads in the TLB for data (3) and for instructions (4).
+const DATA_MISSES: ProcessorEvent = event(
+    Counts::DataMisses,
+    "dTLB-load-misses",
+    CounterKind::Cache(3 | 1 << 16),
+);
+const CODE_MISSES: ProcessorEvent = event(
+    Counts::CodeMisses,
+    "iTLB-load-misses",
+    CounterKind::Cache(4 | 1 << 16),
+);
+
+/// Cycles and instructions, which the kernel knows on every processor.
+pub const CYCLES: ProcessorEvent = event(Counts::Cycles, "cycles", CounterKind::Cycles);
+/// See [`CYCLES`].
+pub const INSTRUCTIONS: ProcessorEvent = event(
+    Counts::Instructions,
+    "instructions",
+    CounterKind::Instructions,
+);
+
+/// Sandy Bridge.
+const SANDY_BRIDGE: [ProcessorEvent; 3] = [
+    raw(
+        Counts::LoadWalkCycles,
+        "DTLB_LOAD_MISSES.WALK_DURATION",
+        0x0408,
+    ),
+    raw(
+        Counts::StoreWalkCycles,
+        "DTLB_STORE_MISSES.WALK_DURATION",
+        0x0449,
+    ),
+    raw(Counts::CodeWalkCycles, "ITLB_MISSES.WALK_DURATION", 0x0485),
+];
+/// Ivy Bridge.
+const IVY_BRIDGE: [ProcessorEvent; 3] = [
+    raw(
+        Counts::LoadWalkCycles,
+        "DTLB_LOAD_MISSES.WALK_DURATION",
+        0x8408,
+    ),
+    raw(
+        Counts::StoreWalkCycles,
+        "DTLB_STORE_MISSES.WALK_DURATION",
+        0x0449,
+    ),
+    raw(Counts::CodeWalkCycles, "ITLB_MISSES.WALK_DURATION", 0x0485),
+];
+/// Haswell and Broadwell.
+const HASWELL: [ProcessorEvent; 3] = [
+    raw(
+        Counts::LoadWalkCycles,
+        "DTLB_LOAD_MISSES.WALK_DURATION",
+        0x1008,
+    ),
+    raw(
+        Counts::StoreWalkCycles,
+        "DTLB_STORE_MISSES.WALK_DURATION",
+        0x1049,
+    ),
+    raw(Counts::CodeWalkCycles, "ITLB_MISSES.WALK_DURATION", 0x1085),
+];
+/// Skylake to Rocket Lake and Ice Lake: cycles with at least one walk, which without the counter mask would
+/// be walks times cycles.
+const SKYLAKE: [ProcessorEvent; 3] = [
+    raw(
+        Counts::LoadWalkCycles,
+        "DTLB_LOAD_MISSES.WALK_ACTIVE",
+        0x0100_1008,
+    ),
+    raw(
+        Counts::StoreWalkCycles,
+        "DTLB_STORE_MISSES.WALK_ACTIVE",
+        0x0100_1049,
+    ),
+    raw(
+        Counts::CodeWalkCycles,
+        "ITLB_MISSES.WALK_ACTIVE",
+        0x0100_1085,
+    ),
+];
+/// From Golden Cove (Alder Lake, Sapphire Rapids); of processors with two kinds of cores the fast ones.
+const GOLDEN_COVE: [ProcessorEvent; 3] = [
+    raw(
+        Counts::LoadWalkCycles,
+        "DTLB_LOAD_MISSES.WALK_ACTIVE",
+        0x0100_1012,
+    ),
+    raw(
+        Counts::StoreWalkCycles,
+        "DTLB_STORE_MISSES.WALK_ACTIVE",
+        0x0100_1013,
+    ),
+    raw(
+        Counts::CodeWalkCycles,
+        "ITLB_MISSES.WALK_ACTIVE",
+        0x0100_1011,
+    ),
+];
+
+/// What all Zen have. They count walks, and not their cycles.
+const ZEN: [ProcessorEvent; 2] = [
+    raw(Counts::DataMisses, "ls_l1_d_tlb_miss.all", 0xff45),
+    raw(
+        Counts::DataLastMisses,
+        "ls_l1_d_tlb_miss.all_l2_miss",
+        0xf045,
+    ),
+];
+const ZEN_WALKERS: [ProcessorEvent; 2] = [
+    raw(Counts::DataWalks, "ls_tablewalker.dside", 0x0346),
+    raw(Counts::CodeWalks, "ls_tablewalker.iside", 0x0c46),
+];
+/// Zen 1, and what Hygon builds of it.
+const ZEN_1: [ProcessorEvent; 1] = [raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_miss", 0x0085)];
+const ZEN_2: [ProcessorEvent; 1] = [raw(
+    Counts::CodeMisses,
+    "bp_l1_tlb_miss_l2_tlb_miss",
+    0x0785,
+)];
+const ZEN_3: [ProcessorEvent; 1] = [raw(
+    Counts::CodeMisses,
+    "bp_l1_tlb_miss_l2_tlb_miss",
+    0xff85,
+)];
+/// Zen 4 and later have no event of the walker: a walk is what a miss of the last level asks for.
+const ZEN_4: [ProcessorEvent; 3] = [
+    raw(Counts::DataWalks, "ls_l1_d_tlb_miss.all_l2_miss", 0xf045),
+    raw(Counts::CodeMisses, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
+    raw(Counts::CodeWalks, "bp_l1_tlb_miss_l2_tlb_miss.all", 0x0f85),
+];
+
+/// Architectural events of Arm. Which of them a core has, only trying tells.
+const ARM: [ProcessorEvent; 6] = [
+    raw(Counts::DataWalks, "DTLB_WALK", 0x34),
+    raw(Counts::CodeWalks, "ITLB_WALK", 0x35),
+    raw(Counts::DataMisses, "L1D_TLB_REFILL", 0x05),
+    raw(Counts::CodeMisses, "L1I_TLB_REFILL", 0x02),
+    raw(Counts::DataWalkCycles, "DTLB_WALK_PERCYC", 0x8128),
+    raw(Counts::CodeWalkCycles, "ITLB_WALK_PERCYC", 0x8129),
+];
+
+impl Processor {
+    /// What is to be counted on it, in the order in which events belong into groups: each with cycles and
+    /// instructions as far as registers reach.
+    pub fn events(&self) -> Vec<ProcessorEvent> {
+        let own: Vec<ProcessorEvent> = match self.vendor.as_deref() {
+            Some("GenuineIntel") => [self.intel(), &[DATA_MISSES, CODE_MISSES]].concat(),
+            Some("AuthenticAMD" | "HygonGenuine") => self.zen(),
+            _ if self.implementer.is_some() => ARM.to_vec(),
+            _ => vec![DATA_MISSES, CODE_MISSES],
+        };
+        [vec![CYCLES, INSTRUCTIONS], own].concat()
+    }
+
+    fn intel(&self) -> &'static [ProcessorEvent] {
+        if self.family != Some(6) {
+            return &[];
+        }
+        match self.model.unwrap_or(0) {
+            0x2a | 0x2d => &SANDY_BRIDGE,
+            0x3a | 0x3e => &IVY_BRIDGE,
+            0x3c | 0x3d | 0x3f | 0x45 | 0x46 | 0x47 | 0x4f | 0x56 => &HASWELL,
+            0x4e | 0x55 | 0x5e | 0x66 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0x8e | 0x9e
+            | 0xa5 | 0xa6 | 0xa7 => &SKYLAKE,
+            0x8f | 0x97 | 0x9a | 0xaa | 0xac | 0xad | 0xae | 0xb5 | 0xb7 | 0xba | 0xbd | 0xbf
+            | 0xc5 | 0xc6 | 0xcf => &GOLDEN_COVE,
+            _ => &[],
+        }
+    }
+
+    fn zen(&self) -> Vec<ProcessorEvent> {
+        let model = self.model.unwrap_or(0);
+        let walkers = &ZEN_WALKERS[..];
+        let (walks, code): (&[_], &[_]) = match self.family {
+            Some(0x17) if model < 0x30 => (walkers, &ZEN_1),
+            Some(0x17) => (walkers, &ZEN_2),
+            Some(0x18) => (walkers, &ZEN_1),
+            // Zen 3 has the models 00 to 0f and 20 to 5f without 10 to 1f.
+            Some(0x19) if matches!(model, 0x00..=0x0f | 0x20..=0x5f) => (walkers, &ZEN_3),
+            Some(0x19 | 0x1a) => (&[], &ZEN_4),
+            // Older than Zen, or newer than these lists: what the kernel knows.
+            _ => return vec![DATA_MISSES, CODE_MISSES],
+        };
+        [&ZEN[..], walks, code].concat()
+    }
+
+    /// What tells misses of the TLB for data that cost a walk: the best first, for where it is refused or
+    /// counts nothing the next may do.
+    pub fn data_misses(&self) -> Vec<ProcessorEvent> {
+        let all = self.events();
+        let order = [
+            Counts::DataWalks,
+            Counts::DataLastMisses,
+            Counts::DataMisses,
+        ];
+        let of = |wanted: Counts| all.iter().copied().find(move |e| e.counts == wanted);
+        let mut best: Vec<ProcessorEvent> = order.into_iter().filter_map(of).collect();
+        if !best.contains(&DATA_MISSES) {
+            best.push(DATA_MISSES);
+        }
+        best
+    }
+
+    /// Cycles of walks; none where the processor does not count them.
+    pub fn walk_cycles(&self) -> Vec<ProcessorEvent> {
+        let all = self.events().into_iter();
+        all.filter(|e| e.counts.is_walk_cycles()).collect()
+    }
+
+    /// Numbers of walks; none where the processor does not count them.
+    pub fn walks(&self) -> Vec<ProcessorEvent> {
+        let all = self.events().into_iter();
+        all.filter(|e| e.counts.is_walks()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The ring that events of a CPU are written into by the kernel and read from here.
+#![allow(unsafe_code)]
+//! # Safety
+//! A [`PerfRing`] owns its mapping until it is dropped. The kernel writes to it at any time: its
+//! first page holds two positions, which are read and written as atomics; bytes of records are
+//! copied out through raw pointers, only between the two positions, which the kernel leaves alone
+//! until the second one has moved.
+
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hugeleaf_units::{Bytes, PageSize};
+use perf_event_open_sys::bindings as abi;
+
+use crate::event::PerfEvent;
+use hugeleaf_sys::{Errno, SysError, last_errno};
+
+/// The ring of an event.
+#[derive(Debug)]
+pub struct PerfRing {
+    start: NonNull<u8>,
+    /// Length of the mapping.
+    mapped: usize,
+    /// Where the records begin, and how much room they have (a power of two).
+    data: usize,
+    room: usize,
+    /// A record that lies across the ring's end is put together here.
+    record: Vec<u8>,
+}
+
+// SAFETY: the mapping is this value's own, and nothing in it depends on the thread.
+unsafe impl Send for PerfRing {}
+
+impl PerfRing {
+    /// Maps a ring of at least `room` bytes for an event, rounded up to a power of two of pages.
+    ///
+    /// # Errors
+    /// EPERM or ENOMEM where `kernel.perf_event_mlock_kb` or the memlock limit is too small.
+    pub fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysError> {
+        let fail = |errno| {
+            let subject = format!("a ring of {room} for CPU {}", event.cpu());
+            SysError::new("mmap", subject, errno)
+        };
+        let page = base.bytes().get();
+        let pages = room.get().div_ceil(page).max(1).next_power_of_two();
+        let room = usize::try_from(pages * page).map_err(|_| fail(Errno::INVAL))?;
+        let page = usize::try_from(page).map_err(|_| fail(Errno::INVAL))?;
+        let mapped = room + page;
+        // SAFETY: a new mapping at an address of the kernel's choice, over nothing that is used.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.file().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(fail(last_errno()));
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| fail(Errno::INVAL))?;
+        Ok(PerfRing {
+            start,
+            mapped,
+            data: page,
+            room,
+            record: Vec::new(),
+        })
+    }
+
+    /// How much of it is waiting to be read, 0 to 1.
+    pub fn filled(&self) -> f64 {
+        let waiting = self.head().load(Ordering::Acquire) - self.tail().load(Ordering::Relaxed);
+        #[allow(clippy::cast_precision_loss)] // both are far below 2^52
+        let share = waiting as f64 / self.room as f64;
+        share
+    }
+
+    /// Hands every whole record, its header of eight bytes included, to `each`, oldest first, and
+    /// gives their room back to the kernel.
+    pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
+        let head = self.head().load(Ordering::Acquire);
+        let mut tail = self.tail().load(Ordering::Relaxed);
+        let mut record = std::mem::take(&mut self.record);
+        while head.wrapping_sub(tail) >= 8 {
+            let mut header = [0u8; 8];
+            self.copy(tail, &mut header);
+            let length = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+            // The kernel writes no such record; believing one would loop for ever.
+            if length < 8 || head.wrapping_sub(tail) < length as u64 {
+                tail = head;
+                break;
+            }
+            record.resize(length, 0);
+            self.copy(tail, &mut record);
+            each(&record);
+            tail = tail.wrapping_add(length as u64);
+        }
+        self.record = record;
+        self.tail().store(tail, Ordering::Release);
+    }
+
+    /// Copies out of the ring, from a position that only ever grows.
+    fn copy(&self, from: u64, to: &mut [u8]) {
+        // The room is a power of two of at most the address space: the rest fits.
+        #[allow(clippy::cast_possible_truncation)]
+        let at = (from & (self.room as u64 - 1)) as usize;
+        let first = to.len().min(self.room - at);
+        // SAFETY: `at + first` and `to.len() - first` lie within the room of the records; the
+        // kernel does not write between tail and head; `to` is memory of this process elsewhere.
+        unsafe {
+            let data = self.start.as_ptr().add(self.data);
+            std::ptr::copy_nonoverlapping(data.add(at), to.as_mut_ptr(), first);
+            let rest = to.as_mut_ptr().add(first);
+            std::ptr::copy_nonoverlapping(data, rest, to.len() - first);
+        }
+    }
+
+    fn head(&self) -> &AtomicU64 {
+        self.position(std::mem::offset_of!(abi::perf_event_mmap_page, data_head))
+    }
+
+    fn tail(&self) -> &AtomicU64 {
+        self.position(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail))
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the first page holds a perf_event_mmap_page; both positions are aligned u64s
+        // that are only touched as atomics, and live as long as the mapping.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
+    }
+}
+
+impl Drop for PerfRing {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}

@@ -1,0 +1,390 @@
+//! Limits: cgroups on reservations, on faults and on memory; memlock; threads; nodes.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::{Bytes, MemoryError, NodePolicy, PageKind, Region, RegionOptions, Sharing};
+use hugeleaf_units::PageSize;
+
+use super::child::{Part, Words, hear, say};
+use super::support::{HostGuard, assert_whole, host, huge, options, pages, pool, use_all};
+
+/// A cgroup of version 1 of our own; removed when dropped, with its hierarchy if that is ours too.
+struct Cgroup {
+    folder: PathBuf,
+    mounted: Option<tempfile::TempDir>,
+}
+
+impl Cgroup {
+    /// In a hierarchy of this controller: the one that is mounted, or one mounted for the test.
+    fn make(test: &str, controller: &str) -> Option<Cgroup> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let known = mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let is_it = words[2] == "cgroup" && words[3].split(',').any(|o| o == controller);
+            is_it.then(|| PathBuf::from(words[1]))
+        });
+        let mut mounted = None;
+        let top = match known {
+            Some(top) => top,
+            None => {
+                let dir = tempfile::tempdir().unwrap();
+                let done = Command::new("mount")
+                    .args(["-t", "cgroup", "-o", controller, "hugeleaf-test"])
+                    .arg(dir.path())
+                    .status();
+                if !done.is_ok_and(|status| status.success()) {
+                    println!("{test}: not run: needs the {controller} controller, version 1");
+                    return None;
+                }
+                mounted.insert(dir).path().to_owned()
+            }
+        };
+        let folder = top.join(format!("hugeleaf-test-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Some(Cgroup { folder, mounted })
+    }
+
+    fn set(&self, file: &str, value: u64) {
+        std::fs::write(self.folder.join(file), value.to_string()).unwrap();
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.folder.join(file)).unwrap()
+    }
+
+    /// The name that a limit is told by.
+    fn path(&self) -> String {
+        format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
+    }
+
+    /// Starts a child, and has it go on inside.
+    fn start(&self, words: &[&str]) -> Part {
+        let mut part = Part::start("within_cgroup", words);
+        std::fs::write(self.folder.join("cgroup.procs"), part.pid().to_string()).unwrap();
+        part.tell("go");
+        part
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The last of its processes may be on its way out still.
+        let mut tries = 0;
+        while let Err(e) = std::fs::remove_dir(&self.folder) {
+            tries += 1;
+            assert!(tries < 1000, "{}: {e}", self.folder.display());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if let Some(dir) = self.mounted.take() {
+            let done = Command::new("umount").arg(dir.path()).status();
+            assert!(done.unwrap().success(), "{} stays", dir.path().display());
+        }
+    }
+}
+
+/// As the controller's files are named for a size.
+fn name_of(size: PageSize) -> String {
+    hugeleaf_host::system::cgroups::name_of(size)
+}
+
+/// Asks for memory and uses all of it, or tells why there is none.
+pub fn within_cgroup(words: &Words) {
+    let (length, ladder) = (Bytes(words.number(0)), words.get(1));
+    let sharing = match words.get(2) {
+        "shared" => Sharing::Shared,
+        _ => Sharing::Private,
+    };
+    assert_eq!(hear(), "go");
+    let asked = RegionOptions {
+        sharing,
+        ..options(length, ladder)
+    };
+    let mut told = Vec::new();
+    match Region::with_progress(&asked, &mut |done, _| told.push(done)) {
+        Ok(region) => {
+            use_all(&region);
+            assert_whole(&region);
+            // A second try fills again what was filled before it: that is no progress.
+            assert!(told.is_sorted() && told.last() == Some(&length), "{told:?}");
+            let extents = region.extents().unwrap();
+            let from_pool = extents.iter().filter(|e| e.kind == PageKind::Hugetlb);
+            let from_pool: Bytes = from_pool.map(|e| e.range.len()).sum();
+            let why = extents.last().unwrap().why.as_ref();
+            say(&format!("{from_pool:#} of it; {why:?}"));
+        }
+        Err(MemoryError::TooLarge {
+            available,
+            limited_by,
+            ..
+        }) => say(&format!("{available:#} at most by {limited_by}")),
+        Err(error) => say(&format!("error {error}; {}", error.next())),
+    }
+}
+
+/// A pool of 16 pages, a limit of 5 on one of the two counters, 12 asked.
+fn a_hugetlb_limit(test: &str, file: &str) {
+    let Some((_guard, size)) = HostGuard::with_pool(test, 16) else {
+        return;
+    };
+    let Some(cgroup) = Cgroup::make(test, "hugetlb") else {
+        return;
+    };
+    let before = pool(size);
+    cgroup.set(
+        &format!("hugetlb.{}.{file}", name_of(size)),
+        pages(size, 5).get(),
+    );
+    let length = pages(size, 12).get().to_string();
+    let by = format!("cgroup {}", cgroup.path());
+    for sharing in ["private", "shared"] {
+        let ladder = format!("hugetlb:{size}");
+        let mut part = cgroup.start(&[&length, &ladder, sharing]);
+        let told = part.next_line().expect("killed");
+        let got = format!("{:#} of it", pages(size, 5));
+        assert!(told.starts_with(&got) && told.contains(&by), "{told}");
+        part.succeed();
+
+        let mandatory = format!("hugetlb:{size}!");
+        let mut part = cgroup.start(&[&length, &mandatory, sharing]);
+        let told = part.next_line().expect("killed");
+        assert!(told.contains("7 missing") && told.contains(&by), "{told}");
+        part.succeed();
+        assert_eq!(pool(size), before);
+    }
+}
+
+#[test]
+fn a_limit_on_reservations_gives_a_mosaic() {
+    let test = "a_limit_on_reservations_gives_a_mosaic";
+    a_hugetlb_limit(test, "rsvd.limit_in_bytes");
+}
+
+/// The limit that Kubernetes sets: mmap(2) succeeds, and a touch past it is a SIGBUS.
+#[test]
+fn a_limit_on_faults_gives_a_mosaic() {
+    a_hugetlb_limit("a_limit_on_faults_gives_a_mosaic", "limit_in_bytes");
+}
+
+#[test]
+fn a_limit_on_memory_refuses_and_kills_nobody() {
+    let test = "a_limit_on_memory_refuses_and_kills_nobody";
+    let (Some(_guard), Some(huge)) = (HostGuard::lock(test), huge(test)) else {
+        return;
+    };
+    let Some(cgroup) = Cgroup::make(test, "memory") else {
+        return;
+    };
+    let limit = Bytes::from_mib(256);
+    cgroup.set("memory.limit_in_bytes", limit.get());
+    let base = host().base_page;
+    for ladder in [base.to_string(), format!("thp:{huge}")] {
+        for sharing in ["private", "shared"] {
+            let what = format!("{ladder} {sharing}");
+            let more = (limit.get() * 2).to_string();
+            let ask = |bytes: &str| {
+                let mut part = cgroup.start(&[bytes, &ladder, sharing]);
+                let told = part.next_line().expect(&what);
+                part.succeed();
+                told
+            };
+            let mut told = ask(&more);
+            // Just below what it says could be had: it can. Where the program itself has to be read
+            // from the disk meanwhile, its pages count in the cgroup, and less can be had.
+            for _ in 0..5 {
+                let (most, by) = told.split_once(" at most by ").expect(&told);
+                assert_eq!(by, "the memory cgroup", "{what}");
+                let below = base.round_down(most.parse::<u64>().unwrap() - (1 << 20));
+                told = ask(&below.to_string());
+                if told.contains("of it") {
+                    break;
+                }
+            }
+            assert!(told.contains("of it"), "{what}: {told}");
+        }
+    }
+    let control = cgroup.read("memory.oom_control");
+    assert!(control.contains("oom_kill 0"), "{control}");
+}
+
+/// The soft limit; the hard one is left as it is.
+fn set_memlock(limit: Bytes) {
+    let memlock = rustix::process::Resource::Memlock;
+    let limit = rustix::process::Rlimit {
+        current: Some(limit.get()),
+        ..rustix::process::getrlimit(memlock)
+    };
+    rustix::process::setrlimit(memlock, limit).unwrap();
+}
+
+fn drop_capability(capability: rustix::thread::CapabilitySet) {
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective.remove(capability);
+    rustix::thread::set_capabilities(None, sets).unwrap();
+}
+
+/// As a process that may lock four huge pages.
+pub fn locked(words: &Words) {
+    let size: PageSize = words.get(0).parse().unwrap();
+    let lock = |length, ladder: &str| {
+        Region::new(&RegionOptions {
+            locked: true,
+            ..options(length, ladder)
+        })
+    };
+    set_memlock(pages(size, 4));
+    drop_capability(rustix::thread::CapabilitySet::IPC_LOCK);
+    let limited = |made: Result<Region, MemoryError>| {
+        let error = made.unwrap_err();
+        let is_limit = matches!(error, MemoryError::MemlockLimit { .. });
+        assert!(is_limit, "{error}");
+        assert!(error.next().starts_with("raise it: ulimit -l"), "{error}");
+    };
+    limited(lock(pages(size, 5), &format!("thp:{size}")));
+    let thp = lock(pages(size, 3), &format!("thp:{size}")).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let kib = pages(size, 3).get() / 1024;
+    let line = status.lines().find(|l| l.starts_with("VmLck:")).unwrap();
+    assert!(line.contains(&format!(" {kib} kB")), "{line}");
+    use_all(&thp);
+    assert_whole(&thp);
+    // Within the limit by itself, and not on top of the first.
+    limited(lock(pages(size, 2), &format!("thp:{size}")));
+    let from_pool = lock(pages(size, 8), &format!("hugetlb:{size}!")).unwrap();
+    use_all(&from_pool);
+    drop(thp);
+    drop(lock(pages(size, 4), &format!("thp:{size}")).unwrap());
+}
+
+#[test]
+fn a_limit_on_locking_is_told_and_reserved_pages_have_none() {
+    let test = "a_limit_on_locking_is_told_and_reserved_pages_have_none";
+    if huge(test).is_none() {
+        return;
+    }
+    let Some((_guard, size)) = HostGuard::with_pool(test, 8) else {
+        return;
+    };
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum;
+    if hard.is_some_and(|hard| hard < pages(size, 4).get()) {
+        println!("{test}: not run: needs a memlock limit of four pages of {size}");
+        return;
+    }
+    Part::start("locked", &[&size.to_string()]).succeed();
+}
+
+/// As another user, who may start no thread, and whose page map belongs to root.
+pub fn few_threads(words: &Words) {
+    let size: PageSize = words.get(0).parse().unwrap();
+    let none = rustix::process::Rlimit {
+        current: Some(1),
+        maximum: Some(1),
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nproc, none).unwrap();
+    const NOBODY: u32 = 65534;
+    // SAFETY: takes no pointer.
+    assert_eq!(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) }, 0);
+    assert!(std::thread::Builder::new().spawn(|| {}).is_err());
+    assert!(std::fs::File::open("/proc/self/pagemap").is_err());
+    for ladder in [format!("thp:{size}"), format!("thp:{size}!")] {
+        for sharing in [Sharing::Private, Sharing::Shared] {
+            let region = Region::new(&RegionOptions {
+                threads: Some(4),
+                sharing,
+                ..options(pages(size, 40), &ladder)
+            })
+            .unwrap();
+            use_all(&region);
+            assert_whole(&region);
+            let extents = region.extents().unwrap();
+            assert_eq!((extents.len(), extents[0].page), (1, size), "{extents:#?}");
+        }
+    }
+}
+
+#[test]
+fn without_threads_and_without_a_page_map_it_works_too() {
+    let test = "without_threads_and_without_a_page_map_it_works_too";
+    let (Some(_guard), Some(huge)) = (HostGuard::lock(test), huge(test)) else {
+        return;
+    };
+    Part::start("few_threads", &[&huge.to_string()]).succeed();
+}
+
+#[test]
+fn any_number_of_threads_fills_it_and_none_stays() {
+    let test = "any_number_of_threads_fills_it_and_none_stays";
+    let (Some(_guard), Some(huge)) = (HostGuard::lock(test), huge(test)) else {
+        return;
+    };
+    let base = host().base_page;
+    for threads in [None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(100)] {
+        for length in [base.bytes(), pages(huge, 70) + base.bytes()] {
+            let told = Mutex::new(Vec::new());
+            let asked = RegionOptions {
+                threads,
+                ..options(length, &huge.to_string())
+            };
+            let region = Region::with_progress(&asked, &mut |done, of| {
+                assert_eq!(of, length);
+                told.lock().unwrap().push(done);
+            });
+            use_all(&region.unwrap());
+            let told = told.into_inner().unwrap();
+            assert!(told.is_sorted(), "{told:?}");
+            assert_eq!(told.last(), Some(&length), "{threads:?}");
+        }
+    }
+    let names = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok())
+            .filter(|name| name.starts_with("hugeleaf-fill"))
+            .count()
+    };
+    // A thread is joined a moment before the kernel takes it off the list.
+    while names() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn nodes_that_are_there_give_and_others_are_told() {
+    let test = "nodes_that_are_there_give_and_others_are_told";
+    let Some((_guard, size)) = HostGuard::with_pool(test, 3) else {
+        return;
+    };
+    let node = host().nodes[0];
+    let before = pool(size);
+    let make = |nodes| {
+        let asked = options(pages(size, 5), &size.to_string()).shared();
+        Region::new(&RegionOptions { nodes, ..asked })
+    };
+    for policy in [
+        NodePolicy::Inherit,
+        NodePolicy::Local,
+        NodePolicy::Bind(vec![node]),
+        NodePolicy::Interleave(vec![node]),
+    ] {
+        let region = make(policy).unwrap();
+        use_all(&region);
+        assert_whole(&region);
+    }
+    assert_eq!(pool(size), before);
+    for nodes in [vec![9], vec![node, 9], vec![1 << 20]] {
+        let missing = *nodes.last().unwrap();
+        for policy in [
+            NodePolicy::Bind(nodes.clone()),
+            NodePolicy::Interleave(nodes),
+        ] {
+            let error = make(policy).unwrap_err();
+            assert_eq!(error, MemoryError::NoSuchNode { node: missing });
+        }
+    }
+    assert_eq!(
+        make(NodePolicy::Bind(Vec::new())).unwrap_err(),
+        MemoryError::NoNodes
+    );
+    assert_eq!(pool(size), before);
+}

@@ -1,0 +1,220 @@
+//! What the tests of this crate share: the host lock, pools that are put back, regions that are
+//! written to the last page, and what a process holds.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::{Bytes, PageSize, Region, RegionOptions};
+use hugeleaf_host::{Host, Root, read_host};
+use hugeleaf_sys::{HostLock, RealKernel, effective_uid, lock_host};
+
+/// The host as it was at first: what of it is looked at does not change.
+pub fn host() -> Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    let read = || read_host(&Root::live(), &RealKernel::new()).unwrap();
+    HOST.get_or_init(read).clone()
+}
+
+/// The size of a full transparent huge page here; says so and gives `None` where there is none.
+pub fn huge(test: &str) -> Option<PageSize> {
+    let huge = host().pmd_page.get();
+    if huge.is_none() {
+        println!("{test}: not run: needs transparent huge pages");
+    }
+    huge
+}
+
+/// Holds the host lock, and puts back what it changes.
+pub struct HostGuard {
+    changed: Vec<(PathBuf, String)>,
+    _lock: HostLock,
+}
+
+impl HostGuard {
+    /// `None`, after saying so, where the test cannot run.
+    pub fn lock(test: &str) -> Option<HostGuard> {
+        if effective_uid() != 0 {
+            println!("{test}: not run: needs root");
+            return None;
+        }
+        let lock = lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
+        let mut guard = HostGuard {
+            changed: Vec::new(),
+            _lock: lock,
+        };
+        // Where THP is always on, base pages are what nobody can ask for.
+        let enabled = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
+        if std::fs::read_to_string(&enabled).is_ok_and(|text| text.contains("[always]")) {
+            guard.set(enabled, "madvise");
+        }
+        Some(guard)
+    }
+
+    /// The same, with a pool of so many pages of the host's default size in it.
+    pub fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
+        let Some(size) = host().memory.default_hugetlb_page.get() else {
+            println!("{test}: not run: needs hugetlb");
+            return None;
+        };
+        let mut guard = HostGuard::lock(test)?;
+        guard.set_pool(size, pages);
+        if pool(size).total != pages {
+            println!("{test}: not run: needs {pages} pages of {size} of contiguous memory");
+            return None;
+        }
+        Some((guard, size))
+    }
+
+    /// Sets a pool.
+    pub fn set_pool(&mut self, size: PageSize, pages: u64) {
+        self.set(folder(size).join("nr_hugepages"), &pages.to_string());
+    }
+
+    /// Sets a knob.
+    pub fn set(&mut self, path: PathBuf, value: &str) {
+        let before = std::fs::read_to_string(&path).unwrap();
+        let chosen = before.split(['[', ']']).nth(1).unwrap_or(&before);
+        if !self.changed.iter().any(|(known, _)| *known == path) {
+            self.changed.push((path.clone(), chosen.trim().to_owned()));
+        }
+        std::fs::write(&path, value).unwrap();
+    }
+}
+
+impl Drop for HostGuard {
+    fn drop(&mut self) {
+        for (path, value) in self.changed.iter().rev() {
+            std::fs::write(path, value).unwrap();
+            let now = std::fs::read_to_string(path).unwrap();
+            let chosen = now
+                .split(['[', ']'])
+                .nth(1)
+                .unwrap_or(&now)
+                .trim()
+                .to_owned();
+            if !std::thread::panicking() {
+                assert_eq!(&chosen, value, "{} was not restored", path.display());
+            }
+        }
+    }
+}
+
+fn folder(size: PageSize) -> PathBuf {
+    let kib = size.bytes().get() / 1024;
+    format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB").into()
+}
+
+/// The pool's own counters, in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    pub total: u64,
+    pub free: u64,
+    pub reserved: u64,
+    pub surplus: u64,
+}
+
+pub fn pool(size: PageSize) -> Pool {
+    let number = |name: &str| -> u64 {
+        let text = std::fs::read_to_string(folder(size).join(name)).unwrap();
+        text.trim().parse().unwrap()
+    };
+    Pool {
+        total: number("nr_hugepages"),
+        free: number("free_hugepages"),
+        reserved: number("resv_hugepages"),
+        surplus: number("surplus_hugepages"),
+    }
+}
+
+/// Does what an error says to do: its guard puts the pool back.
+pub fn do_next(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// `n` pages.
+pub fn pages(size: PageSize, n: u64) -> Bytes {
+    Bytes(size.bytes().get() * n)
+}
+
+/// What is asked for on a ladder.
+pub fn options(length: Bytes, ladder: &str) -> RegionOptions {
+    RegionOptions::new(length, ladder.parse().unwrap())
+}
+
+/// The first word of every base page.
+pub fn words(region: &Region) -> impl Iterator<Item = *mut u64> + use<> {
+    let step = usize::try_from(host().base_page.bytes().get()).unwrap();
+    let start = region.as_ptr() as u64;
+    (0..region.len().get())
+        .step_by(step)
+        .map(move |offset| (start + offset) as *mut u64)
+}
+
+/// Writes a pattern to every base page; the same wherever the region lies.
+pub fn write_all(region: &Region, seed: u64) {
+    for at in words(region) {
+        let value = (at as u64 - region.as_ptr() as u64) ^ seed;
+        // SAFETY: inside the region, which is populated, aligned, and nobody else's here.
+        unsafe { at.write_volatile(value) };
+    }
+}
+
+/// Reads back what [`write_all`] wrote.
+pub fn assert_written(region: &Region, seed: u64) {
+    for at in words(region) {
+        let value = (at as u64 - region.as_ptr() as u64) ^ seed;
+        // SAFETY: as above.
+        assert_eq!(unsafe { at.read_volatile() }, value);
+    }
+}
+
+/// Writes a pattern to every base page and reads it back.
+pub fn use_all(region: &Region) {
+    write_all(region, 0x5555);
+    assert_written(region, 0x5555);
+}
+
+/// Extents lie next to each other and fill the region, and each that is not what was asked for
+/// says why.
+pub fn assert_whole(region: &Region) {
+    let extents = region.extents().unwrap();
+    let mut at = region.range().start();
+    for extent in &extents {
+        assert_eq!(extent.range.start(), at, "{extents:#?}");
+        at = extent.range.end();
+        let asked = extent.asked;
+        let is_kind = asked.kind.is_none_or(|kind| kind == extent.kind);
+        let is_asked = extent.page == asked.size && is_kind;
+        assert_eq!(extent.why.is_none(), is_asked, "{extent:#?}");
+        assert_eq!(extent.resident, extent.range.len(), "{extent:#?}");
+    }
+    assert_eq!(at, region.range().end());
+}
+
+/// What a process may lose: descriptors, mappings of memory files, all mappings, threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holdings {
+    pub descriptors: usize,
+    pub files: usize,
+    pub mappings: usize,
+    pub threads: usize,
+}
+
+impl Holdings {
+    pub fn now() -> Holdings {
+        let count = |path: &str| std::fs::read_dir(path).unwrap().count();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        Holdings {
+            descriptors: count("/proc/self/fd"),
+            files: maps.matches("memfd:hugeleaf").count(),
+            // A sanitizer maps memory of its own as it goes.
+            mappings: match std::env::var_os("HUGELEAF_SANITIZED") {
+                None => maps.lines().count(),
+                Some(_) => 0,
+            },
+            threads: count("/proc/self/task"),
+        }
+    }
+}
