@@ -12,7 +12,7 @@ CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library vm vm-shell vm-list vm-test vm-table captures
+.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library publish-check vm vm-shell vm-list vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -47,6 +47,9 @@ suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlb
 
 install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
 	scripts/install-library.sh $(PREFIX)
+
+publish-check: compiler ## whether the library could be published to crates.io; uploads nothing
+	scripts/publish-check.sh
 
 vm: compiler    ## one command on a real kernel: make vm HOST=x86-6.1 CMD='hugeleaf mem'
 	$(VM) run $(HOST) -- '$(CMD)'

@@ -42,6 +42,9 @@ fi
 step "documents"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
+step "the library as packages"
+scripts/publish-check.sh
+
 step "build"
 cargo test --workspace --locked --no-run --quiet
 
