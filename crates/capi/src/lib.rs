@@ -21,8 +21,10 @@
 //! Nothing that C can set is a Rust enum or reference before it was checked.
 
 mod call;
-mod elastic;
 mod region;
+
+// The header has them in this order.
+mod elastic;
 
 pub use call::{HL_TEXT, hl_error, hl_status, hl_status_text};
 pub use elastic::*;
