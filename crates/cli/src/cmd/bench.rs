@@ -12,14 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::{BenchEnding, BenchError, BenchEvent, Circumstances, NotHad, room};
+use hugeleaf_proof::bench::{About, BenchEnding, BenchError, BenchEvent, Circumstances, room};
 use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_report::screen::clean;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
+use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
 
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
-use hugeleaf_report::screen::clean;
 
 /// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
 /// for before the command line is taken apart: a thousand of them start, and each is to be small.
@@ -70,12 +72,94 @@ pub struct Output {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     match &args.workload {
-        Workload::Chase(args) => chase::run(args, context),
-        Workload::Mover(args) => mover::run(args, context),
-        Workload::Oltp(args) => oltp::run(args, context),
-        Workload::Pagetables(args) => pagetables::run(args, context),
-        Workload::Pin(args) => pin::run(args, context),
+        Workload::Chase(args) => one(args, context),
+        Workload::Mover(args) => one(args, context),
+        Workload::Oltp(args) => one(args, context),
+        Workload::Pagetables(args) => one(args, context),
+        Workload::Pin(args) => one(args, context),
     }
+}
+
+/// A workload: its flags are the type that has this. [`Workload`] is the list of them, with their help.
+trait Bench {
+    /// As it is typed after `hugeleaf bench`.
+    const NAME: &'static str;
+    /// What it measures.
+    type Result;
+
+    /// Where its result goes.
+    fn output(&self) -> &Output;
+
+    /// Whether the pages were named: then it is a no where one of them is unavailable.
+    fn names_pages(&self) -> bool;
+
+    /// Measures.
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<Self::Result, Failure>;
+
+    /// What the exit status and the file follow from.
+    fn summary(result: &Self::Result) -> Summary<'_>;
+
+    /// On a screen.
+    fn text(result: &Self::Result, look: Look) -> String;
+
+    /// As a page with charts.
+    fn html(result: &Self::Result) -> String;
+}
+
+/// See [`Bench::summary`].
+struct Summary<'a> {
+    about: &'a About,
+    /// Whether an arm, or a part of one, was unavailable.
+    lacks_pages: bool,
+    /// What its file holds.
+    json: String,
+}
+
+/// Runs one, prints what it measured, then writes it: a full disk costs the file only.
+fn one<B: Bench>(args: &B, context: &Context) -> Result<Status, Failure> {
+    let output = args.output();
+    let ground = Ground::new(B::NAME, output, context)?;
+    let result = {
+        let bar = Bar::new();
+        args.measure(&ground, context, &mut |event| bar.show(&event))?
+    };
+    let summary = B::summary(&result);
+    match context.json {
+        true => Context::print(&summary.json)?,
+        false => Context::print(&B::text(&result, Context::look()))?,
+    }
+    let default = || default_path(B::NAME, &summary.about.started);
+    let path = output.output.clone().unwrap_or_else(default);
+    save("result", &path, &summary.json)?;
+    if let Some(path) = &output.html {
+        save("page", path, &B::html(&result))?;
+    }
+    let ending = summary.about.ending;
+    Ok(status(args.names_pages() && summary.lacks_pages, ending))
+}
+
+fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
+    write_whole(path, text).map_err(|e| {
+        Failure::missing(
+            format!("the result is above, and could not be written: {e}"),
+            "make room or name another place: --output FILE, --html FILE; --json > FILE \
+             keeps it too",
+        )
+    })?;
+    tell(&format!("{what}: {}", path.display()));
+    Ok(())
+}
+
+fn default_path(name: &str, started: &str) -> PathBuf {
+    // 2026-01-31T12:00:00Z, without what a file name should not hold.
+    let is_kept = |c: &char| c.is_ascii_digit() || *c == 'T';
+    let digits: String = started.chars().filter(is_kept).collect();
+    format!("hugeleaf-bench-{name}-{}.json", digits.replace('T', "-")).into()
 }
 
 /// Runs a process of `bench pagetables` where that is what this process was started for.
@@ -153,62 +237,9 @@ fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A result as it is handed out.
-struct Answer {
-    name: &'static str,
-    started: String,
-    json: String,
-    html: Option<String>,
-    text: String,
-}
-
-impl Answer {
-    /// Prints it, then writes it: a full disk costs the file only.
-    fn give(&self, output: &Output, context: &Context) -> Result<(), Failure> {
-        Context::print(match context.json {
-            true => &self.json,
-            false => &self.text,
-        })?;
-        let path = output.output.clone().unwrap_or_else(|| self.default_path());
-        let mut files = vec![("result", path, &self.json)];
-        if let (Some(path), Some(html)) = (&output.html, &self.html) {
-            files.push(("page", path.clone(), html));
-        }
-        for (what, path, text) in files {
-            write_whole(&path, text).map_err(|e| {
-                Failure::missing(
-                    format!("the result is above, and could not be written: {e}"),
-                    "make room or name another place: --output FILE, --html FILE; --json > FILE \
-                     keeps it too",
-                )
-            })?;
-            tell(&format!("{what}: {}", path.display()));
-        }
-        Ok(())
-    }
-
-    fn default_path(&self) -> PathBuf {
-        // 2026-01-31T12:00:00Z, without what a file name should not hold.
-        let digits: String = (self.started.chars())
-            .filter(|c| c.is_ascii_digit() || *c == 'T')
-            .collect();
-        format!(
-            "hugeleaf-bench-{}-{}.json",
-            self.name,
-            digits.replace('T', "-")
-        )
-        .into()
-    }
-}
-
 /// Whether it is all that was asked for: pages that were named and not had, and Ctrl-C, are a no.
-fn status<'a>(
-    named: bool,
-    ending: BenchEnding,
-    not_had: impl IntoIterator<Item = &'a Option<NotHad>>,
-) -> Status {
-    let short = named && not_had.into_iter().any(Option::is_some);
-    match short || ending == BenchEnding::Interrupted {
+fn status(is_short: bool, ending: BenchEnding) -> Status {
+    match is_short || ending == BenchEnding::Interrupted {
         true => Status::No,
         false => Status::Good,
     }
@@ -217,7 +248,13 @@ fn status<'a>(
 fn failure(name: &str, error: &BenchError) -> Failure {
     let what = format!("bench {name}: {error}");
     match error {
-        BenchError::Stopped => Failure::no(what, format!("hugeleaf bench {name}")),
+        BenchError::Stopped | BenchError::Mover(MoverError::Stopped) => {
+            let what = format!("bench {name}: {}", BenchError::Stopped);
+            Failure::no(what, format!("hugeleaf bench {name}"))
+        }
+        BenchError::Mover(MoverError::There { .. } | MoverError::Alignment { .. }) => {
+            Failure::usage(what, error.next())
+        }
         error => Failure::missing(what, error.next()),
     }
 }
@@ -254,15 +291,14 @@ mod tests {
 
     #[test]
     fn what_was_named_and_not_had_is_a_no() {
-        let short = Some(NotHad {
-            from_bytes: 1,
-            reason: String::new(),
-            next: String::new(),
-        });
-        let both = [None, short];
-        assert_eq!(status(true, BenchEnding::Done, &both), Status::No);
-        assert_eq!(status(false, BenchEnding::Done, &both), Status::Good);
-        assert_eq!(status(true, BenchEnding::Done, &both[..1]), Status::Good);
-        assert_eq!(status(false, BenchEnding::Interrupted, &[]), Status::No);
+        assert_eq!(status(true, BenchEnding::Done), Status::No);
+        assert_eq!(status(false, BenchEnding::Done), Status::Good);
+        assert_eq!(status(false, BenchEnding::Interrupted), Status::No);
+    }
+
+    #[test]
+    fn a_file_is_named_for_its_experiment_and_time() {
+        let path = default_path("chase", "2026-01-31T12:00:00Z");
+        assert_eq!(path, Path::new("hugeleaf-bench-chase-20260131-120000.json"));
     }
 }

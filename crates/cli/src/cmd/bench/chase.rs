@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use hugeleaf_proof::bench::chase::{ChaseResult, ChaseSettings, cache_line, run as measure};
-use hugeleaf_proof::bench::to_json;
+use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::chase_text;
 use hugeleaf_report::bench_html::chase_html;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_rounds;
 use super::lists::{Sizes, named, usual};
-use super::{Answer, Bar, Ground, Output, failure, status};
-use crate::context::{Context, Failure, Status, parse_time};
+use super::{Bench, Ground, Output, Summary, failure};
+use crate::context::{Context, Failure, parse_time};
 
 /// The usual working sets begin here.
 const FROM: Bytes = Bytes::from_kib(64);
@@ -55,38 +56,52 @@ pub struct Args {
     output: Output,
 }
 
-/// Runs it.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let ground = Ground::new("chase", &args.output, context)?;
-    let settings = settings(args, context, &ground)?;
-    let result = {
-        let bar = Bar::new();
-        measure(
-            &settings,
-            &context.root,
-            &ground.host,
-            &ground.circumstances,
-            &mut |event| bar.show(&event),
-            &context.stop,
-        )
-    };
-    let result = result.map_err(|e| failure("chase", &e))?;
-    answer(&result, args).give(&args.output, context)?;
-    let not_had = result.arms.iter().map(|arm| &arm.not_had);
-    Ok(status(
-        !args.pages.is_empty(),
-        result.experiment.ending,
-        not_had,
-    ))
-}
+impl Bench for Args {
+    const NAME: &'static str = "chase";
+    type Result = ChaseResult;
 
-fn answer(result: &ChaseResult, args: &Args) -> Answer {
-    Answer {
-        name: "chase",
-        started: result.experiment.started.clone(),
-        json: to_json(result),
-        html: args.output.html.is_some().then(|| chase_html(result)),
-        text: chase_text(result, Context::look()),
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn names_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<ChaseResult, Failure> {
+        let settings = settings(self, context, ground)?;
+        let (root, host) = (&context.root, &ground.host);
+        let circumstances = &ground.circumstances;
+        let result = measure(
+            &settings,
+            root,
+            host,
+            circumstances,
+            progress,
+            &context.stop,
+        );
+        result.map_err(|error| failure(Args::NAME, &error))
+    }
+
+    fn summary(result: &ChaseResult) -> Summary<'_> {
+        Summary {
+            about: &result.experiment,
+            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
+            json: to_json(result),
+        }
+    }
+
+    fn text(result: &ChaseResult, look: Look) -> String {
+        chase_text(result, look)
+    }
+
+    fn html(result: &ChaseResult) -> String {
+        chase_html(result)
     }
 }
 

@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::BenchError;
 use hugeleaf_proof::bench::mover::{MoverResult, MoverSettings, measure};
-use hugeleaf_proof::bench::to_json;
+use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::mover_text;
 use hugeleaf_report::bench_html::mover_html;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, MoverError, Place};
+use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, Place};
 
 use super::lists::{parse_count, parse_rounds, usual};
-use super::{Answer, Bar, Ground, Output, failure, status};
-use crate::context::{Context, Failure, Status, parse_time};
+use super::{Bench, Ground, Output, Summary, failure};
+use crate::context::{Context, Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -111,30 +111,54 @@ fn parse_depth(text: &str) -> Result<usize, String> {
     parse_count(text, "transfers", MOST)
 }
 
-/// Runs it.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    check(args)?;
-    let ground = Ground::new("mover", &args.output, context)?;
-    let settings = settings(args, &ground)?;
-    let result = {
-        let bar = Bar::new();
-        measure(
+impl Bench for Args {
+    const NAME: &'static str = "mover";
+    type Result = MoverResult;
+
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn names_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<MoverResult, Failure> {
+        check(self)?;
+        let settings = settings(self, ground)?;
+        let (root, host) = (&context.root, &ground.host);
+        let circumstances = &ground.circumstances;
+        let result = measure(
             &settings,
-            &context.root,
-            &ground.host,
-            &ground.circumstances,
-            &mut |event| bar.show(&event),
+            root,
+            host,
+            circumstances,
+            progress,
             &context.stop,
-        )
-    };
-    let result = result.map_err(|e| told("mover", &e))?;
-    answer(&result, args).give(&args.output, context)?;
-    let not_had = result.arms.iter().map(|arm| &arm.not_had);
-    Ok(status(
-        !args.pages.is_empty(),
-        result.experiment.ending,
-        not_had,
-    ))
+        );
+        result.map_err(|error| failure(Args::NAME, &error))
+    }
+
+    fn summary(result: &MoverResult) -> Summary<'_> {
+        Summary {
+            about: &result.experiment,
+            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
+            json: to_json(result),
+        }
+    }
+
+    fn text(result: &MoverResult, look: Look) -> String {
+        mover_text(result, look)
+    }
+
+    fn html(result: &MoverResult) -> String {
+        mover_html(result)
+    }
 }
 
 /// What is wrong whatever the host is.
@@ -196,27 +220,6 @@ impl Args {
             true => self.depth as u64 + 1,
             false => 2,
         }
-    }
-}
-
-/// The two lines of an error.
-pub(super) fn told(name: &str, error: &BenchError) -> Failure {
-    match error {
-        BenchError::Mover(MoverError::There { .. } | MoverError::Alignment { .. }) => {
-            Failure::usage(format!("bench {name}: {error}"), error.next())
-        }
-        BenchError::Mover(MoverError::Stopped) => failure(name, &BenchError::Stopped),
-        error => failure(name, error),
-    }
-}
-
-fn answer(result: &MoverResult, args: &Args) -> Answer {
-    Answer {
-        name: "mover",
-        started: result.experiment.started.clone(),
-        json: to_json(result),
-        html: args.output.html.is_some().then(|| mover_html(result)),
-        text: mover_text(result, Context::look()),
     }
 }
 

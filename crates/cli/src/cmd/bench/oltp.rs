@@ -19,6 +19,7 @@ use hugeleaf_proof::bench::oltp::{
 use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::oltp_text;
 use hugeleaf_report::oltp_html::oltp_html;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
     Durability, LoadEvent, Origin, Pace, PostgresStore, Run, Scale, Store, TpccError,
@@ -29,8 +30,8 @@ use pages::Pages;
 use setup::Setup;
 
 use super::lists::{parse_count, parse_rounds};
-use super::{Answer, Bar, Ground, Output, status};
-use crate::context::{Context, Failure, Status, parse_time, tell};
+use super::{Bar, Bench, Ground, Output, Summary};
+use crate::context::{Context, Failure, parse_time, tell};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -214,26 +215,53 @@ fn parse_think(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs it.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let ground = Ground::new("oltp", &args.output, context)?;
-    let setup = Setup::of(args, &ground)?;
-    if !args.pages.is_empty() {
-        let result = arms::run(args, setup, &ground, context)?;
-        answer(&result, args).give(&args.output, context)?;
-        let named = result.arms.iter().map(|arm| &arm.not_had);
-        return Ok(status(true, result.experiment.ending, named));
+impl Bench for Args {
+    const NAME: &'static str = "oltp";
+    type Result = OltpResult;
+
+    fn output(&self) -> &Output {
+        &self.output
     }
-    let result = match (&args.start, &args.database) {
-        (Some(_), _) => server::one(args, setup, &ground, context)?,
-        (None, Some(Place::Postgres(dsn))) => {
-            on_server_elsewhere(dsn, args, setup, &ground, context)
-                .map_err(|error| failure(&error))?
+
+    fn names_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        _: &mut dyn FnMut(BenchEvent),
+    ) -> Result<OltpResult, Failure> {
+        let setup = Setup::of(self, ground)?;
+        if self.names_pages() {
+            return arms::run(self, setup, ground, context);
         }
-        (None, Some(Place::Sqlite(_)) | None) => embedded::one(args, setup, &ground, context)?,
-    };
-    answer(&result, args).give(&args.output, context)?;
-    Ok(Status::Good)
+        match (&self.start, &self.database) {
+            (Some(_), _) => server::one(self, setup, ground, context),
+            (None, Some(Place::Postgres(dsn))) => {
+                on_server_elsewhere(dsn, self, setup, ground, context)
+                    .map_err(|error| failure(&error))
+            }
+            (None, Some(Place::Sqlite(_)) | None) => embedded::one(self, setup, ground, context),
+        }
+    }
+
+    fn summary(result: &OltpResult) -> Summary<'_> {
+        Summary {
+            about: &result.experiment,
+            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
+            json: to_json(result),
+        }
+    }
+
+    fn text(result: &OltpResult, look: Look) -> String {
+        oltp_text(result, look)
+    }
+
+    fn html(result: &OltpResult) -> String {
+        oltp_html(result)
+    }
 }
 
 fn on_server_elsewhere(
@@ -336,16 +364,6 @@ fn show(bar: &Bar, event: &OltpEvent) {
         OltpEvent::Checking(done, of) => {
             step(*done as u64, *of as u64, "checking consistency".to_owned());
         }
-    }
-}
-
-fn answer(result: &OltpResult, args: &Args) -> Answer {
-    Answer {
-        name: "oltp",
-        started: result.experiment.started.clone(),
-        json: to_json(result),
-        html: args.output.html.is_some().then(|| oltp_html(result)),
-        text: oltp_text(result, Context::look()),
     }
 }
 

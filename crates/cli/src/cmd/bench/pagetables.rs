@@ -1,16 +1,17 @@
 //! See `hugeleaf bench pagetables --help`.
 
 use hugeleaf_proof::bench::pagetables::{PageTablesResult, PageTablesSettings, run as measure};
-use hugeleaf_proof::bench::to_json;
+use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::pagetables_text;
 use hugeleaf_report::bench_html::pagetables_html;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{AskedPages, PageArm, Program};
 
 use super::lists::parse_count;
 use super::lists::{named, usual};
-use super::{ATTACHER, Answer, Bar, Ground, Output, failure, status};
-use crate::context::{Context, Failure, Status};
+use super::{ATTACHER, Bench, Ground, Output, Summary, failure};
+use crate::context::{Context, Failure};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -49,38 +50,52 @@ fn parse_processes(text: &str) -> Result<usize, String> {
     parse_count(text, "processes", MOST)
 }
 
-/// Runs it.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let ground = Ground::new("pagetables", &args.output, context)?;
-    let settings = settings(args, context, &ground)?;
-    let result = {
-        let bar = Bar::new();
-        measure(
-            &settings,
-            &context.root,
-            &ground.host,
-            &ground.circumstances,
-            &mut |event| bar.show(&event),
-            &context.stop,
-        )
-    };
-    let result = result.map_err(|e| failure("pagetables", &e))?;
-    answer(&result, args).give(&args.output, context)?;
-    let not_had = result.arms.iter().map(|arm| &arm.not_had);
-    Ok(status(
-        !args.pages.is_empty(),
-        result.experiment.ending,
-        not_had,
-    ))
-}
+impl Bench for Args {
+    const NAME: &'static str = "pagetables";
+    type Result = PageTablesResult;
 
-fn answer(result: &PageTablesResult, args: &Args) -> Answer {
-    Answer {
-        name: "pagetables",
-        started: result.experiment.started.clone(),
-        json: to_json(result),
-        html: args.output.html.is_some().then(|| pagetables_html(result)),
-        text: pagetables_text(result, Context::look()),
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn names_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<PageTablesResult, Failure> {
+        let settings = settings(self, context, ground)?;
+        let (root, host) = (&context.root, &ground.host);
+        let circumstances = &ground.circumstances;
+        let result = measure(
+            &settings,
+            root,
+            host,
+            circumstances,
+            progress,
+            &context.stop,
+        );
+        result.map_err(|error| failure(Args::NAME, &error))
+    }
+
+    fn summary(result: &PageTablesResult) -> Summary<'_> {
+        Summary {
+            about: &result.experiment,
+            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
+            json: to_json(result),
+        }
+    }
+
+    fn text(result: &PageTablesResult, look: Look) -> String {
+        pagetables_text(result, look)
+    }
+
+    fn html(result: &PageTablesResult) -> String {
+        pagetables_html(result)
     }
 }
 

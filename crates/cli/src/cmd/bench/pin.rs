@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_proof::bench::pin::{PinResult, PinSettings, measure};
-use hugeleaf_proof::bench::to_json;
+use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::pin_text;
 use hugeleaf_report::bench_html::pin_html;
+use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::AskedIoPages;
 use hugeleaf_workload::pin::Method;
 
 use super::lists::{parse_count, parse_rounds};
-use super::mover::{once, pages, place, told, whole_pages};
-use super::{Answer, Bar, Ground, Output, status};
-use crate::context::{Context, Failure, Status, parse_time};
+use super::mover::{once, pages, place, whole_pages};
+use super::{Bench, Ground, Output, Summary, failure};
+use crate::context::{Context, Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -76,38 +77,52 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     parse_count(text, "threads", MOST)
 }
 
-/// Runs it.
-pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let ground = Ground::new("pin", &args.output, context)?;
-    let settings = settings(args, &ground)?;
-    let result = {
-        let bar = Bar::new();
-        measure(
-            &settings,
-            &context.root,
-            &ground.host,
-            &ground.circumstances,
-            &mut |event| bar.show(&event),
-            &context.stop,
-        )
-    };
-    let result = result.map_err(|e| told("pin", &e))?;
-    answer(&result, args).give(&args.output, context)?;
-    let not_had = result.arms.iter().map(|arm| &arm.not_had);
-    Ok(status(
-        !args.pages.is_empty(),
-        result.experiment.ending,
-        not_had,
-    ))
-}
+impl Bench for Args {
+    const NAME: &'static str = "pin";
+    type Result = PinResult;
 
-fn answer(result: &PinResult, args: &Args) -> Answer {
-    Answer {
-        name: "pin",
-        started: result.experiment.started.clone(),
-        json: to_json(result),
-        html: args.output.html.is_some().then(|| pin_html(result)),
-        text: pin_text(result, Context::look()),
+    fn output(&self) -> &Output {
+        &self.output
+    }
+
+    fn names_pages(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    fn measure(
+        &self,
+        ground: &Ground,
+        context: &Context,
+        progress: &mut dyn FnMut(BenchEvent),
+    ) -> Result<PinResult, Failure> {
+        let settings = settings(self, ground)?;
+        let (root, host) = (&context.root, &ground.host);
+        let circumstances = &ground.circumstances;
+        let result = measure(
+            &settings,
+            root,
+            host,
+            circumstances,
+            progress,
+            &context.stop,
+        );
+        result.map_err(|error| failure(Args::NAME, &error))
+    }
+
+    fn summary(result: &PinResult) -> Summary<'_> {
+        Summary {
+            about: &result.experiment,
+            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
+            json: to_json(result),
+        }
+    }
+
+    fn text(result: &PinResult, look: Look) -> String {
+        pin_text(result, look)
+    }
+
+    fn html(result: &PinResult) -> String {
+        pin_html(result)
     }
 }
 
