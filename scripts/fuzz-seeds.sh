@@ -53,7 +53,7 @@ line sysctl 'vm.nr_hugepages = 8\n# note\n-vm/hugetlb_shm_group=5\n'
 line rings 'pos:\t0\nUserBufs:\t2\n    0: 0x7f1db1400000/65536\n    1: <none>\nPollList:\n'
 line file_capabilities '\x01\x00\x00\x02\x00\x00\x80\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00'
 line units 2M 64K 1G,2M,64K 'hugetlb:2M,thp:2M!' 18446744073709551615 16E
-line trace_file 'hugeleaf trace 1\n' 'hugeleaf trace 99\n'
+line trace_file 'hugeleaf trace 1\n' 'hugeleaf trace 2\n' 'hugeleaf trace 99\n'
 line target 1234 tree:1234 postgres postgresql.service /system.slice/redis.service
 line parse_journal '{"record":"begin","step":"pool","what":"pool","path":"/p","before":{"is":"pool","pages":0,"surplus":0},"wanted":{"is":"pool","pages":5,"surplus":0}}\n' \
     '{"record":"done","step":"file","after":{"is":"file","content":{"hex":"ff00"},"mode":420,"uid":0,"gid":0},"state":"done"}\n{"record":"end","time":"2026-01-02T03:04:05Z","complete":true}\n'

@@ -32,7 +32,7 @@ fn made() -> Trace {
         count,
     };
     Trace {
-        schema: 1,
+        schema: hugeleaf_trace::model::SCHEMA,
         seconds: 4.0,
         asked_seconds: 4.0,
         samples_a_second: 100.0,
@@ -306,16 +306,21 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) -> String {
 fn files_that_are_no_traces_are_refused() {
     let (dir, file) = folder(&made());
     let whole = std::fs::read(&file).unwrap();
-    let cases: [(&str, Vec<u8>, &str); 5] = [
+    let cases: [(&str, Vec<u8>, &str); 6] = [
         ("empty", Vec::new(), "not a trace"),
         ("foreign", b"{\"schema\": 1}\n".to_vec(), "not a trace"),
         ("cut", whole[..whole.len() - 20].to_vec(), "cut off"),
         (
             "newer",
-            [b"hugeleaf trace 2\n", &whole[17..]].concat(),
-            "schema 2",
+            [b"hugeleaf trace 3\n", &whole[17..]].concat(),
+            "schema 3",
         ),
-        ("head", b"hugeleaf trace 1\n".to_vec(), "cut off"),
+        (
+            "older",
+            [b"hugeleaf trace 1\n", &whole[17..]].concat(),
+            "schema 1",
+        ),
+        ("head", b"hugeleaf trace 2\n".to_vec(), "cut off"),
     ];
     for (name, bytes, said) in cases {
         let bad = write(dir.path(), name, &bytes);

@@ -1,10 +1,14 @@
 //! The trace file: one plain line that says what it is, then the model as CBOR, compressed with
-//! zstd. It is written whole or not at all; what it must not do is take a damaged file for a
+//! gzip. It is written whole or not at all; what it must not do is take a damaged file for a
 //! smaller trace.
 
+use std::cmp::Ordering;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use hugeleaf_sys::{Draft, Existing, PathError};
 
 use crate::model::{SCHEMA, Trace};
@@ -14,8 +18,8 @@ mod bounds;
 /// What every trace file begins with; the number is [`SCHEMA`].
 const MAGIC: &str = "hugeleaf trace ";
 
-/// zstd's level: a file of a busy half minute takes a fraction of a second.
-const LEVEL: i32 = 6;
+/// How hard gzip tries: a file of a busy half minute takes a fraction of a second.
+const LEVEL: Compression = Compression::new(6);
 
 /// No trace is larger than this when unpacked; a file that says so is damaged or hostile.
 const LARGEST: u64 = 1 << 30; // not a page size
@@ -40,6 +44,14 @@ pub enum TraceFileError {
     /// From a later program.
     #[error("{}: a trace of schema {schema}, and this program reads up to {SCHEMA}", path.display())]
     Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        schema: u32,
+    },
+    /// From an earlier program, whose files were packed in another way.
+    #[error("{}: a trace of schema {schema}, and this program reads {SCHEMA}", path.display())]
+    Older {
         /// The file.
         path: PathBuf,
         /// Its schema.
@@ -82,6 +94,9 @@ impl TraceFileError {
             }
             TraceFileError::Newer { .. } => {
                 "read it with the hugeleaf that wrote it, or a later one".to_owned()
+            }
+            TraceFileError::Older { .. } => {
+                "trace again; or show it with the hugeleaf that wrote it".to_owned()
             }
             TraceFileError::Truncated { .. } | TraceFileError::Damaged { .. } => {
                 "copy it again from where it was written; if it is so there, trace again".to_owned()
@@ -142,8 +157,7 @@ pub fn write_trace(path: &Path, trace: &Trace) -> Result<u64, TraceFileError> {
 /// The writer's.
 pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
     writeln!(out, "{MAGIC}{SCHEMA}")?;
-    let mut packed = zstd::Encoder::new(BufWriter::new(out), LEVEL)?;
-    packed.include_checksum(true)?;
+    let mut packed = GzEncoder::new(BufWriter::new(out), LEVEL);
     ciborium::into_writer(trace, &mut packed).map_err(|e| match e {
         ciborium::ser::Error::Io(e) => e,
         ciborium::ser::Error::Value(text) => std::io::Error::other(text),
@@ -154,7 +168,7 @@ pub fn write_to(out: &mut impl Write, trace: &Trace) -> std::io::Result<()> {
 /// Reads a trace.
 ///
 /// # Errors
-/// [`TraceFileError`]: not there, foreign, newer, cut off, damaged.
+/// [`TraceFileError`]: not there, foreign, older, newer, cut off, damaged.
 pub fn read_trace(path: &Path) -> Result<Trace, TraceFileError> {
     let file = std::fs::File::open(path).map_err(|error| TraceFileError::Io {
         path: path.to_owned(),
@@ -173,13 +187,18 @@ pub fn read_from(mut input: impl Read, path: &Path) -> Result<Trace, TraceFileEr
         error,
     };
     let schema = read_header(&mut input, path)?;
-    if schema > SCHEMA {
-        return Err(TraceFileError::Newer {
-            path: path.to_owned(),
-            schema,
-        });
+    match schema.cmp(&SCHEMA) {
+        Ordering::Greater => {
+            let path = path.to_owned();
+            return Err(TraceFileError::Newer { path, schema });
+        }
+        Ordering::Less => {
+            let path = path.to_owned();
+            return Err(TraceFileError::Older { path, schema });
+        }
+        Ordering::Equal => {}
     }
-    let unpacked = zstd::Decoder::new(input).map_err(io)?;
+    let unpacked = GzDecoder::new(input);
     let mut bytes = Vec::new();
     let length = unpacked.take(LARGEST).read_to_end(&mut bytes);
     match length {

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of the model that this program writes, and the newest that it reads.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Everything that was collected together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
