@@ -27,8 +27,8 @@ if [ ${#smoke[@]} -gt 0 ]; then
 else
     out="bench/runs/$(date +%F)-$(hostname -s)"
     mkdir -p "$out"
-    profile=(--release)
-    folder=release
+    profile=(--profile dist)
+    folder=dist
 fi
 target=${CARGO_TARGET_DIR:-target}/$folder
 
@@ -39,10 +39,7 @@ cargo build --locked --quiet "${profile[@]}" \
     --package hugeleaf-proof --example simulate
 
 must_reach() {
-    # cargo bench knows the profile by its name only.
-    local name=bench
-    [ ${#smoke[@]} -eq 0 ] || name=dev
-    cargo bench --locked --quiet --profile "$name" --package hugeleaf-cli --bench must_reach -- \
+    cargo bench --locked --quiet "${profile[@]}" --package hugeleaf-cli --bench must_reach -- \
         "${smoke[@]}" --out "$PWD_OUT" "$@"
 }
 
