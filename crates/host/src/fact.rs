@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Serialize, Serializer};
+
 use crate::ParseError;
 
 /// Why a file could not be read as what it should be.
@@ -98,6 +100,24 @@ impl<T: Copy> Fact<T> {
     /// The value, where known.
     pub fn get(&self) -> Option<T> {
         self.known().copied()
+    }
+}
+
+/// Stands in JSON for what could not be read, until `hugeleaf_report::json` puts `null` there and the reason
+/// beside it. No name that a host could choose: it holds a zero byte.
+pub const UNREADABLE: &str = "\0unreadable";
+
+/// Known: the value. Absent: none, which is left out of an answer. Unreadable: see [`UNREADABLE`].
+impl<T: Serialize> Serialize for Fact<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Fact::Known(value) => value.serialize(serializer),
+            Fact::Absent => serializer.serialize_none(),
+            Fact::Unreadable(error) => {
+                let error = error.to_string();
+                serializer.serialize_newtype_variant("Fact", 2, UNREADABLE, &error)
+            }
+        }
     }
 }
 

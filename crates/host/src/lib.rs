@@ -37,7 +37,7 @@ pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.
 pub use hugeleaf_sys::{PageMap, PageRun, PageState, Pid, Rights};
 pub use root::{Root, Theirs};
-pub use system::{at_most, read_memory_facts, read_start_facts};
+pub use system::{read_memory_facts, read_start_facts};
 #[cfg(feature = "full")]
 pub use {
     process::{Looking, ProcessError, read_all_processes, read_process},

@@ -1,10 +1,13 @@
 //! The model: what is known of a host and its processes at one time. Plain data, no I/O.
 //!
 //! Whoever wants to know where a number on the screen comes from finds its field here, and the
-//! file it was read from in the field's comment.
+//! file it was read from in the field's comment. In JSON a field has the name that is written at it, or
+//! its own (docs/reference/json.md).
 
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 use crate::fact::Fact;
 
@@ -20,18 +23,21 @@ pub struct Snapshot {
 }
 
 /// What is known of a host as a whole.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Host {
     /// Release of the kernel (`/proc/sys/kernel/osrelease`).
     pub kernel: Fact<String>,
     /// Architecture as uname(2) names it (`/proc/sys/kernel/arch`).
     pub arch: Fact<String>,
     /// The smallest page.
+    #[serde(rename = "base_page_bytes")]
     pub base_page: PageSize,
     /// The size that one entry of a page middle directory maps: the size of a full THP and what
     /// MADV_COLLAPSE makes (`transparent_hugepage/hpage_pmd_size`). Absent without THP.
+    #[serde(rename = "pmd_page_bytes")]
     pub pmd_page: Fact<PageSize>,
     /// `/proc/meminfo`.
+    #[serde(flatten)]
     pub memory: Memory,
     /// Every page size of every kind that this kernel has, smallest first.
     pub page_sizes: Vec<PageSizeInfo>,
@@ -40,14 +46,17 @@ pub struct Host {
     /// Transparent huge pages. Absent where the kernel was built without them.
     pub thp: Fact<Thp>,
     /// Free contiguous blocks (`/proc/buddyinfo`).
+    #[serde(rename = "free_blocks")]
     pub buddy: Fact<Buddy>,
     /// Limits and knobs outside THP that bear on large pages.
     pub limits: Limits,
     /// cgroups that limit hugetlb pages.
     pub cgroups: Fact<Vec<Cgroup>>,
     /// cgroups that limit memory; filled by `status` only.
+    #[serde(skip)]
     pub memory_limits: Vec<MemoryLimit>,
     /// Who uses hugetlb pages and page tables most; filled by `status` only.
+    #[serde(skip)]
     pub owners: Vec<Owner>,
     /// Lines of the kernel log that speak of pools or allocations that fell short.
     pub kernel_log: Fact<Vec<String>>,
@@ -57,52 +66,72 @@ pub struct Host {
 }
 
 /// `/proc/meminfo`, the lines that bear on page sizes.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Memory {
     /// `MemTotal`.
+    #[serde(rename = "memory_bytes")]
     pub total: Fact<Bytes>,
     /// `MemFree`.
+    #[serde(rename = "free_bytes")]
     pub free: Fact<Bytes>,
     /// `MemAvailable`.
+    #[serde(rename = "available_bytes")]
     pub available: Fact<Bytes>,
     /// `PageTables`: all page tables of user processes.
+    #[serde(rename = "page_tables_bytes")]
     pub page_tables: Fact<Bytes>,
     /// `AnonPages`.
+    #[serde(rename = "private_bytes")]
     pub anon: Fact<Bytes>,
     /// `Mapped`: pages of files and shared memory that processes map, each once.
+    #[serde(skip)]
     pub mapped: Fact<Bytes>,
     /// `AnonHugePages`: private anonymous memory on PMD-mapped THP.
+    #[serde(rename = "private_huge_bytes")]
     pub anon_huge: Fact<Bytes>,
     /// `Shmem`.
+    #[serde(rename = "shared_bytes")]
     pub shmem: Fact<Bytes>,
     /// `ShmemHugePages`: shared memory on huge folios, mapped or not.
+    #[serde(rename = "shared_huge_bytes")]
     pub shmem_huge: Fact<Bytes>,
     /// `ShmemPmdMapped`.
+    #[serde(rename = "shared_pmd_mapped_bytes")]
     pub shmem_pmd_mapped: Fact<Bytes>,
     /// `FileHugePages`: page cache on PMD-sized folios.
+    #[serde(rename = "page_cache_huge_bytes")]
     pub file_huge: Fact<Bytes>,
     /// `FilePmdMapped`.
+    #[serde(rename = "page_cache_pmd_mapped_bytes")]
     pub file_pmd_mapped: Fact<Bytes>,
     /// `Mlocked`.
+    #[serde(rename = "locked_bytes")]
     pub locked: Fact<Bytes>,
     /// `Unevictable`.
+    #[serde(rename = "unevictable_bytes")]
     pub unevictable: Fact<Bytes>,
     /// `Cached`.
+    #[serde(rename = "page_cache_bytes")]
     pub cached: Fact<Bytes>,
     /// `Hugetlb`: all memory in hugetlb pools, of all sizes.
+    #[serde(rename = "hugetlb_bytes")]
     pub hugetlb: Fact<Bytes>,
     /// `Hugepagesize`: the default hugetlb page size.
+    #[serde(rename = "default_hugetlb_page_bytes")]
     pub default_hugetlb_page: Fact<PageSize>,
     /// `SwapTotal`.
+    #[serde(rename = "swap_bytes")]
     pub swap_total: Fact<Bytes>,
     /// `SwapFree`.
+    #[serde(rename = "swap_free_bytes")]
     pub swap_free: Fact<Bytes>,
 }
 
 /// A page size that this kernel has, and how it is enabled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PageSizeInfo {
     /// The size.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Where its pages come from.
     pub kind: PageKind,
@@ -112,7 +141,17 @@ pub struct PageSizeInfo {
     /// The settings in words, as in `madvise; shmem never` or `pool 4096, overcommit 0`.
     pub how: String,
     /// How many bytes could be had on this size right now, with what limits that.
+    #[serde(flatten, serialize_with = "could_be_had")]
     pub could_be_had: Fact<CouldBeHad>,
+    /// The most that could be had were all available memory made contiguous: an upper bound on what
+    /// compaction, dropping page cache, and for hugetlb growing the pool, can give. Memory that cannot be
+    /// moved makes it less.
+    #[serde(rename = "at_most_bytes")]
+    pub if_defragmented: Fact<Bytes>,
+    /// What a SysV segment on hugetlb pages can have without CAP_IPC_LOCK and without being in the group
+    /// `hugetlb_shm_group`: memlock bounds it (fs/hugetlbfs, user_shm_lock). `None` of other kinds.
+    #[serde(rename = "sysv_without_privilege_bytes")]
+    pub sysv_without_privilege: Option<Bytes>,
 }
 
 /// What could be had of a page size right now.
@@ -126,10 +165,20 @@ pub struct CouldBeHad {
     pub limited_by: String,
 }
 
+/// Two fields of one, of which the second is missing where the first is not known.
+fn could_be_had<S: Serializer>(fact: &Fact<CouldBeHad>, out: S) -> Result<S::Ok, S::Error> {
+    let mut fields = out.serialize_struct("CouldBeHad", 2)?;
+    let bytes = fact.clone().map(|had| had.bytes);
+    fields.serialize_field("could_be_had_bytes", &bytes)?;
+    fields.serialize_field("limited_by", &fact.known().map(|had| &had.limited_by))?;
+    fields.end()
+}
+
 /// hugetlb pages of one size, on one node or on all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pool {
     /// The page size.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// The node; `None` for the sum over all (`/sys/kernel/mm/hugepages`).
     pub node: Option<u32>,
@@ -165,15 +214,17 @@ pub struct Thp {
 }
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Khugepaged {
     /// `defrag`: whether it may compact memory.
     pub defrag: Fact<bool>,
     /// `pages_to_scan` base pages a round.
     pub pages_to_scan: Fact<Pages>,
     /// `scan_sleep_millisecs` between rounds.
+    #[serde(rename = "scan_sleep_seconds", serialize_with = "in_seconds")]
     pub scan_sleep_millis: Fact<u64>,
     /// `alloc_sleep_millisecs` after a failed allocation.
+    #[serde(rename = "alloc_sleep_seconds", serialize_with = "in_seconds")]
     pub alloc_sleep_millis: Fact<u64>,
     /// `max_ptes_none`: how many base pages of a huge page may be missing.
     pub max_ptes_none: Fact<Pages>,
@@ -187,7 +238,45 @@ pub struct Khugepaged {
     pub full_scans: Fact<u64>,
     /// Whether it makes sizes below the PMD's too, where they are on (Linux 7.2): the kernel then
     /// counts them in `hugepages-*kB/stats/collapse_alloc`.
+    #[serde(rename = "makes_smaller_sizes")]
     pub makes_smaller: bool,
+}
+
+fn in_seconds<S: Serializer>(millis: &Fact<u64>, out: S) -> Result<S::Ok, S::Error> {
+    #[allow(clippy::cast_precision_loss)] // A sleep of 2^53 ms is no sleep.
+    let seconds = millis.clone().map(|millis| millis as f64 / 1000.0);
+    seconds.serialize(out)
+}
+
+/// The sizes with their settings in force, for which they need the knobs above.
+impl Serialize for Thp {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Size {
+            page_bytes: PageSize,
+            private: Fact<String>,
+            shared: Fact<String>,
+            private_in_force: Option<String>,
+            shared_in_force: Option<String>,
+        }
+        let size = |order: &'_ ThpOrder| Size {
+            page_bytes: order.size,
+            private: order.anon.clone(),
+            shared: order.shmem.clone(),
+            private_in_force: order.anon_in_force(self).map(str::to_owned),
+            shared_in_force: order.shmem_in_force(self).map(str::to_owned),
+        };
+        let mut fields = out.serialize_struct("Thp", 7)?;
+        fields.serialize_field("enabled", &self.enabled)?;
+        fields.serialize_field("shmem_enabled", &self.shmem_enabled)?;
+        fields.serialize_field("defrag", &self.defrag)?;
+        fields.serialize_field("use_zero_page", &self.use_zero_page)?;
+        fields.serialize_field("shrink_underused", &self.shrink_underused)?;
+        let sizes: Vec<Size> = self.orders.iter().map(size).collect();
+        fields.serialize_field("sizes", &sizes)?;
+        fields.serialize_field("khugepaged", &self.khugepaged)?;
+        fields.end()
+    }
 }
 
 impl Thp {
@@ -235,14 +324,15 @@ fn in_force<'a>(own: &'a Fact<String>, top: &'a Fact<String>) -> Option<&'a str>
 }
 
 /// Free memory by size of block.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
 pub struct Buddy {
     /// One entry a node and zone.
     pub zones: Vec<FreeBlocks>,
 }
 
 /// The free blocks of one zone (`/proc/buddyinfo`).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FreeBlocks {
     /// The node.
     pub node: u32,
@@ -269,22 +359,26 @@ impl Buddy {
 }
 
 /// Limits outside the pools and THP.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Limits {
     /// `/proc/sys/vm/hugetlb_shm_group`: the group that may use `SHM_HUGETLB` without
     /// CAP_IPC_LOCK.
     pub hugetlb_shm_group: Fact<u64>,
     /// `/proc/sys/kernel/shmmax`.
+    #[serde(rename = "shmmax_bytes")]
     pub shmmax: Fact<Bytes>,
     /// `/proc/sys/kernel/shmall`, in base pages.
+    #[serde(rename = "shmall_pages")]
     pub shmall: Fact<Pages>,
     /// `/proc/sys/vm/overcommit_memory`.
     pub overcommit_memory: Fact<u64>,
     /// `/proc/sys/vm/min_free_kbytes`.
+    #[serde(rename = "min_free_bytes")]
     pub min_free: Fact<Bytes>,
     /// `/proc/sys/vm/compaction_proactiveness`.
     pub compaction_proactiveness: Fact<u64>,
     /// Soft memlock limit of this very process (`/proc/self/limits`); `u64::MAX` is unlimited.
+    #[serde(rename = "memlock_bytes", serialize_with = "limit")]
     pub memlock: Fact<Bytes>,
     /// What the kernel was started with (`/proc/cmdline`).
     pub boot: Fact<String>,
@@ -293,8 +387,14 @@ pub struct Limits {
     pub sysctl: Fact<Vec<Sysctl>>,
 }
 
+/// A limit that is none is left out.
+fn limit<S: Serializer>(limit: &Fact<Bytes>, out: S) -> Result<S::Ok, S::Error> {
+    let set = |limit: Bytes| Fact::from((limit.get() != u64::MAX).then_some(limit));
+    limit.clone().and_then(set).serialize(out)
+}
+
 /// One setting as a file below `/etc` has it; what is in force may differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sysctl {
     /// The file.
     pub path: String,
@@ -305,13 +405,14 @@ pub struct Sysctl {
 }
 
 /// A cgroup that limits hugetlb pages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cgroup {
     /// Version of the hierarchy, 1 or 2.
     pub version: u8,
     /// Path below the hierarchy's mount, as in `/system.slice/postgresql.service`.
     pub path: String,
     /// The folder of its files, as in `/sys/fs/cgroup/system.slice/postgresql.service`.
+    #[serde(skip)]
     pub folder: String,
     /// One entry a page size that it limits.
     pub hugetlb: Vec<HugetlbLimit>,
@@ -319,17 +420,22 @@ pub struct Cgroup {
 
 /// What a cgroup allows of one hugetlb page size. A limit on faults lets mmap succeed and kills
 /// with SIGBUS later; one on reservations makes mmap fail.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HugetlbLimit {
     /// The page size.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Limit on faults (`hugetlb.2MB.max`, v1 `limit_in_bytes`); `None` is unlimited.
+    #[serde(rename = "fault_limit_bytes")]
     pub fault_limit: Fact<Option<Bytes>>,
     /// In use, charged at fault.
+    #[serde(rename = "fault_usage_bytes")]
     pub fault_usage: Fact<Bytes>,
     /// Limit on reservations (`hugetlb.2MB.rsvd.max`); `None` is unlimited.
+    #[serde(rename = "reservation_limit_bytes")]
     pub reservation_limit: Fact<Option<Bytes>>,
     /// Reserved.
+    #[serde(rename = "reservation_usage_bytes")]
     pub reservation_usage: Fact<Bytes>,
     /// How often a limit was hit (`events`, v1 `failcnt`).
     pub hits: Fact<u64>,
@@ -337,21 +443,26 @@ pub struct HugetlbLimit {
 
 /// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
 /// or somebody in the cgroup is killed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryLimit {
     /// Version of the hierarchy, 1 or 2.
     pub version: u8,
     /// Path below the hierarchy's mount.
     pub path: String,
     /// The file that sets it, as in `/sys/fs/cgroup/db.slice/memory.max`.
+    #[serde(skip)]
     pub file: String,
     /// The limit (`memory.max`, v1 `memory.limit_in_bytes`).
+    #[serde(rename = "limit_bytes")]
     pub limit: Bytes,
     /// In use, page cache included (`memory.current`, v1 `memory.usage_in_bytes`).
+    #[serde(rename = "usage_bytes")]
     pub usage: Bytes,
     /// Page cache that nobody has used lately (`inactive_file` of `memory.stat`).
+    #[serde(rename = "unused_cache_bytes")]
     pub unused_cache: Bytes,
     /// Other page cache (`active_file`).
+    #[serde(rename = "used_cache_bytes")]
     pub used_cache: Bytes,
 }
 
@@ -383,9 +494,10 @@ pub struct Owner {
 }
 
 /// How much of something is on pages of one size and kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// The size of page.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Where they come from.
     pub kind: PageKind,
@@ -580,7 +692,8 @@ pub struct RunSettings {
 }
 
 /// What a segment is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Code: file mappings that can be executed.
     Text,
@@ -593,6 +706,7 @@ pub enum Role {
     /// The main thread's stack.
     Stack,
     /// A further thread's stack.
+    #[serde(rename = "thread stack")]
     ThreadStack,
     /// Shared memory: SysV, POSIX, memfd, shared anonymous.
     Shm,
@@ -620,7 +734,8 @@ impl Role {
 }
 
 /// What a program said about huge pages for a mapping with madvise(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Advised {
     /// Nothing.
     #[default]
@@ -632,11 +747,12 @@ pub enum Advised {
 }
 
 /// What was asked for a segment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Asked {
     /// By madvise.
     pub advised: Advised,
     /// A hugetlb page size.
+    #[serde(rename = "hugetlb_page_bytes")]
     pub hugetlb: Option<PageSize>,
     /// NUMA policy where it is not the default one (`numa_maps`), as in `interleave:0-1`.
     pub policy: Option<String>,

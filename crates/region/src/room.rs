@@ -114,6 +114,8 @@ pub(crate) mod testing {
                 enabled: true,
                 how: String::new(),
                 could_be_had: Fact::Absent,
+                if_defragmented: Fact::Absent,
+                sysv_without_privilege: None,
             })
             .collect();
         host

@@ -2,6 +2,26 @@
 //! `*_seconds`; what a host does not have is missing, and what could not be read is `null` with
 //! the reason beside it in `*_error`.
 //!
+//! Models write themselves: each derives `Serialize`, with the name that a field has in an answer where that is
+//! not its own. [`answer`] makes the text. A `None` is left out like [`hugeleaf_host::Fact::Absent`].
+//!
+//! ```
+//! use hugeleaf_host::Fact;
+//! use hugeleaf_units::Bytes;
+//! #[derive(serde::Serialize)]
+//! struct Swap {
+//!     #[serde(rename = "swap_bytes")]
+//!     total: Fact<Bytes>,
+//!     #[serde(rename = "swap_free_bytes")]
+//!     free: Fact<Bytes>,
+//! }
+//! let swap = Swap { total: Fact::Known(Bytes(1 << 30)), free: Fact::Absent };
+//! let text = hugeleaf_report::json::answer(&swap);
+//! assert_eq!(text, "{\n  \"schema\": 1,\n  \"swap_bytes\": 1073741824\n}\n");
+//! ```
+//!
+//! By hand, until the last command has gone:
+//!
 //! ```
 //! use hugeleaf_host::Fact;
 //! use hugeleaf_report::json::Object;
@@ -17,13 +37,71 @@
 //! );
 //! ```
 
+use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_host::{Fact, Held};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::plan::PagesOf;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The version of every JSON answer; raised when a field changes its meaning or goes.
 pub const SCHEMA: u64 = 1;
+
+/// A whole answer as text, indented, the last line ended: `"schema"` and the fields of the model, which
+/// must be a struct.
+pub fn answer(model: &impl Serialize) -> String {
+    let mut whole = Map::new();
+    whole.insert("schema".to_owned(), SCHEMA.into());
+    if let Value::Object(fields) = value(model) {
+        whole.extend(fields);
+    }
+    // `{:#}` is indented JSON; it cannot fail on values made in memory.
+    format!("{:#}\n", Value::Object(whole))
+}
+
+/// A model as it stands in an answer.
+pub fn value(model: &impl Serialize) -> Value {
+    // It fails for keys that are no texts, which no model has.
+    let mut value = serde_json::to_value(model).unwrap_or_default();
+    resolve(&mut value);
+    value
+}
+
+/// Leaves out what is absent, and writes `null` with the reason beside it for what could not be read.
+fn resolve(value: &mut Value) {
+    match value {
+        Value::Array(all) => {
+            for one in all {
+                if unreadable(one).is_some() {
+                    *one = Value::Null;
+                }
+                resolve(one);
+            }
+        }
+        Value::Object(fields) => {
+            let old = std::mem::take(fields);
+            for (name, mut value) in old {
+                match unreadable(&mut value) {
+                    Some(reason) => {
+                        fields.insert(name.clone(), Value::Null);
+                        fields.insert(format!("{name}_error"), reason);
+                    }
+                    None if value.is_null() => {}
+                    None => {
+                        resolve(&mut value);
+                        fields.insert(name, value);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The reason, where the value stands for what could not be read.
+fn unreadable(value: &mut Value) -> Option<Value> {
+    value.get_mut(UNREADABLE).map(Value::take)
+}
 
 /// A JSON object that knows how facts are written. Keys stay in the order they were put.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -122,6 +200,42 @@ pub fn pool_pages(all: &[PagesOf]) -> Value {
 mod tests {
     use super::*;
     use hugeleaf_host::ReadError;
+
+    #[test]
+    fn a_model_says_what_is_known_absent_and_unreadable() {
+        #[derive(Serialize)]
+        struct Inner {
+            #[serde(rename = "a_bytes")]
+            a: Fact<Bytes>,
+            b: Fact<u64>,
+            c: Fact<Option<u64>>,
+            d: Option<&'static str>,
+            e: Vec<Fact<u64>>,
+        }
+        #[derive(Serialize)]
+        struct Outer {
+            #[serde(flatten)]
+            inner: Inner,
+        }
+        let denied = ReadError::Io {
+            path: "/proc/x".into(),
+            reason: "Permission denied".to_owned(),
+            denied: true,
+        };
+        let outer = Outer {
+            inner: Inner {
+                a: Fact::Known(Bytes(0)),
+                b: Fact::Unreadable(denied.clone()),
+                c: Fact::Known(None),
+                d: None,
+                e: vec![Fact::Known(1), Fact::Unreadable(denied), Fact::Absent],
+            },
+        };
+        assert_eq!(
+            answer(&outer),
+            "{\n  \"schema\": 1,\n  \"a_bytes\": 0,\n  \"b\": null,\n  \"b_error\": \"/proc/x: Permission denied\",\n  \"e\": [\n    1,\n    null,\n    null\n  ]\n}\n"
+        );
+    }
 
     #[test]
     fn known_absent_and_unreadable_are_told_apart() {

@@ -5,7 +5,7 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, Pool, Thp, at_most};
+use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, Pool, Thp};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
@@ -105,7 +105,7 @@ fn page_sizes(host: &Host, look: Look) -> String {
             private,
             shared,
             had: vec![words(&info.could_be_had, |had| had.bytes.to_string())],
-            at_most: vec![bytes(&at_most(host, info))],
+            at_most: vec![bytes(&info.if_defragmented)],
             limited_by: words(&info.could_be_had, |had| had.limited_by.clone()),
         };
         match rows.last_mut().filter(|last| last.is_like(&row)) {

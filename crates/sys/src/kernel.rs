@@ -19,7 +19,8 @@ use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
 
 /// A process id as this process's PID namespace counts; above 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
 pub struct Pid(pub u32);
 
 impl std::fmt::Display for Pid {

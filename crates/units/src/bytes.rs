@@ -3,11 +3,16 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A number of bytes, from 0 to 2^64 - 1.
 ///
 /// Prints as people write it: the largest unit that leaves at least one whole, and at most one
-/// decimal (`4.2G`, `512K`, `0`). `{:#}` prints the exact number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+/// decimal (`4.2G`, `512K`, `0`). `{:#}` prints the exact number. In JSON it is that number.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Bytes(pub u64);
 
 impl Bytes {

@@ -1,10 +1,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Bytes;
 
 /// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct PageSize(u64);
 
 /// A number of bytes that is not a power of two.
@@ -85,7 +88,10 @@ impl FromStr for PageSize {
 }
 
 /// A number of pages of some size that the context names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Pages(pub u64);
 
 impl Pages {
@@ -107,7 +113,8 @@ impl fmt::Display for Pages {
 }
 
 /// Where pages of a size come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PageKind {
     /// The kernel's smallest page.
     Base,

@@ -1,9 +1,11 @@
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::{Bytes, PageSize};
 
 /// A half-open range of addresses `[start, end)` that is not empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Range {
     start: u64,
     end: u64,

@@ -18,7 +18,8 @@ pub use memory::{Holder, by_name};
 pub(crate) use pools::boot_pools;
 
 /// How bad a finding is. The worst is the smallest, so that it sorts first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Something fails, or will.
     Problem,
@@ -40,7 +41,7 @@ impl Severity {
 }
 
 /// Something about a host that its owner should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// Names the rule; does not change between versions.
     pub id: &'static str,

@@ -20,12 +20,18 @@ pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo
             bytes: Bytes(host.base_page.round_down(bytes.get())),
             limited_by: "memory".to_owned(),
         }),
+        if_defragmented: Fact::Absent,
+        sysv_without_privilege: None,
     }];
     if let Some(thp) = host.thp.known() {
         sizes.extend(thp.orders.iter().map(|order| thp_size(host, thp, order)));
     }
     let totals = host.pools.iter().filter(|pool| pool.node.is_none());
     sizes.extend(totals.map(|pool| hugetlb_size(host, pool, own_cgroups)));
+    for info in &mut sizes {
+        info.if_defragmented = if_defragmented(host, info);
+        info.sysv_without_privilege = sysv_without_privilege(host, info);
+    }
     sizes.sort_by_key(|info| (info.size, info.kind));
     sizes
 }
@@ -50,6 +56,8 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
             bytes,
             limited_by: FREE_BLOCKS.to_owned(),
         }),
+        if_defragmented: Fact::Absent,
+        sysv_without_privilege: None,
     }
 }
 
@@ -79,6 +87,8 @@ fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageS
         ),
         could_be_had: from_pool(host, pool)
             .map(|had| within_cgroups(host, pool.size, had, own_cgroups)),
+        if_defragmented: Fact::Absent,
+        sysv_without_privilege: None,
     }
 }
 
@@ -150,10 +160,7 @@ fn within_cgroups(
     had
 }
 
-/// The most that could be had on pages of `size` were all available memory made contiguous: an
-/// upper bound on what compaction, dropping page cache, and for hugetlb growing the pool, can give.
-/// Memory that cannot be moved makes it less.
-pub fn at_most(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
+fn if_defragmented(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
     let pool = host
         .pools
         .iter()
@@ -171,6 +178,12 @@ pub fn at_most(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
         .available
         .clone()
         .map(|available| whole(available) + idle)
+}
+
+fn sysv_without_privilege(host: &Host, info: &PageSizeInfo) -> Option<Bytes> {
+    let had = info.could_be_had.known()?;
+    let memlock = host.limits.memlock.get()?;
+    (info.kind == PageKind::Hugetlb).then(|| had.bytes.min(memlock))
 }
 
 #[cfg(test)]
@@ -194,7 +207,7 @@ mod tests {
         let info = sizes
             .find(|info| info.size == wanted && info.kind == kind)
             .unwrap();
-        (info.could_be_had.clone(), at_most(&host, info))
+        (info.could_be_had.clone(), info.if_defragmented.clone())
     }
 
     fn known(bytes: u64, limited_by: &str) -> Fact<CouldBeHad> {

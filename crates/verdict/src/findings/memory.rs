@@ -62,15 +62,17 @@ pub fn page_tables(host: &Host) -> Vec<Finding> {
 }
 
 /// All processes of one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Holder {
     /// The name.
     pub name: String,
     /// How many processes.
     pub processes: usize,
     /// Their page tables.
+    #[serde(rename = "page_tables_bytes")]
     pub page_tables: Bytes,
     /// The most hugetlb memory that one of them maps: what they share would count for each.
+    #[serde(rename = "hugetlb_bytes")]
     pub hugetlb: Bytes,
 }
 

@@ -37,6 +37,8 @@ fn info(text: &str, kind: PageKind, bytes: Bytes) -> PageSizeInfo {
             bytes,
             limited_by: "pool".to_owned(),
         }),
+        if_defragmented: Fact::Absent,
+        sysv_without_privilege: None,
     }
 }
 
