@@ -255,6 +255,35 @@ fn a_page_stands_by_itself() {
 }
 
 #[test]
+fn a_flame_graph_is_a_file_by_itself() {
+    let mut trace = made();
+    trace.symbols[0].name = "<script>alert(1)</script>;\u{1b}".to_owned();
+    let (dir, file) = folder(&trace);
+    let path = dir.path().join("t.svg");
+    let path = path.to_str().unwrap();
+    let output = show(&[&file, "--flame-graph", path]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("flame graph: "));
+    let svg = std::fs::read_to_string(path).unwrap();
+    assert!(
+        svg.starts_with("<svg") && svg.contains("checksum (400 samples, 100.00%)"),
+        "{svg}"
+    );
+    assert!(!svg.contains("<script") && !svg.contains('\u{1b}'));
+    let (_dir, file) = folder(&Trace::default());
+    refused(
+        &show(&[&file, "--flame-graph", path]),
+        1,
+        &["no CPU samples", "--section sources"],
+    );
+    refused(
+        &show(&[&file, "--flame-graph", "/nowhere/t.svg"]),
+        1,
+        &["no CPU samples"],
+    );
+}
+
+#[test]
 fn a_trace_with_nothing_in_it_is_shown() {
     let (dir, file) = folder(&Trace::default());
     let text = good(&show(&[&file]));

@@ -19,7 +19,7 @@ pub use text::text;
 
 /// Colours stand off from white and from black, and from each other also for people who do not see red or
 /// green (after Okabe and Ito). Elements are drawn in `currentColor`, which a group's class sets.
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 .chart{color:#1f2328;font:13px system-ui,sans-serif;width:100%;height:auto}
 .chart .c0{color:#c2610c}.chart .c1{color:#2563eb}.chart .c2{color:#00805d}
 .chart .c3{color:#b0478a}.chart .c4{color:#6b7280}.chart .c5{color:#9f2d12}
@@ -44,6 +44,14 @@ pub fn svg(chart: &Chart) -> Option<String> {
         ChartKind::Curves | ChartKind::Dots | ChartKind::Layers => plane::draw(chart)?,
     };
     Some(drawn.into_string())
+}
+
+/// The chart in a page; one that cannot be drawn says so instead of spoiling the page.
+pub(crate) fn drawn(chart: &Chart) -> Markup {
+    match svg(chart) {
+        Some(svg) => PreEscaped(svg),
+        None => html! { p { "This chart could not be drawn: no points" } },
+    }
 }
 
 /// A whole drawing of a height.
@@ -108,7 +116,8 @@ fn legend(chart: &Chart, y: f64, sample: impl Fn(usize, (f64, f64)) -> Markup) -
     let named: Vec<_> = named
         .filter(|(_, s)| !s.points.is_empty() && !s.name.is_empty())
         .collect();
-    if named.len() < 2 {
+    // A part of a whole is named even where it is alone.
+    if named.is_empty() || (named.len() < 2 && chart.kind != ChartKind::Stacks) {
         return None;
     }
     let mut x = 12.0;

@@ -5,18 +5,14 @@ use hugeleaf_proof::result::ResultFile;
 use hugeleaf_proof::stats::Verdict;
 use hugeleaf_proof::{Arm, Design};
 use maud::{Markup, html};
-use plotters::prelude::*;
 
-use crate::page::{Top, circumstances, notes, page, table};
-use crate::prove::{
-    beside_rows, beside_the_effect, headline, how, meaning, next, number, page_size_rows, ratio,
+use crate::chart::drawn;
+use crate::page::{
+    Axis, Chart, ChartKind, Point, Series, Top, Unit, circumstances, notes, page, table,
 };
-use crate::svg::{FONT, INK, SIZE, draw, drawn};
-
-// Both are told apart from white and from black, and by people who do not see red or green; the
-// shapes differ too.
-const BASE: RGBColor = RGBColor(217, 119, 6);
-const LARGE: RGBColor = RGBColor(59, 130, 246);
+use crate::prove::{
+    beside_rows, beside_the_effect, headline, how, meaning, next, number, page_size_rows,
+};
 
 /// The page.
 pub fn html(result: &ResultFile) -> String {
@@ -51,121 +47,80 @@ fn charts(result: &ResultFile) -> Markup {
     html! {
         @if !result.pairs.is_empty() {
             h2 { (pairs) }
-            (drawn(ratios(result)))
-            p { "A dot is a pair. The band is the interval, the line in it the estimate of Hodges \
-                 and Lehmann; 1 is no difference." }
+            (drawn(&ratios(result)))
+            p { "The band is the interval, the line in it the estimate of Hodges and Lehmann; 1 is no difference." }
         }
         @if result.arms.iter().any(|a| !a.samples.is_empty()) {
             h2 { "Samples over time, " (result.experiment.unit) }
-            (drawn(samples(result)))
-            p { "Circles: base pages. Triangles: large pages." }
+            (drawn(&samples(result)))
         }
     }
 }
 
-/// From lowest to highest of the values, with room around; `None` of nothing finite.
-fn span(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
-    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-    for v in values.filter(|v| v.is_finite()) {
-        (low, high) = (low.min(v), high.max(v));
+/// Pair by pair, and the effect as a band over all of them.
+fn ratios(result: &ResultFile) -> Chart {
+    let points = result
+        .pairs
+        .iter()
+        .zip(1u32..)
+        .map(|(pair, n)| point(f64::from(n), pair.ratio));
+    let points: Vec<Point> = points.collect();
+    let last = points.last().map_or(0.0, |p| p.x);
+    let band = result.effect.as_ref().map(|e| Point {
+        width: last,
+        interval: Some((e.low, e.high)),
+        ..point(0.5, e.ratio)
+    });
+    Chart {
+        kind: ChartKind::Dots,
+        x: axis("pair"),
+        y: Axis {
+            unit: Unit::Ratio,
+            level: Some(1.0),
+            ..Axis::default()
+        },
+        series: vec![
+            series("a pair", points),
+            series("estimate and interval", band.into_iter().collect()),
+        ],
+        ..Chart::default()
     }
-    let room = ((high - low) * 0.08)
-        .max(high.abs() * 1e-6)
-        .max(f64::MIN_POSITIVE);
-    (low <= high).then_some(low - room..high + room)
 }
 
-fn ratios(result: &ResultFile) -> Result<String, String> {
-    draw(SIZE, |area| {
-        let effect = result.effect.as_ref();
-        let ends = effect.into_iter().flat_map(|e| [e.low, e.high]);
-        let dots = result.pairs.iter().map(|p| p.ratio);
-        let y = span(dots.chain(ends).chain([1.0])).ok_or("no pairs")?;
-        #[allow(clippy::cast_precision_loss)]
-        let last = result.pairs.len() as f64;
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .x_label_area_size(44)
-            .y_label_area_size(68)
-            .build_cartesian_2d(0.0..last + 1.0, y)
-            .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.15))
-            .axis_style(INK)
-            .label_style(("sans-serif", FONT).into_font().color(&INK))
-            .x_desc("pair")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| format!("×{}", ratio(*y)))
-            .draw()
-            .map_err(|e| e.to_string())?;
-        let wide = |y: f64| [(0.0, y), (last + 1.0, y)];
-        let mut add = Vec::new();
-        if let Some(e) = effect {
-            let corners = [(0.0, e.low), (last + 1.0, e.high)];
-            chart
-                .draw_series([Rectangle::new(corners, LARGE.mix(0.2).filled())])
-                .map_err(|e| e.to_string())?;
-            add.push((e.ratio, LARGE.stroke_width(2)));
-        }
-        add.push((1.0, INK.stroke_width(1)));
-        for (y, style) in add {
-            chart
-                .draw_series(LineSeries::new(wide(y), style))
-                .map_err(|e| e.to_string())?;
-        }
-        #[allow(clippy::cast_precision_loss)]
-        let dots = (result.pairs.iter().enumerate())
-            .map(|(i, p)| Circle::new((i as f64 + 1.0, p.ratio), 4, INK.filled()));
-        chart.draw_series(dots).map_err(|e| e.to_string())?;
-        Ok(())
-    })
+fn samples(result: &ResultFile) -> Chart {
+    let arm = |label: Arm, name: &str| {
+        let of = result.arms.iter().filter(|arm| arm.label == label);
+        let points = of.flat_map(|arm| arm.at_seconds.iter().zip(&arm.samples));
+        series(name, points.map(|(at, value)| point(*at, *value)).collect())
+    };
+    Chart {
+        kind: ChartKind::Dots,
+        x: axis("seconds"),
+        series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "large pages")],
+        ..Chart::default()
+    }
 }
 
-fn samples(result: &ResultFile) -> Result<String, String> {
-    draw(SIZE, |area| {
-        let all = || result.arms.iter();
-        let y = span(all().flat_map(|a| a.samples.iter().copied())).ok_or("no samples")?;
-        let x = span(all().flat_map(|a| a.at_seconds.iter().copied())).ok_or("no samples")?;
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .x_label_area_size(44)
-            .y_label_area_size(84)
-            .build_cartesian_2d(x, y)
-            .map_err(|e| e.to_string())?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.15))
-            .axis_style(INK)
-            .label_style(("sans-serif", FONT).into_font().color(&INK))
-            .x_desc("seconds")
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| number(*y))
-            .draw()
-            .map_err(|e| e.to_string())?;
-        for arm in all() {
-            let points = || {
-                arm.at_seconds
-                    .iter()
-                    .copied()
-                    .zip(arm.samples.iter().copied())
-            };
-            let drawn = match arm.label {
-                Arm::Base => chart
-                    .draw_series(points().map(|p| Circle::new(p, 4, BASE.filled())))
-                    .map(|_| ()),
-                Arm::Large => chart
-                    .draw_series(points().map(|p| TriangleMarker::new(p, 6, LARGE.filled())))
-                    .map(|_| ()),
-            };
-            drawn.map_err(|e| e.to_string())?;
-        }
-        Ok(())
-    })
+fn axis(name: &str) -> Axis {
+    Axis {
+        name: name.to_owned(),
+        ..Axis::default()
+    }
+}
+
+fn point(x: f64, y: f64) -> Point {
+    Point {
+        x,
+        y,
+        ..Point::default()
+    }
+}
+
+fn series(name: &str, points: Vec<Point>) -> Series {
+    Series {
+        name: name.to_owned(),
+        points,
+    }
 }
 
 fn caveats(result: &ResultFile) -> Markup {
@@ -230,7 +185,6 @@ mod tests {
         }
         assert_eq!(page.matches("<svg").count(), 2);
         needs_nothing(&page);
-        assert!(!page.contains(crate::svg::INK_IN_SVG));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole,
 use crate::page::{Chart, ChartKind, Point, Series};
 
 const HEIGHT: f64 = 320.0;
+/// Of layers, which stand below each other to be compared.
+const LAYERS_HEIGHT: f64 = 220.0;
 /// Most marks on an axis that can be read.
 const MARKS: usize = 10;
 
@@ -40,11 +42,15 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
     let has_legend = chart.kind != ChartKind::Curves;
     let legend = legend(chart, 12.0, |number, at| sample(chart, number, at)).filter(|_| has_legend);
     let names = chart.series.iter().map(|s| s.name.as_str());
+    let height = match chart.kind {
+        ChartKind::Layers => LAYERS_HEIGHT,
+        _ => HEIGHT,
+    };
     let plane = Plane {
         left: room(marks.iter().map(|(_, text)| text.as_str())) + 36.0,
         right: WIDTH - if has_legend { 14.0 } else { room(names) + 30.0 },
         top: if legend.is_some() { LINE + 10.0 } else { 10.0 },
-        bottom: HEIGHT - 46.0,
+        bottom: height - 46.0,
         x: edges(chart, x),
         y,
     };
@@ -59,7 +65,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
         }
         @if chart.kind == ChartKind::Curves { (curve_names(chart, &plane)) }
     };
-    Some(whole(chart, HEIGHT, &body))
+    Some(whole(chart, height, &body))
 }
 
 /// Whether a point can stand on both axes.

@@ -1,216 +1,236 @@
 //! What is drawn of a trace, on its own page and beside another.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::tables::memory::{Whose, newest, sizes};
+use hugeleaf_trace::model::Interval;
+use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::{Of, locks, share};
 use hugeleaf_units::Bytes;
-use maud::{Markup, html};
 
-use super::plot::{Bar, Fill, Layer, Part, Stack};
 use super::words::{nanos, page, part};
+use crate::page::{Axis, Chart, ChartKind, Point, Series, Unit};
 
-/// User and system time of the host over time, the user's part below, as the published charts have them.
-pub(super) fn host_stack(trace: &Trace) -> Stack {
-    stack(trace, |i| {
-        let all =
-            i.user_seconds + i.system_seconds + i.idle_seconds + i.wait_seconds + i.steal_seconds;
-        Some((i.user_seconds, i.system_seconds, all))
-    })
+/// User, system and all time of an interval, in seconds of CPUs.
+type Times = (f64, f64, f64);
+
+/// User and system time over time as parts of all CPUs, the user's part below, as the published charts have them.
+/// Those of several traces end alike, so that they can be compared.
+pub(super) fn cpu_times<const N: usize>(
+    traces: [&Trace; N],
+    times: fn(&Trace, &Interval) -> Option<Times>,
+) -> [Chart; N] {
+    let until = traces
+        .iter()
+        .flat_map(|t| t.intervals.iter().map(|i| i.at_seconds + i.seconds));
+    let mut charts = traces.map(|trace| cpu_time(trace, times));
+    let highest = |chart: &Chart| {
+        let [user, system] = [0, 1].map(|at: usize| &chart.series[at].points);
+        user.iter()
+            .zip(system)
+            .map(|(a, b)| a.y + b.y)
+            .fold(0.0, f64::max)
+    };
+    let (until, top) = (
+        until.fold(0.0, f64::max),
+        charts.iter().map(highest).fold(0.0, f64::max),
+    );
+    let ends = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0];
+    let top = ends
+        .into_iter()
+        .find(|end| top <= end * 0.98)
+        .unwrap_or(1.0);
+    for chart in &mut charts {
+        (chart.x.end, chart.y.end) = (Some(until), Some(top));
+    }
+    charts
 }
 
-/// The same of the target, as a part of all CPUs.
-pub(super) fn target_stack(trace: &Trace) -> Option<Stack> {
-    trace.target.as_ref()?;
-    let stack = stack(trace, |i| {
-        let target = i.target.as_ref()?;
-        let all = i.seconds * f64::from(trace.host.cpus.max(1));
-        Some((target.user_seconds, target.system_seconds, all))
+fn cpu_time(trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
+    let mut series = ["user", "system"].map(|name| Series {
+        name: name.to_owned(),
+        points: Vec::new(),
     });
-    (!stack.spans.is_empty()).then_some(stack)
-}
-
-type Times = Option<(f64, f64, f64)>;
-
-fn stack(trace: &Trace, times: impl Fn(&hugeleaf_trace::model::Interval) -> Times) -> Stack {
-    let (mut spans, mut user, mut system) = (Vec::new(), Vec::new(), Vec::new());
     for interval in &trace.intervals {
-        let Some((u, s, all)) = times(interval) else {
+        // An interval without any time, idle or not, was not read: a bar of nothing would be a claim.
+        let Some((user, system, all)) = times(trace, interval).filter(|(.., all)| *all > 0.0)
+        else {
             continue;
         };
-        // An interval without any time, idle or not, was not read: a bar of nothing would be a claim.
-        if all <= 0.0 {
-            continue;
-        }
-        let share = |part: f64| part / all;
-        spans.push((interval.at_seconds, interval.at_seconds + interval.seconds));
-        user.push(share(u));
-        system.push(share(s));
-    }
-    let layer = |fill, values| Layer { fill, values };
-    Stack {
-        spans,
-        layers: vec![layer(Fill::User, user), layer(Fill::System, system)],
-    }
-}
-
-/// When the last interval ended.
-pub(super) fn until(trace: &Trace) -> f64 {
-    let ends = trace.intervals.iter().map(|i| i.at_seconds + i.seconds);
-    ends.fold(0.0, f64::max)
-}
-
-/// What colours stand for.
-pub(super) fn legend(entries: &[(Fill, String)]) -> Markup {
-    html! {
-        p.legend {
-            @for (fill, text) in entries {
-                span { span.swatch style=(format!("background: {}", fill.css())) {} (text) }
-            }
+        for (series, time) in series.iter_mut().zip([user, system]) {
+            series.points.push(Point {
+                x: interval.at_seconds,
+                width: interval.seconds,
+                y: (time / all).clamp(0.0, 1.0),
+                ..Point::default()
+            });
         }
     }
+    Chart {
+        kind: ChartKind::Layers,
+        x: Axis {
+            name: "seconds".to_owned(),
+            ..Axis::default()
+        },
+        y: Axis {
+            unit: Unit::Percent,
+            level: Some(0.0),
+            ..Axis::default()
+        },
+        series: series.into(),
+        ..Chart::default()
+    }
 }
 
-pub(super) fn time_legend() -> Markup {
-    legend(&[
-        (Fill::System, "system, above".to_owned()),
-        (Fill::User, "user, below".to_owned()),
-    ])
+pub(super) fn host_times(_: &Trace, i: &Interval) -> Option<Times> {
+    let all = i.user_seconds + i.system_seconds + i.idle_seconds + i.wait_seconds + i.steal_seconds;
+    Some((i.user_seconds, i.system_seconds, all))
+}
+
+pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<Times> {
+    let target = i.target.as_ref()?;
+    let all = i.seconds * f64::from(trace.host.cpus.max(1));
+    Some((target.user_seconds, target.system_seconds, all))
+}
+
+/// Whether the target's own time over time is known.
+pub(super) fn has_own_times(trace: &Trace) -> bool {
+    trace.target.is_some() && trace.intervals.iter().any(|i| i.target.is_some())
+}
+
+/// A bar: its name, a value for each series (none where it has no such part), and the words at its end.
+pub(super) type Bar<const N: usize> = (String, [Option<f64>; N], [String; N]);
+
+/// Bars of some series, one below the other.
+pub(super) fn bars<const N: usize>(
+    kind: ChartKind,
+    names: [&str; N],
+    bars: impl IntoIterator<Item = Bar<N>>,
+) -> Chart {
+    let mut chart = Chart {
+        kind,
+        series: names
+            .map(|name| Series {
+                name: name.to_owned(),
+                points: Vec::new(),
+            })
+            .into(),
+        ..Chart::default()
+    };
+    for ((label, values, notes), at) in bars.into_iter().zip(0u32..) {
+        let x = f64::from(at);
+        chart.x.steps.push((x, label));
+        for ((series, value), note) in chart.series.iter_mut().zip(values).zip(notes) {
+            series.points.extend(value.map(|y| Point {
+                x,
+                y,
+                note,
+                ..Point::default()
+            }));
+        }
+    }
+    chart
 }
 
 /// Functions with most samples.
-pub(super) fn function_bars(trace: &Trace, of: Of, most: usize) -> (Vec<Bar>, f64) {
+pub(super) fn functions(trace: &Trace, of: Of, most: usize) -> Chart {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of);
-    let rows: Vec<&SymbolRow> = rows.iter().filter(|r| r.samples > 0).take(most).collect();
-    let bar = |row: &&SymbolRow| {
+    let leaves = rows.into_iter().filter(|r| r.samples > 0).take(most);
+    let bar = |row: SymbolRow| {
         let value = share(row.samples, all);
-        Bar {
-            label: row.name.clone(),
-            note: format!(
-                "{} {}",
-                part(value),
-                if row.kernel { "kernel" } else { "user" }
-            ),
-            parts: vec![Part {
-                fill: side(row.kernel),
-                value: value.unwrap_or(0.0),
-            }],
-        }
-    };
-    let bars: Vec<Bar> = rows.iter().map(bar).collect();
-    let top = highest(&bars);
-    (bars, top)
-}
-
-pub(super) const fn side(kernel: bool) -> Fill {
-    match kernel {
-        true => Fill::System,
-        false => Fill::User,
-    }
-}
-
-pub(super) fn highest(bars: &[Bar]) -> f64 {
-    let sum = |bar: &Bar| bar.parts.iter().map(|p| p.value).sum::<f64>();
-    bars.iter().map(sum).fold(0.0, f64::max)
-}
-
-/// Processes with most samples: kernel and user side by side in one bar.
-pub(super) fn process_bars(trace: &Trace, most: usize) -> (Vec<Bar>, f64) {
-    let all = profile::counted(trace).busy;
-    let rows = profile::by_process(trace);
-    let bar = |row: &profile::ProcessRow| {
-        let value = |fill, n| Part {
-            fill,
-            value: share(n, all).unwrap_or(0.0),
+        let (of, values) = match row.kernel {
+            true => ("kernel", [None, value]),
+            false => ("user", [value, None]),
         };
-        let modes = row.modes;
-        let part_of = |n| part(share(n, all));
-        Bar {
-            label: row.name.clone(),
-            note: format!(
-                "{} user, {} kernel",
-                part_of(modes.user),
-                part_of(modes.kernel)
-            ),
-            parts: vec![
-                value(Fill::User, modes.user),
-                value(Fill::System, modes.kernel),
-                value(Fill::Faint, modes.other),
-            ],
-        }
+        let note = format!("{} {of}", part(value));
+        (row.name, values, [note.clone(), note])
     };
-    let visible = rows
-        .iter()
-        .filter(|row| share(row.modes.total(), all).is_some_and(|s| s >= 0.001));
-    let bars: Vec<Bar> = visible.take(most).map(bar).collect();
-    let top = highest(&bars);
-    (bars, top)
+    bars(ChartKind::Stacks, ["user", "kernel"], leaves.map(bar))
 }
 
-/// Locks that were waited for longest.
-pub(super) fn lock_bars(trace: &Trace, most: usize) -> (Vec<Bar>, f64) {
-    let table = locks::table(trace);
-    let bar = |row: &locks::LockRow<'_>| Bar {
-        label: match row.function {
+/// Processes with most samples: user, kernel and other end to end in one bar.
+pub(super) fn processes(trace: &Trace, most: usize) -> Chart {
+    let all = profile::counted(trace).busy;
+    let rows = profile::by_process(trace).into_iter();
+    let visible = rows.filter(|row| share(row.modes.total(), all).is_some_and(|s| s >= 0.001));
+    let bar = |row: profile::ProcessRow| {
+        let modes = row.modes;
+        let [user, kernel, other] = [modes.user, modes.kernel, modes.other].map(|n| share(n, all));
+        let note = format!("{} user, {} kernel", part(user), part(kernel));
+        (
+            row.name,
+            [user, kernel, other.filter(|o| *o > 0.0)],
+            [note.clone(), note.clone(), note],
+        )
+    };
+    bars(
+        ChartKind::Stacks,
+        ["user", "kernel", "other"],
+        visible.take(most).map(bar),
+    )
+}
+
+/// Locks that were waited for longest. What cannot be seen as a bar is in the table.
+pub(super) fn lock_waits(trace: &Trace, most: usize) -> Chart {
+    let rows = locks::table(trace).rows.into_iter();
+    let visible = rows.filter(|row| row.share.is_some_and(|s| s >= 0.001));
+    let bar = |row: locks::LockRow<'_>| {
+        let label = match row.function {
             Some(function) => format!("{function}, {}", locks::label(row.lock)),
             None => locks::label(row.lock),
-        },
-        note: format!(
+        };
+        let note = format!(
             "{}, {}",
             nanos(row.lock.totals.waited_nanos),
             part(row.share)
-        ),
-        parts: vec![Part {
-            fill: Fill::System,
-            value: row.share.unwrap_or(0.0),
-        }],
+        );
+        (label, [row.share], [note])
     };
-    // What cannot be seen as a bar is in the table.
-    let visible = table
-        .rows
-        .iter()
-        .filter(|row| row.share.is_some_and(|s| s >= 0.001));
-    let bars: Vec<Bar> = visible.take(most).map(bar).collect();
-    let top = highest(&bars);
-    (bars, top)
+    bars(ChartKind::Stacks, ["waited"], visible.take(most).map(bar))
 }
 
-/// Memory by page size: a bar for each time, a colour for each size. Names and the colours' meaning.
-pub(super) struct SizeBars {
-    pub(super) bars: Vec<Bar>,
-    pub(super) top: f64,
-    pub(super) legend: Vec<(Fill, String)>,
-}
+/// A named state, and its bytes by name of page size.
+type State<'a> = (&'a str, Vec<(String, u64)>);
 
-/// Bars of named states: sizes are coloured alike in all of them.
-pub(super) fn size_bars(states: &[(String, Vec<(String, u64)>)]) -> SizeBars {
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in states.iter().flat_map(|(_, rows)| rows) {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
+/// Memory by page size: a bar for each of some named states, a series for each size.
+pub(super) fn page_sizes(states: &[State<'_>]) -> Chart {
+    let mut sizes: Vec<&str> = Vec::new();
+    for (size, _) in states.iter().flat_map(|(_, rows)| rows) {
+        if !sizes.contains(&size.as_str()) {
+            sizes.push(size);
         }
     }
-    let fill = |name: &str| Fill::Rung(names.iter().position(|n| *n == name).unwrap_or(0));
-    let bars = states.iter().map(|(label, rows)| Bar {
-        label: label.clone(),
-        note: Bytes(rows.iter().map(|(_, b)| b).sum()).to_string(),
-        parts: rows
-            .iter()
-            .map(|(name, bytes)| Part {
-                fill: fill(name),
-                value: Bytes(*bytes).as_f64(),
+    let read = states
+        .iter()
+        .filter(|(_, rows)| !rows.is_empty())
+        .zip(0u32..);
+    let points = |size: &str| {
+        let of = |((_, rows), at): (&State<'_>, u32)| {
+            let (_, bytes) = rows.iter().find(|(name, _)| name == size)?;
+            Some(Point {
+                x: f64::from(at),
+                y: Bytes(*bytes).as_f64(),
+                note: Bytes(rows.iter().map(|(_, bytes)| bytes).sum()).to_string(),
+                ..Point::default()
             })
-            .collect(),
+        };
+        read.clone().filter_map(of).collect()
+    };
+    let series = sizes.iter().map(|size| Series {
+        name: format!("pages of {size}"),
+        points: points(size),
     });
-    let bars: Vec<Bar> = bars.collect();
-    SizeBars {
-        top: highest(&bars),
-        bars,
-        legend: names
-            .iter()
-            .map(|n| (fill(n), format!("pages of {n}")))
-            .collect(),
+    Chart {
+        kind: ChartKind::Stacks,
+        x: Axis {
+            steps: read
+                .clone()
+                .map(|((name, _), at)| (f64::from(at), (*name).to_owned()))
+                .collect(),
+            ..Axis::default()
+        },
+        series: series.collect(),
+        ..Chart::default()
     }
 }
 
@@ -223,23 +243,18 @@ pub(super) const fn whose(trace: &Trace) -> Whose {
 }
 
 /// Memory before and after, as far as it was read.
-pub(super) fn own_sizes(trace: &Trace) -> SizeBars {
+pub(super) fn own_sizes(trace: &Trace) -> Chart {
     let rows = sizes(trace, whose(trace));
-    let column = |of: fn(&hugeleaf_trace::tables::memory::SizeRow) -> Option<u64>| {
+    let column = |of: fn(&SizeRow) -> Option<u64>| {
         let cells = rows
             .iter()
             .filter_map(|r| Some((page(r.page_bytes, &r.kind), of(r)?)));
         cells.filter(|(_, bytes)| *bytes > 0).collect::<Vec<_>>()
     };
-    let states = [
-        ("before".to_owned(), column(|r| r.before)),
-        ("after".to_owned(), column(|r| r.after)),
-    ];
-    let read: Vec<_> = states
-        .into_iter()
-        .filter(|(_, rows)| !rows.is_empty())
-        .collect();
-    size_bars(&read)
+    page_sizes(&[
+        ("before", column(|r| r.before)),
+        ("after", column(|r| r.after)),
+    ])
 }
 
 /// Memory at the end of a trace, by name of page size.

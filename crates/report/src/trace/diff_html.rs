@@ -4,14 +4,14 @@ use hugeleaf_trace::tables::locks;
 use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use maud::{Markup, html};
 
-use super::charts::{self, highest, last_sizes, side, size_bars};
+use super::charts::{self, last_sizes, page_sizes};
 use super::diff::{Compared, describe};
 use super::html::{findings, page, table};
-use super::plot::{Bar, Fill, Part, Stack, bars, scale, stacked};
 use super::words::{float, part};
 use super::{Shown, words};
 use crate::bench::duration;
-use crate::svg::drawn;
+use crate::chart::drawn;
+use crate::page::{Chart, ChartKind};
 
 /// Functions and locks that are drawn, and rows of a table.
 const BARS: usize = 10;
@@ -46,54 +46,39 @@ pub fn diff_html(compared: &Compared<'_>, command: &[String]) -> String {
     page("Before and after", &compared.headline(), &body, command)
 }
 
-/// User and system time stacked, one scale for both.
+/// User and system time, one scale for both.
 fn time(compared: &Compared<'_>) -> Markup {
-    let [a, b] = [&compared.before, &compared.after].map(|s| charts::host_stack(s.trace));
-    let top = scale(a.highest().max(b.highest()));
-    let own = [&compared.before, &compared.after].map(|s| charts::target_stack(s.trace));
-    let until = charts::until(compared.before.trace).max(charts::until(compared.after.trace));
-    let chart = |name: &str, shown: &Shown<'_>, stack: &Stack| {
-        html! { div {
-            p { b { (name) } ": " (words::who(shown.trace)) }
-            @match not_measured(shown.trace, Collection::CpuTime) {
-                Some(why) => p { "Not measured: " (why) "." },
-                None => (drawn(stacked(stack, until, top, (480, 260)))),
-            }
-        } }
-    };
+    let sides = [("Before", &compared.before), ("After", &compared.after)];
+    let traces = sides.map(|(_, side)| side.trace);
+    let hosts = charts::cpu_times(traces, charts::host_times);
+    let own = charts::cpu_times(traces, charts::target_times);
     html! {
         h2 { "User and system time" }
-        (charts::time_legend())
-        p { "The host" }
-        div.side {
-            (chart("Before", &compared.before, &a))
-            (chart("After", &compared.after, &b))
-        }
-        @if let (Some(a), Some(b)) = (&own[0], &own[1]) {
-            p { "The target alone" }
-            div.side {
-                (chart("Before", &compared.before, a))
-                (chart("After", &compared.after, b))
+        p { "The host, of all its CPUs. User time is the work of programs." }
+        @for ((name, side), chart) in sides.iter().zip(&hosts) {
+            p { b { (name) } ": " (words::who(side.trace)) }
+            @match not_measured(side.trace, Collection::CpuTime) {
+                Some(why) => p { "Not measured: " (why) "." },
+                None => (drawn(chart)),
             }
         }
-        p { "Of all CPUs of the host. User time is the work of programs." }
+        @if traces.iter().all(|t| charts::has_own_times(t)) {
+            p { "The target alone, of all CPUs" }
+            @for ((name, side), chart) in sides.iter().zip(&own) {
+                p { b { (name) } ": " (words::who(side.trace)) }
+                (drawn(chart))
+            }
+        }
     }
 }
 
-/// Two bars a row: before above, after below and fainter in words only.
-fn pairs(rows: impl Iterator<Item = (String, [(f64, String); 2], Fill)>) -> Vec<Bar> {
-    rows.flat_map(|(label, [before, after], fill)| {
-        let bar = |label, (value, note): (f64, String), name: &str| Bar {
-            label,
-            note: format!("{name} {note}"),
-            parts: vec![Part { fill, value }],
-        };
-        [
-            bar(label, before, "before"),
-            bar(String::new(), after, "after"),
-        ]
-    })
-    .collect()
+/// Bars in pairs, before and after.
+fn pairs(rows: impl Iterator<Item = (String, [(f64, String); 2])>) -> Chart {
+    let bar = |(label, [(a, before), (b, after)]): (String, [(f64, String); 2])| {
+        let notes = [format!("before {before}"), format!("after {after}")];
+        (label, [Some(a), Some(b)], notes)
+    };
+    charts::bars(ChartKind::Bars, ["before", "after"], rows.map(bar))
 }
 
 fn functions(compared: &Compared<'_>) -> Markup {
@@ -104,16 +89,15 @@ fn functions(compared: &Compared<'_>) -> Markup {
             false => (0.0, "not measured".to_owned()),
         };
         let cells = [cell(0), cell(1)];
-        (hot.name, cells, side(hot.kernel))
+        let of = if hot.kernel { "kernel" } else { "user" };
+        (format!("{} ({of})", hot.name), cells)
     });
     let all = pairs(rows);
+    let is_empty = all.x.steps.is_empty();
     html! {
         h2 { "Hot functions" }
         @if let Some(why) = compared.not_measured(Collection::CpuSamples) { p { (why) "." } }
-        @if all.is_empty() && sampled == [true; 2] { p { "No samples." } } @else if !all.is_empty() {
-            (charts::legend(&[(Fill::System, "kernel".to_owned()), (Fill::User, "user".to_owned())]))
-            (drawn(bars(&all, highest(&all))))
-        }
+        @if is_empty && sampled == [true; 2] { p { "No samples." } } @else if !is_empty { (drawn(&all)) }
     }
 }
 
@@ -134,36 +118,30 @@ fn lock_waits(compared: &Compared<'_>) -> Markup {
             };
             (value, note)
         };
-        (function.clone(), [cell(0), cell(1)], Fill::System)
+        (function.clone(), [cell(0), cell(1)])
     });
     let all = pairs(rows);
     let any = |shown: &Shown<'_>| locks::table(shown.trace).all.contentions > 0;
     html! {
         h2 { "Time waited for locks, by the function that takes them" }
         @if let Some(why) = compared.not_measured(Collection::Locks) { p { (why) "." } }
-        @if all.is_empty() || !(any(&compared.before) || any(&compared.after)) {
+        @if all.x.steps.is_empty() || !(any(&compared.before) || any(&compared.after)) {
             @if measured == [true; 2] { p { "No thread waited for a lock in either." } }
         } @else {
-            (drawn(bars(&all, highest(&all))))
+            (drawn(&all))
         }
     }
 }
 
 fn sizes(compared: &Compared<'_>) -> Markup {
-    let state = |name: &str, shown: &Shown<'_>| (name.to_owned(), last_sizes(shown.trace));
-    let states = [
-        state("before", &compared.before),
-        state("after", &compared.after),
-    ];
-    let read = states.into_iter().filter(|(_, rows)| !rows.is_empty());
-    let drawn_sizes = size_bars(&read.collect::<Vec<_>>());
+    let sizes = page_sizes(&[
+        ("before", last_sizes(compared.before.trace)),
+        ("after", last_sizes(compared.after.trace)),
+    ]);
     html! {
         h2 { "Memory by page size, at the end of each" }
         @if let Some(why) = compared.not_measured(Collection::Memory) { p { (why) "." } }
-        @if drawn_sizes.legend.is_empty() { p { "Not read." } } @else {
-            (charts::legend(&drawn_sizes.legend))
-            (drawn(bars(&drawn_sizes.bars, drawn_sizes.top)))
-        }
+        @if sizes.series.is_empty() { p { "Not read." } } @else { (drawn(&sizes)) }
     }
 }
 

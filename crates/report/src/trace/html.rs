@@ -6,15 +6,15 @@ use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::work;
 use hugeleaf_verdict::findings::Severity;
 use hugeleaf_verdict::trace::TraceFinding;
-use maud::{Markup, html as markup};
+use maud::{Markup, PreEscaped, html as markup};
 
 use super::charts;
+use super::flame::flame_graph;
 use super::parts::{Part, Section, cpu, parts, work_line};
-use super::plot::{bars, scale, stacked};
 use super::words::{ending, host, when, who};
 use super::{Shown, lock};
+use crate::chart::drawn;
 use crate::page::{Top, command};
-use crate::svg::drawn;
 use crate::table::Align;
 
 /// Bars and rows of a page; a page of thousands of rows helps nobody.
@@ -25,13 +25,9 @@ const MORE_STYLE: &str = "
 body { max-width: 1000px; }
 td.l, th.l { text-align: left; }
 td { vertical-align: top; } td.l { overflow-wrap: anywhere; }
-.legend span { margin-right: 1.2rem; } .swatch { display: inline-block; width: .9rem; height: .9rem;
-  margin-right: .4rem !important; vertical-align: -0.1rem; }
 .finding { padding-left: 1rem; margin: 1rem 0; } .finding p { margin: .2rem 0; }
 .problem { border-left: .5rem solid #dc2626; } .warning { border-left: .5rem solid #d97706; }
-.note { border-left: .5rem solid #6b7280; } .side { display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); } .side > div { min-width: 0; }
-pre.events { font-size: .8rem; overflow-x: auto; white-space: pre; }
+.note { border-left: .5rem solid #6b7280; }
 details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
 ";
 
@@ -153,59 +149,44 @@ pub(super) fn table(part: &Part) -> Markup {
 }
 
 fn time(trace: &Trace) -> Markup {
-    let whole = charts::host_stack(trace);
-    let own = charts::target_stack(trace);
-    let highest = whole
-        .highest()
-        .max(own.as_ref().map_or(0.0, super::plot::Stack::highest));
-    let (until, top) = (charts::until(trace), scale(highest));
-    if let Some(why) = not_measured(trace, Collection::CpuTime) {
-        return markup! {
-            h2 { "User and system time over time" }
-            p { "Not measured: " (why) "." }
-        };
-    }
+    let [whole] = charts::cpu_times([trace], charts::host_times);
     markup! {
         h2 { "User and system time over time" }
-        (charts::time_legend())
-        div.side {
-            div {
-                p { "The host, of all CPUs" }
-                (drawn(stacked(&whole, until, top, (480, 260))))
-            }
-            @if let Some(own) = own {
-                div {
-                    p { (who(trace)) ", of all CPUs" }
-                    (drawn(stacked(&own, until, top, (480, 260))))
-                }
+        @if let Some(why) = not_measured(trace, Collection::CpuTime) {
+            p { "Not measured: " (why) "." }
+        } @else {
+            p { "The host, of all CPUs" }
+            (drawn(&whole))
+            @if charts::has_own_times(trace) {
+                @let [own] = charts::cpu_times([trace], charts::target_times);
+                p { (who(trace)) ", of all CPUs" }
+                (drawn(&own))
             }
         }
     }
 }
 
 fn profile(trace: &Trace) -> Markup {
-    let (processes, top) = charts::process_bars(trace, BARS);
-    let (functions, function_top) = charts::function_bars(trace, Of::Target, BARS);
+    let functions = charts::functions(trace, Of::Target, BARS);
     let of = match trace.target {
         Some(_) => format!("By function, of {}'s samples", who(trace)),
         None => "By function".to_owned(),
     };
-    let not_sampled = not_measured(trace, Collection::CpuSamples);
-    let skewed = trace.sampled_by == "cpu-clock";
+    let skewed = trace.sampled_by == "cpu-clock" && !functions.x.steps.is_empty();
     markup! {
-        (charts::legend(&[
-            (super::plot::Fill::System, "kernel".to_owned()),
-            (super::plot::Fill::User, "user".to_owned()),
-        ]))
-        @if let Some(why) = &not_sampled {
+        @if let Some(why) = not_measured(trace, Collection::CpuSamples) {
             p { "Not measured: " (why) "." }
         } @else {
             p { "By process, of all samples that found a CPU busy" }
-            (drawn(bars(&processes, top)))
+            (drawn(&charts::processes(trace, BARS)))
             p { (of) }
-            (drawn(bars(&functions, function_top)))
+            (drawn(&functions))
+            @if let Some(flames) = flame_graph(trace) {
+                p { "As a flame graph: each frame as wide as the samples in it and in what it called" }
+                (PreEscaped(flames))
+            }
         }
-        @if skewed && !functions.is_empty() {
+        @if skewed {
             p { "Samples by the clock (cpu-clock) cannot land while interrupts are off: time that was spent so is \
                  counted where they come on again, as in " code { "_raw_spin_unlock_irqrestore" } " and "
                  code { "finish_task_switch" } "." }
@@ -214,18 +195,18 @@ fn profile(trace: &Trace) -> Markup {
 }
 
 fn locks(trace: &Trace) -> Markup {
-    let (rows, top) = charts::lock_bars(trace, BARS);
+    let waits = charts::lock_waits(trace, BARS);
     let busiest = hugeleaf_trace::tables::locks::table(trace)
         .rows
         .first()
         .map(|r| r.lock);
     markup! {
         h2 { "Lock contention" }
-        @if rows.is_empty() {
+        @if waits.x.steps.is_empty() {
             @for part in parts(trace, Section::Locks, 0) { p { (part.empty) "." } }
         } @else {
             p { "Time waited, by lock" }
-            (drawn(bars(&rows, top)))
+            (drawn(&waits))
         }
         @if let Some(busiest) = busiest.filter(|l| !l.events.is_empty()) {
             p { (lock::turns_line(busiest)) }
@@ -237,12 +218,7 @@ fn page_sizes(trace: &Trace) -> Markup {
     let sizes = charts::own_sizes(trace);
     markup! {
         h2 { "Memory by page size" }
-        @if sizes.bars.is_empty() {
-            p { "Not read." }
-        } @else {
-            (charts::legend(&sizes.legend))
-            (drawn(bars(&sizes.bars, sizes.top)))
-        }
+        @if sizes.series.is_empty() { p { "Not read." } } @else { (drawn(&sizes)) }
     }
 }
 
@@ -282,7 +258,8 @@ mod tests {
         };
         let page = html(&shown);
         needs_nothing(&page);
-        assert_eq!(page.matches("<svg").count(), 6);
+        // Host and target over time, processes, functions, locks and sizes; flames, in two.
+        assert_eq!(page.matches("<svg").count(), 6 + 2);
         for part in [
             "unit of pinning",
             "mlock_pte_range",

@@ -26,11 +26,11 @@ Examples:
   hugeleaf trace show a.trace                         one screen, findings last
   hugeleaf trace show a.trace --section locks,lock-callers
   hugeleaf trace show a.trace --lock pin_seg_range    threads that wait for it, and its events
-  hugeleaf trace show a.trace --html a.html           all of it, with charts
+  hugeleaf trace show a.trace --html a.html           all of it, with charts and a flame graph
 
 Nothing of this host is read: a trace is shown alike on any machine.
-Exit status: 0 shown; 1 the trace has no such lock or function; 2 wrong usage; 3 the file cannot be
-read or written."
+Exit status: 0 shown; 1 the trace has no such lock or function, or no samples for a flame graph;
+2 wrong usage; 3 the file cannot be read or written."
 )]
 pub struct Args {
     /// The trace
@@ -51,6 +51,9 @@ pub struct Args {
     /// Also write it as one page with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Also write the CPU profile (the target's, where there is one) as a flame graph, in SVG
+    #[arg(long, value_name = "FILE")]
+    flame_graph: Option<PathBuf>,
 }
 
 fn parse_section(name: &str) -> Result<Section, String> {
@@ -78,6 +81,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Context::print(&text)?;
     if let Some(path) = &args.html {
         write_page(path, &view::html(&shown))?;
+    }
+    if let Some(path) = &args.flame_graph {
+        write_flame_graph(path, &shown)?;
     }
     Ok(Status::Good)
 }
@@ -152,15 +158,35 @@ fn callers(
     })
 }
 
+fn write_flame_graph(path: &Path, shown: &Shown<'_>) -> Result<(), Failure> {
+    let Some(drawn) = view::flame_graph(shown.trace) else {
+        return Err(Failure::no(
+            format!(
+                "{}: no CPU samples of the target, so no flame graph",
+                shown.file
+            ),
+            format!(
+                "hugeleaf trace show {} --section sources",
+                shell_word(shown.file)
+            ),
+        ));
+    };
+    write(path, &drawn, "flame graph", "--flame-graph FILE")
+}
+
 /// Writes a page, whole or not at all.
 pub(super) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
-    write_whole(path, page).map_err(|e| {
+    write(path, page, "page", "--html FILE")
+}
+
+fn write(path: &Path, text: &str, what: &str, flag: &str) -> Result<(), Failure> {
+    write_whole(path, text).map_err(|e| {
         Failure::missing(
-            format!("the page could not be written: {e}"),
-            "name a file where there is room and you may write: --html FILE",
+            format!("the {what} could not be written: {e}"),
+            format!("name a file where there is room and you may write: {flag}"),
         )
     })?;
-    tell(&format!("page: {}", path.display()));
+    tell(&format!("{what}: {}", path.display()));
     Ok(())
 }
 

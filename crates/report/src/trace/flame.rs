@@ -1,0 +1,199 @@
+//! The CPU profile as a flame graph: who called whom, as wide as it was sampled. The crate `inferno` lays out
+//! its frames; the frames alone are kept, because all else that it writes needs a script.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_trace::Trace;
+use hugeleaf_trace::tables::{Of, profile};
+use inferno::flamegraph::{Options, TextTruncateDirection, color, from_lines};
+use maud::{PreEscaped, html};
+
+use super::words::{count, who};
+use crate::chart::STYLE;
+use crate::screen::clean;
+use crate::table::cut;
+
+/// Frames are of two light colours, the kernel's and the rest, so that their words stand off in every scheme.
+const FRAMES: &str = "
+.flame svg text{font:12px monospace;fill:#111}.flame rect{stroke:#fff8;stroke-width:.5}
+";
+const USER: (u8, u8, u8) = (244, 184, 96);
+const KERNEL: (u8, u8, u8) = (142, 182, 247);
+
+/// Width of the drawing in its own pixels, and of what the frames have.
+const WIDTH: usize = 1200;
+const HEAD: f64 = 30.0;
+/// Names are somebody else's: longer ones say no more.
+const NAME: usize = 160;
+
+/// The samples of a target (of all where there is none) as one `<svg>` element, to stand in a page or in a file by
+/// itself. `None` where there are no samples of it.
+pub fn flame_graph(trace: &Trace) -> Option<String> {
+    let mut colours = color::PaletteMap::default();
+    let lines = folded(trace, &mut colours);
+    let frames = frames(&lines, &mut colours)?;
+    let samples = profile::modes(trace, Of::Target).total();
+    let title = format!("{}: {} CPU samples", who(trace), count(samples));
+    let drawn = html! {
+        svg.chart.flame xmlns="http://www.w3.org/2000/svg" xmlns:fg="inferno" role="img"
+            aria-label=(clean(&title)) viewBox=(format!("0 0 {WIDTH} {}", frames.height)) {
+            style { (PreEscaped(STYLE)) (PreEscaped(FRAMES)) }
+            text x="10" y="20" fill="currentColor" {
+                (clean(&title)) ". Blue: the kernel. The lowest frame is the process, above it who called whom."
+            }
+            (PreEscaped(frames.svg))
+        }
+    };
+    Some(drawn.into_string())
+}
+
+/// Stacks from the process outward, one line each with the number of its samples: `mover;read;pin 60`. Sets the
+/// colour of each function.
+fn folded(trace: &Trace, colours: &mut color::PaletteMap) -> Vec<String> {
+    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+    // The frame below all has no name.
+    colours.insert("", color::Color::from(USER));
+    let mut frame = |name: &str, (r, g, b): (u8, u8, u8)| {
+        let name = safe(name);
+        colours.insert(name.clone(), color::Color { r, g, b });
+        name
+    };
+    for sample in profile::busy(trace, Of::Target) {
+        let process = &trace.processes[sample.process as usize];
+        let frames = &trace.stacks[sample.stack as usize].frames;
+        let mut names = vec![frame(&process.name, USER)];
+        names.extend(frames.iter().rev().map(|place| {
+            let symbol = &trace.symbols[*place as usize];
+            frame(&symbol.name, if symbol.kernel { KERNEL } else { USER })
+        }));
+        *stacks.entry(names.join(";")).or_default() += sample.count;
+    }
+    stacks
+        .into_iter()
+        .map(|(stack, n)| format!("{stack} {n}"))
+        .collect()
+}
+
+/// A name that ends no frame and no line of [`folded`], and is no number of its end: blanks become such that do
+/// not break, until the frames are drawn. `_[k]` and the like at an end are a note of other tools.
+fn safe(name: &str) -> String {
+    let name = cut(&clean(name), NAME)
+        .replace(';', ",")
+        .replace(' ', "\u{a0}");
+    let bare = name.trim_matches('\u{a0}');
+    match (bare, bare.ends_with(']')) {
+        ("", _) => "?".to_owned(),
+        (bare, true) => format!("{bare}\u{a0}"),
+        (bare, false) => bare.to_owned(),
+    }
+}
+
+struct Frames {
+    svg: String,
+    height: f64,
+}
+
+fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
+    let mut options = Options::default();
+    options.no_javascript = true;
+    options.deterministic = true;
+    options.image_width = Some(WIDTH);
+    options.palette_map = Some(colours);
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    let mut drawn = Vec::new();
+    from_lines(&mut options, lines.iter().map(String::as_str), &mut drawn).ok()?;
+    let drawn = String::from_utf8(drawn).ok()?;
+    let height = drawn
+        .split_once("height=\"")?
+        .1
+        .split_once('"')?
+        .0
+        .parse::<f64>()
+        .ok()?;
+    // From the inner drawing to the end of the outer one.
+    let frames = &drawn[drawn.find("<svg id=\"frames\"")?..];
+    let frames = frames.strip_suffix("</svg>")?;
+    Some(Frames {
+        svg: frames.replace('\u{a0}', " "),
+        height: height - HEAD,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+    use hugeleaf_trace::model::Symbol;
+
+    fn named(name: &str) -> Trace {
+        let mut trace = testing::pinning();
+        trace.symbols[0] = Symbol {
+            name: name.to_owned(),
+            ..Symbol::default()
+        };
+        trace.processes[1].name = name.to_owned();
+        trace
+    }
+
+    #[test]
+    fn frames_are_as_wide_as_they_were_sampled() {
+        let svg = flame_graph(&testing::pinning()).unwrap();
+        // 600 of 900 samples, in the kernel.
+        for part in [
+            "mlock_pte_range (600 samples, 66.67%)",
+            "checksum (300 samples, 33.33%)",
+            "mover (900 samples",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert_eq!(svg.matches("rgb(142,182,247)").count(), 2, "{svg}");
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>"));
+        assert!(svg.contains("prefers-color-scheme:dark"));
+        let rest = svg.replace("http://www.w3.org/2000/svg", "");
+        for sign in ["http", "<script", "href", "url(", "<!", "onload"] {
+            assert!(!rest.contains(sign), "{sign}");
+        }
+        assert_eq!(flame_graph(&Trace::default()), None);
+    }
+
+    #[test]
+    fn names_are_somebody_elses() {
+        let hostile = [
+            "</title><script>alert(1)</script>",
+            "a;b;c",
+            "operator new 5",
+            "x 1 2",
+            "",
+            " ",
+            ";",
+            "\u{1b}[2J\n\r\0",
+            "</svg>\"'&<",
+            "ends_[k]",
+            "_[k]",
+            "\u{202e}txet",
+            "]]>",
+            "-- comment",
+            "12",
+            "12.5",
+        ];
+        let long = "x".repeat(100_000);
+        for name in hostile.into_iter().chain([long.as_str()]) {
+            let svg = flame_graph(&named(name)).unwrap_or_else(|| panic!("{name:?}"));
+            assert!(!svg.contains("<script") && svg.len() < 60_000, "{name:?}");
+            assert!(!svg.contains(['\u{1b}', '\0', '\u{202e}']), "{name:?}");
+            assert_eq!(
+                svg.matches("<svg").count(),
+                svg.matches("</svg>").count(),
+                "{name:?}"
+            );
+            // No stack was lost, and none was split: process, three functions, and one.
+            assert!(svg.contains("all (900 samples, 100%)"), "{name:?}: {svg}");
+            assert_eq!(
+                svg.matches("<title>").count(),
+                1 + 1 + 3 + 1,
+                "{name:?}: {svg}"
+            );
+        }
+    }
+}
