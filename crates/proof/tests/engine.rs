@@ -1,7 +1,6 @@
 //! The engine on a subject, a metric and a clock made for it: every way an experiment can end.
 #![allow(clippy::unwrap_used)]
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,55 +12,25 @@ use hugeleaf_proof::{
     Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
     Settings, SizeHeld, Subject, SubjectError, Verdict, run,
 };
-use hugeleaf_sys::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SplitFile, SysError};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_sys::{Kernel, Pid, RealKernel};
+use hugeleaf_units::Bytes;
 
 /// A clock that only sleeping moves.
 #[derive(Default)]
-struct Clock(Mutex<Duration>);
+struct Clock {
+    now: Mutex<Duration>,
+    kernel: RealKernel,
+}
 
 impl Kernel for Clock {
-    fn base_page(&self) -> PageSize {
-        PageSize::new(Bytes(4096)).unwrap()
-    }
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        Err(SysError::new("pidfd_open", pid.to_string(), Errno::SRCH))
-    }
-    fn has_exited(&self, _: &PidFd) -> Result<bool, SysError> {
-        Ok(true)
-    }
-    fn process_madvise(&self, _: &PidFd, _: &[Range], _: Advice) -> Result<Bytes, SysError> {
-        Err(SysError::new("process_madvise", "", Errno::SRCH))
-    }
-    fn page_map(&self, _: &File, _: Range, _: ScanDetail) -> Result<PageMap, SysError> {
-        Err(SysError::new("read", "", Errno::SRCH))
-    }
-    fn switch_thp_on(&self, _: &PidFd) -> Result<(), SysError> {
-        Err(SysError::new("ptrace", "", Errno::SRCH))
-    }
-    fn open_split(&self, _: Option<&std::path::Path>) -> Result<SplitFile, SysError> {
-        Err(SysError::new("open", "", Errno::NOENT))
-    }
-    fn split(&self, _: &SplitFile, _: &PidFd, _: Range) -> Result<(), SysError> {
-        Err(SysError::new("write", "", Errno::SRCH))
-    }
-    fn map_in(&self, _: &PidFd, _: Range) -> Result<Bytes, SysError> {
-        Err(SysError::new("process_vm_readv", "", Errno::SRCH))
-    }
-    fn populate(&self, _: &PidFd, _: &[Range]) -> Result<(), SysError> {
-        Err(SysError::new("process_vm_writev", "", Errno::SRCH))
-    }
-    fn knows_collapse(&self) -> bool {
-        true
-    }
-    fn knows_process_madvise(&self) -> bool {
-        true
+    fn inner(&self) -> &dyn Kernel {
+        &self.kernel
     }
     fn now(&self) -> Duration {
-        *self.0.lock().unwrap()
+        *self.now.lock().unwrap()
     }
     fn sleep(&self, time: Duration) {
-        *self.0.lock().unwrap() += time;
+        *self.now.lock().unwrap() += time;
     }
 }
 

@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{Bytes, Range};
 
 use crate::{Advice, Errno, Kernel, PageMap, Pid, PidFd, ScanDetail, SplitFile, SysError};
 
@@ -83,8 +82,8 @@ impl<K: Kernel> Faulty<K> {
 }
 
 impl<K: Kernel> Kernel for Faulty<K> {
-    fn base_page(&self) -> PageSize {
-        self.inner.base_page()
+    fn inner(&self) -> &dyn Kernel {
+        &self.inner
     }
 
     fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
@@ -148,14 +147,6 @@ impl<K: Kernel> Kernel for Faulty<K> {
 
     fn knows_process_madvise(&self) -> bool {
         self.knows_process_madvise
-    }
-
-    fn now(&self) -> Duration {
-        self.inner.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        self.inner.sleep(time);
     }
 }
 

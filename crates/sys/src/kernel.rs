@@ -72,23 +72,35 @@ impl Advice {
     }
 }
 
-/// The kernel as hugeleaf uses it on other processes, with the clock that paces it.
+/// The kernel as hugeleaf uses it on other processes, with the clock that paces it. What stands before
+/// another kernel names that one in [`Kernel::inner`] and has the calls that it changes; all others are
+/// passed on.
 pub trait Kernel: Send + Sync {
+    /// The kernel that answers what this one does not; [`RealKernel`], which answers everything, is its
+    /// own.
+    fn inner(&self) -> &dyn Kernel;
+
     /// The size of this host's base page.
-    fn base_page(&self) -> PageSize;
+    fn base_page(&self) -> PageSize {
+        self.inner().base_page()
+    }
 
     /// A handle on a process that goes stale, rather than over to another, when it exits
     /// (pidfd_open(2), Linux 5.3).
     ///
     /// # Errors
     /// ESRCH: no such process. EINVAL: a thread that is no process. ENOSYS: kernel before 5.3.
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError>;
+    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
+        self.inner().pidfd_open(pid)
+    }
 
     /// Whether the process behind the handle has exited.
     ///
     /// # Errors
     /// Those of poll(2).
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError>;
+    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
+        self.inner().has_exited(process)
+    }
 
     /// Advises on ranges of a process's memory (process_madvise(2), Linux 5.10), at most 1024
     /// ranges. Returns how many bytes the kernel went through before it stopped; that is no word
@@ -103,7 +115,9 @@ pub trait Kernel: Send + Sync {
         process: &PidFd,
         ranges: &[Range],
         advice: Advice,
-    ) -> Result<Bytes, SysError>;
+    ) -> Result<Bytes, SysError> {
+        self.inner().process_madvise(process, ranges, advice)
+    }
 
     /// Reads the state of the pages of `range` from an open `/proc/PID/pagemap`.
     ///
@@ -114,7 +128,9 @@ pub trait Kernel: Send + Sync {
         pagemap: &File,
         range: Range,
         detail: ScanDetail,
-    ) -> Result<PageMap, SysError>;
+    ) -> Result<PageMap, SysError> {
+        self.inner().page_map(pagemap, range, detail)
+    }
 
     /// Takes back that a process has switched THP off for itself: makes it call
     /// prctl(PR_SET_THP_DISABLE, 0) in its main thread, which is stopped for some tens of
@@ -123,7 +139,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// EPERM: CAP_SYS_PTRACE is missing, or a debugger is at it. ESRCH: it exited. EBUSY: it is
     /// stopped. ENOSYS: not on this architecture, or a 32-bit program.
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError>;
+    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
+        self.inner().switch_thp_on(process)
+    }
 
     /// Opens the file that splits huge pages, shared ones too: `path`, or without one that of a
     /// debugfs which is mounted nowhere for it, so that nothing on the host changes.
@@ -131,7 +149,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// ENOENT: no such file. EACCES: not root. EPERM: refused to root too (kernel lockdown). ENODEV:
     /// a kernel without debugfs, or with `debugfs=off`.
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError>;
+    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
+        self.inner().open_split(path)
+    }
 
     /// Splits the huge pages in a range of a process, in all processes that map them. The kernel
     /// ends at the first gap between mappings, passes over pages that somebody holds, and reports
@@ -144,7 +164,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// ESRCH: no such process. EINVAL: it has no memory any more. EINTR: a signal came. EPERM,
     /// EACCES: refused. EIO: not all of the line was taken.
-    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError>;
+    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
+        self.inner().split(file, process, range)
+    }
 
     /// Has a process map the pages of a range again, by reading a byte of each
     /// (process_vm_readv(2)). Returns how much of it was read before the first page that is not
@@ -153,7 +175,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// EPERM: the right to read it by ptrace is missing. ESRCH: it exited. EFAULT: not mapped.
     /// ETIMEDOUT: as [`Kernel::populate`].
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError>;
+    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
+        self.inner().map_in(process, range)
+    }
 
     /// Has a process hold pages of its own where it has the zero page or nothing in ranges, by a
     /// write fault on each that writes nothing (process_vm_writev(2)). Success is no word on
@@ -164,19 +188,29 @@ pub trait Kernel: Send + Sync {
     /// EPERM: the right to write to it by ptrace is missing. ESRCH: it exited. ENOMEM, ENOSYS.
     /// ETIMEDOUT: a page did not come, because its faults are somebody else's business
     /// (userfaultfd); the call was left to itself.
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError>;
+    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
+        self.inner().populate(process, ranges)
+    }
 
     /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
-    fn knows_collapse(&self) -> bool;
+    fn knows_collapse(&self) -> bool {
+        self.inner().knows_collapse()
+    }
 
     /// Whether this kernel has process_madvise: probed.
-    fn knows_process_madvise(&self) -> bool;
+    fn knows_process_madvise(&self) -> bool {
+        self.inner().knows_process_madvise()
+    }
 
     /// Time since some fixed instant; never goes back.
-    fn now(&self) -> Duration;
+    fn now(&self) -> Duration {
+        self.inner().now()
+    }
 
     /// Waits. May return early when a signal arrives.
-    fn sleep(&self, time: Duration);
+    fn sleep(&self, time: Duration) {
+        self.inner().sleep(time)
+    }
 }
 
 /// The kernel this program runs on.
@@ -201,6 +235,10 @@ impl Default for RealKernel {
 }
 
 impl Kernel for RealKernel {
+    fn inner(&self) -> &dyn Kernel {
+        self
+    }
+
     fn base_page(&self) -> PageSize {
         PageSize::new(Bytes(rustix::param::page_size() as u64))
             .expect("the kernel's page size is a power of two")

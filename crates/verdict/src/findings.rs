@@ -8,14 +8,15 @@ mod cgroups;
 mod dead;
 mod memory;
 mod pools;
+mod rules;
 mod thp;
 mod unreadable;
 
-use hugeleaf_host::Host;
 use hugeleaf_units::PageSize;
 
 pub use memory::{Holder, by_name};
 pub(crate) use pools::boot_pools;
+pub use rules::findings;
 
 /// How bad a finding is. The worst is the smallest, so that it sorts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -62,37 +63,6 @@ impl Finding {
             command,
         }
     }
-}
-
-/// All findings about a host, the worst first.
-pub fn findings(host: &Host) -> Vec<Finding> {
-    const RULES: &[fn(&Host) -> Vec<Finding>] = &[
-        cgroups::faults_only,
-        cgroups::limit_hit,
-        pools::short,
-        pools::kernel_log,
-        memory::page_tables,
-        memory::shmem_on_base,
-        memory::fragmented,
-        pools::idle,
-        pools::uneven,
-        pools::surplus,
-        dead::boot,
-        dead::sysctl,
-        dead::anon_top,
-        dead::shmem_top,
-        dead::inherit,
-        dead::defrag,
-        dead::khugepaged,
-        dead::shm_group,
-        memory::private_on_base,
-        thp::off,
-        thp::none,
-        unreadable::facts,
-    ];
-    let mut all: Vec<Finding> = RULES.iter().flat_map(|rule| rule(host)).collect();
-    all.sort_by_key(|finding| finding.severity);
-    all
 }
 
 /// A file of the pool of one size.

@@ -13,12 +13,12 @@ mod cost;
 mod honest;
 mod memory;
 mod quality;
+mod rules;
 mod seen;
 #[cfg(test)]
 mod testing;
 
-use hugeleaf_trace::Trace;
-
+pub use rules::findings;
 pub use seen::Seen;
 
 use crate::findings::Severity;
@@ -71,41 +71,6 @@ pub struct TraceFinding {
     pub command: String,
 }
 
-/// Rules that speak for larger pages, and what is wrong with those that are there.
-const FOR: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
-    cost::pin_locking,
-    cost::page_locks,
-    cost::io_pieces,
-    cost::base_faults,
-    cost::page_walks,
-    memory::page_tables,
-    memory::compaction_stalls,
-    memory::khugepaged_busy,
-    memory::splits,
-    memory::mixed_sizes,
-    memory::on_base_pages,
-];
-
-/// Rules about what can be said at all.
-const ABOUT: &[fn(&Seen<'_>) -> Option<TraceFinding>] = &[
-    cost::other_locks,
-    quality::lost,
-    quality::few_samples,
-    quality::skew,
-];
-
-/// All findings, the worst first.
-pub fn findings(trace: &Trace) -> Vec<TraceFinding> {
-    let seen = Seen::of(trace);
-    let mut all: Vec<TraceFinding> = FOR.iter().filter_map(|rule| rule(&seen)).collect();
-    if all.is_empty() {
-        all.extend(honest::no_gain(&seen));
-    }
-    all.extend(ABOUT.iter().filter_map(|rule| rule(&seen)));
-    all.sort_by_key(|finding| finding.severity);
-    all
-}
-
 /// `12.3 %`, two digits where it is small.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -124,6 +89,7 @@ const fn float(n: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_trace::Trace;
 
     #[test]
     fn the_worst_comes_first_and_every_finding_has_evidence_and_a_command() {

@@ -7,6 +7,7 @@
 mod drift;
 mod needs;
 mod rights;
+mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,8 @@ use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use crate::findings::{Finding, Severity};
 use crate::plan::{PagesOf, Plan};
+
+pub use rules::verify;
 
 /// What is held against each other.
 #[derive(Debug, Clone, Copy)]
@@ -229,62 +232,6 @@ impl PoolRow {
     pub fn available(&self) -> Pages {
         Pages(self.free.get().saturating_sub(self.reserved.get()))
     }
-}
-
-/// Holds facts, files and plans against each other.
-pub fn verify(facts: &Facts<'_>) -> Report {
-    let mut rows = needs::rows(facts);
-    let pools = needs::pools(facts, &rows);
-    let mut findings = needs::short(facts, &mut rows, &pools);
-    findings.extend(needs::restart(&rows, &pools, facts));
-    findings.extend(needs::together(facts, &rows, &pools));
-    findings.extend(needs::unused(facts, &pools));
-    findings.extend(rights::limits_not_taken(facts));
-    findings.extend(drift::pools(facts));
-    findings.extend(drift::sysctl(facts));
-    findings.extend(drift::places(facts));
-    findings.extend(drift::tmpfiles(facts));
-    findings.extend(drift::boot(facts));
-    findings.extend(drift::journal(facts));
-    findings.extend(drift::kernel_log(facts));
-    findings.extend(unread(facts));
-    findings.sort_by_key(|finding| finding.severity);
-    let newest = facts.applied.first();
-    Report {
-        services: rows.into_iter().map(|row| row.row).collect(),
-        pools,
-        steps: facts
-            .applied
-            .iter()
-            .flat_map(|applied| applied.places.iter().cloned())
-            .collect(),
-        plan: newest.map(|applied| (applied.id, applied.time.clone())),
-        findings,
-    }
-}
-
-/// What could not be looked at was not verified.
-fn unread(facts: &Facts<'_>) -> Vec<Finding> {
-    let services = facts.unread.iter().map(|why| Finding {
-        id: "not-verified",
-        severity: Severity::Note,
-        text: why.clone(),
-        command: "sudo hugeleaf verify".to_owned(),
-    });
-    let settings = facts.settings;
-    let files = [
-        settings.tmpfiles.error(),
-        settings.memlock.error(),
-        settings.boot.error(),
-        facts.host.limits.sysctl.error(),
-    ];
-    let files = files.into_iter().flatten().map(|error| Finding {
-        id: "not-verified",
-        severity: Severity::Note,
-        text: format!("A file could not be read, and was not held against the kernel: {error}"),
-        command: "sudo hugeleaf verify".to_owned(),
-    });
-    services.chain(files).collect()
 }
 
 /// `4200 pages of 2M`.

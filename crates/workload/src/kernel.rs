@@ -1,12 +1,7 @@
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use hugeleaf_sys::{
-    Advice, Kernel, PageMap, Pid, PidFd, RealKernel, ScanDetail, SplitFile, SysError,
-};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_sys::{Advice, Kernel, PidFd, RealKernel, SysError};
+use hugeleaf_units::{Bytes, Range};
 
 use crate::client::Client;
 
@@ -30,16 +25,8 @@ impl RemoteKernel {
 }
 
 impl Kernel for RemoteKernel {
-    fn base_page(&self) -> PageSize {
-        self.kernel.base_page()
-    }
-
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        self.kernel.pidfd_open(pid)
-    }
-
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
-        self.kernel.has_exited(process)
+    fn inner(&self) -> &dyn Kernel {
+        &self.kernel
     }
 
     fn process_madvise(
@@ -55,49 +42,8 @@ impl Kernel for RemoteKernel {
         }
     }
 
-    fn page_map(
-        &self,
-        pagemap: &File,
-        range: Range,
-        detail: ScanDetail,
-    ) -> Result<PageMap, SysError> {
-        self.kernel.page_map(pagemap, range, detail)
-    }
-
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
-        self.kernel.switch_thp_on(process)
-    }
-
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
-        self.kernel.open_split(path)
-    }
-
-    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
-        self.kernel.split(file, process, range)
-    }
-
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
-        self.kernel.map_in(process, range)
-    }
-
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        self.kernel.populate(process, ranges)
-    }
-
-    fn knows_collapse(&self) -> bool {
-        self.kernel.knows_collapse()
-    }
-
     fn knows_process_madvise(&self) -> bool {
         // The workload uses madvise(2), which every kernel has.
         true
-    }
-
-    fn now(&self) -> Duration {
-        self.kernel.now()
-    }
-
-    fn sleep(&self, time: Duration) {
-        self.kernel.sleep(time);
     }
 }

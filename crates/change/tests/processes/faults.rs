@@ -1,15 +1,13 @@
 //! Every call failing with every errno it can return: each has its reason, and nothing is believed.
 
 use std::fs::File;
-use std::path::Path;
-use std::time::Duration;
 
 use hugeleaf_change::{ChangeError, Outcome, Percent, PromoteOptions, Reason, StoppedBy};
 use hugeleaf_sys::{
-    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, PageRun, PageState, Pid, PidFd,
-    RealKernel, ScanDetail, SplitFile, SysError,
+    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, PageRun, PageState, PidFd, RealKernel,
+    ScanDetail, SysError,
 };
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 
 use crate::{Bench, bytes_of, fast, fast_demote};
@@ -245,14 +243,8 @@ where
     A: Fn(Bytes) -> Option<Result<Bytes, Errno>> + Send + Sync,
     M: Fn(PageMap, Range, ScanDetail) -> Result<PageMap, Errno> + Send + Sync,
 {
-    fn base_page(&self) -> PageSize {
-        self.inner.base_page()
-    }
-    fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
-        self.inner.pidfd_open(pid)
-    }
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
-        self.inner.has_exited(process)
+    fn inner(&self) -> &dyn Kernel {
+        &self.inner
     }
     fn process_madvise(
         &self,
@@ -268,33 +260,6 @@ where
     fn page_map(&self, file: &File, range: Range, detail: ScanDetail) -> Result<PageMap, SysError> {
         let map = self.inner.page_map(file, range, detail)?;
         (self.map)(map, range, detail).map_err(|e| SysError::new("read", "pagemap", e))
-    }
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
-        self.inner.switch_thp_on(process)
-    }
-    fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
-        self.inner.open_split(path)
-    }
-    fn split(&self, file: &SplitFile, process: &PidFd, range: Range) -> Result<(), SysError> {
-        self.inner.split(file, process, range)
-    }
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
-        self.inner.map_in(process, range)
-    }
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        self.inner.populate(process, ranges)
-    }
-    fn knows_collapse(&self) -> bool {
-        true
-    }
-    fn knows_process_madvise(&self) -> bool {
-        true
-    }
-    fn now(&self) -> Duration {
-        self.inner.now()
-    }
-    fn sleep(&self, time: Duration) {
-        self.inner.sleep(time);
     }
 }
 

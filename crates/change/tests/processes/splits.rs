@@ -7,14 +7,12 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use hugeleaf_change::{
     DemoteOptions, DoneBy, Method, NoSplit, Outcome, Percent, Reason, can_split_shared,
 };
 use hugeleaf_sys::{
-    Advice, Call, Errno, Fault, Faulty, Kernel, PageMap, Pid, PidFd, RealKernel, ScanDetail,
-    SplitFile, SysError,
+    Advice, Call, Errno, Fault, Faulty, Kernel, Pid, PidFd, RealKernel, SplitFile, SysError,
 };
 use hugeleaf_units::{Bytes, PageSize, Range};
 
@@ -82,9 +80,10 @@ struct Splitting<'a> {
 }
 
 impl Kernel for Splitting<'_> {
-    fn base_page(&self) -> PageSize {
-        self.inner.base_page()
+    fn inner(&self) -> &dyn Kernel {
+        &self.inner
     }
+
     fn pidfd_open(&self, pid: Pid) -> Result<PidFd, SysError> {
         if !self.stranger {
             return self.inner.pidfd_open(pid);
@@ -92,9 +91,6 @@ impl Kernel for Splitting<'_> {
         let own = self.inner.pidfd_open(hugeleaf_sys::own_pid())?;
         let copy = hugeleaf_sys::duplicate_raw(own.number())?;
         Ok(PidFd::from_fd(pid, copy))
-    }
-    fn has_exited(&self, process: &PidFd) -> Result<bool, SysError> {
-        self.inner.has_exited(process)
     }
     fn process_madvise(
         &self,
@@ -106,12 +102,6 @@ impl Kernel for Splitting<'_> {
             return Ok(ranges.iter().map(|r| r.len()).sum());
         }
         self.inner.process_madvise(process, ranges, advice)
-    }
-    fn page_map(&self, file: &File, range: Range, detail: ScanDetail) -> Result<PageMap, SysError> {
-        self.inner.page_map(file, range, detail)
-    }
-    fn switch_thp_on(&self, process: &PidFd) -> Result<(), SysError> {
-        self.inner.switch_thp_on(process)
     }
     fn open_split(&self, path: Option<&Path>) -> Result<SplitFile, SysError> {
         match self.open {
@@ -143,24 +133,6 @@ impl Kernel for Splitting<'_> {
             assert!(done.success());
         }
         Ok(())
-    }
-    fn map_in(&self, process: &PidFd, range: Range) -> Result<Bytes, SysError> {
-        self.inner.map_in(process, range)
-    }
-    fn populate(&self, process: &PidFd, ranges: &[Range]) -> Result<(), SysError> {
-        self.inner.populate(process, ranges)
-    }
-    fn knows_collapse(&self) -> bool {
-        true
-    }
-    fn knows_process_madvise(&self) -> bool {
-        true
-    }
-    fn now(&self) -> Duration {
-        self.inner.now()
-    }
-    fn sleep(&self, time: Duration) {
-        self.inner.sleep(time);
     }
 }
 

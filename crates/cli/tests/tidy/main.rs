@@ -4,6 +4,7 @@
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
 
+mod circles;
 mod source;
 
 use source::{Blank, all_files, block_end, line_of, repository, sources, without, words};
@@ -574,6 +575,31 @@ fn the_library_brings_few_crates() {
 }
 
 /// A reader never writes, a judge does neither, a view never touches the system.
+/// Files that import each other are read together or not at all. The list can only get shorter.
+#[test]
+fn files_do_not_import_in_circles() {
+    const LEFT: &[(&str, &[&str])] = &[];
+    let sources = sources();
+    let mut findings = Vec::new();
+    for name in crates() {
+        let found = circles::in_circles(&sources, &name);
+        let left = LEFT.iter().filter(|(of, _)| *of == name);
+        let left: Vec<&str> = left.flat_map(|(_, files)| files.iter().copied()).collect();
+        let new = found
+            .iter()
+            .filter(|(file, _)| !left.contains(&file.as_str()));
+        findings.extend(new.map(|(file, used)| {
+            format!(
+                "{name}: {file} is in a circle by its import of {}",
+                used.join(", ")
+            )
+        }));
+        let gone = left.iter().filter(|file| !found.contains_key(**file));
+        findings.extend(gone.map(|file| format!("{name}: {file} is in none any more: unlist it")));
+    }
+    check("have what both need in a file of its own", &findings);
+}
+
 #[test]
 fn rooms_keep_to_their_business() {
     const WRITING: [&str; 4] = ["fs::write", "File::create", "OpenOptions", "create_dir"];

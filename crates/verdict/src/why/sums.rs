@@ -5,7 +5,6 @@ use hugeleaf_units::Bytes;
 
 use crate::findings::shell_word;
 
-use super::words::name_of;
 use super::{Figures, OffSize, Reason, Verdict};
 
 /// Verdicts of one id with their sums.
@@ -96,6 +95,13 @@ impl Sum<'_> {
             many => format!("the {} processes", many.len()),
         }
     }
+}
+
+/// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
+/// end the comment included.
+pub fn name_of(process: &Process) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    process.name.chars().map(safe).collect()
 }
 
 /// How much is in memory, in whole percent, rounded down.

@@ -9,6 +9,7 @@ use crate::findings::shell_word;
 
 use super::segment::{Finding, Found};
 use super::setting;
+use super::sums::name_of;
 use super::{Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, sums};
 
 /// Puts what was found of a segment in words.
@@ -606,13 +607,6 @@ impl Words<'_> {
 fn service(process: &Process) -> Option<String> {
     let unit = process.unit.as_deref()?;
     (unit.ends_with(".service") && !unit.starts_with("user@")).then(|| shell_word(unit))
-}
-
-/// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
-/// end the comment included.
-pub fn name_of(process: &Process) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    process.name.chars().map(safe).collect()
 }
 
 /// A step, and the one restart that it takes.
