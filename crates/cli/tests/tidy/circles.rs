@@ -21,7 +21,10 @@ struct Import {
 /// that close it; the root is `crate`.
 pub fn in_circles(sources: &[Source], name: &str) -> BTreeMap<String, Vec<String>> {
     let folder = format!("crates/{name}/src");
-    let own = sources.iter().filter(|s| s.path.starts_with(&folder));
+    let is_test = |s: &&Source| s.path.iter().any(|part| part == "tests");
+    let own = sources
+        .iter()
+        .filter(|s| s.path.starts_with(&folder) && !is_test(s));
     let files: BTreeMap<Place, &str> = own
         .map(|source| (module_of(&source.path, &folder), source.bare.as_str()))
         .collect();
