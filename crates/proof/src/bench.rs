@@ -121,6 +121,8 @@ pub enum BenchEvent {
         /// Which one comes next.
         what: String,
     },
+    /// What has to be known of what follows.
+    Note(String),
     /// An arm that could not be had.
     NotHad {
         /// The arm, as its flag names it.

@@ -269,6 +269,9 @@ impl Bar {
 
     fn show(&self, event: &BenchEvent) {
         let Some(bar) = self.0.drawn() else {
+            if let BenchEvent::Note(note) = event {
+                tell(&format!("note: {note}"));
+            }
             return;
         };
         match event {
@@ -278,6 +281,7 @@ impl Bar {
                 bar.set_position(*done);
                 bar.set_message(clean(what));
             }
+            BenchEvent::Note(note) => bar.println(clean(&format!("note: {note}"))),
             BenchEvent::NotHad { arm, reason } => {
                 bar.println(clean(&format!("not had: {arm}: {reason}")))
             }

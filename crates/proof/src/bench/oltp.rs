@@ -19,15 +19,28 @@ use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod arms;
+mod child;
+mod copier;
+mod cost;
+mod elsewhere;
+mod embedded;
+mod order;
+mod pages;
+mod postgres;
 mod server;
+mod setup;
 mod translation;
 mod usage;
 mod watch;
 
-pub use arms::{Cell, Grid, OltpArm, Turn, in_turn};
-pub use translation::{by_chase, by_counters};
-pub use usage::tree_usage;
-pub use watch::{Processes, Watcher};
+pub use arms::OltpArm;
+use arms::{Cell, Grid, Turn, in_turn};
+pub use copier::{COPIER, copy_until_ended};
+pub use order::{Database, Machine, Order, Refusal, SERVERS, ServerKind, measure};
+pub use pages::Pages;
+use translation::{by_chase, by_counters};
+use usage::tree_usage;
+use watch::{Processes, Watcher};
 
 /// What is measured.
 #[derive(Debug, Clone)]

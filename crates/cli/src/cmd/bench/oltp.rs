@@ -1,37 +1,24 @@
 //! See `hugeleaf bench oltp --help`.
 
-mod arms;
-mod child;
-mod copier;
-mod embedded;
-mod pages;
-mod server;
-mod setup;
-mod translation;
-
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hugeleaf_proof::bench::oltp::{
-    Io, OltpEvent, OltpResult, OltpRunError, OltpSettings, Processes, Watcher, run as measure,
+    COPIER, Database, Io, Machine, OltpResult, Order, Pages, Refusal, SERVERS, ServerKind,
+    copy_until_ended, measure,
 };
 use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::oltp_text;
 use hugeleaf_report::oltp_html::oltp_html;
 use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::tpcc::{
-    Durability, LoadEvent, Origin, Pace, PostgresStore, Run, Scale, Store, TpccError,
-};
-
-pub use copier::copier;
-use pages::Pages;
-use setup::Setup;
+use hugeleaf_workload::tpcc::Durability;
 
 use super::lists::{parse_count, parse_rounds};
-use super::{Bar, Bench, Ground, Output, Summary};
-use crate::context::{Context, Failure, parse_time, tell};
+use super::{Bench, Ground, Output, Summary};
+use crate::context::{Context, Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -56,10 +43,10 @@ not consistent; 2 wrong usage; 3 a precondition is missing."
 pub struct Args {
     /// Where the data lie [default: sqlite:hugeleaf-oltp, in this folder]
     #[arg(long, value_name = "WHERE", conflicts_with = "start")]
-    database: Option<Place>,
+    database: Option<Database>,
     /// Start a server of our own from the installed programs, and end it afterwards
-    #[arg(long, value_name = "SERVER", value_parser = ["postgres"])]
-    start: Option<String>,
+    #[arg(long, value_name = "SERVER", value_parser = servers())]
+    start: Option<&'static ServerKind>,
     /// Where the folder of that server is made; it should be on a disk
     #[arg(
         long,
@@ -153,27 +140,13 @@ pub struct Args {
     output: Output,
 }
 
-/// Where the data lie.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    Sqlite(PathBuf),
-    Postgres(String),
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Place, String> {
-        match text.split_once(':') {
-            Some(("sqlite", folder)) if !folder.is_empty() => Ok(Place::Sqlite(folder.into())),
-            // A URL is a DSN as it stands.
-            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                Ok(Place::Postgres(text.to_owned()))
-            }
-            Some(("postgres", dsn)) if !dsn.is_empty() => Ok(Place::Postgres(dsn.to_owned())),
-            _ => Err(format!("'{text}' is neither sqlite:DIR nor postgres:DSN")),
-        }
-    }
+/// The names of the servers that can be started.
+fn servers() -> impl TypedValueParser<Value = &'static ServerKind> {
+    let names = SERVERS.iter().map(|kind| kind.name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        let found = SERVERS.iter().find(|kind| kind.name == name);
+        found.ok_or_else(|| format!("'{name}' is no server"))
+    })
 }
 
 fn parse_warehouses(text: &str) -> Result<i32, String> {
@@ -231,20 +204,16 @@ impl Bench for Args {
         &self,
         ground: &Ground,
         context: &Context,
-        _: &mut dyn FnMut(BenchEvent),
+        progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<OltpResult, Failure> {
-        let setup = Setup::of(self, ground)?;
-        if self.names_pages() {
-            return arms::run(self, setup, ground, context);
-        }
-        match (&self.start, &self.database) {
-            (Some(_), _) => server::one(self, setup, ground, context),
-            (None, Some(Place::Postgres(dsn))) => {
-                on_server_elsewhere(dsn, self, setup, ground, context)
-                    .map_err(|error| failure(&error))
-            }
-            (None, Some(Place::Sqlite(_)) | None) => embedded::one(self, setup, ground, context),
-        }
+        let machine = Machine {
+            root: &context.root,
+            host: &ground.host,
+            circumstances: &ground.circumstances,
+            most: ground.most,
+            stop: &context.stop,
+        };
+        Ok(measure(&self.order(), &machine, progress)?)
     }
 
     fn summary(result: &OltpResult) -> Summary<'_> {
@@ -264,137 +233,67 @@ impl Bench for Args {
     }
 }
 
-fn on_server_elsewhere(
-    dsn: &str,
-    args: &Args,
-    setup: Setup,
-    ground: &Ground,
-    context: &Context,
-) -> Result<OltpResult, OltpRunError> {
-    let store = PostgresStore::new(dsn, args.durability)?;
-    if args.refill {
-        store.remove()?;
-    }
-    let mut watcher = Watcher::of(Processes::Elsewhere, &context.root);
-    on(&store, args, setup, ground, &mut watcher, context)
-}
-
-/// Fills a database where need be, runs once, and checks.
-fn on(
-    store: &dyn Store,
-    args: &Args,
-    setup: Setup,
-    ground: &Ground,
-    watcher: &mut Watcher<'_>,
-    context: &Context,
-) -> Result<OltpResult, OltpRunError> {
-    let settings = OltpSettings {
-        origin: origin(store, args),
-        may_fill: !args.no_load,
-        run: Run {
-            connections: setup.connections,
-            ramp_up: args.ramp_up,
-            time: args.time,
-            pace: match args.think {
-                0.0 => Pace::Full,
-                factor => Pace::People(factor),
+impl Args {
+    fn order(&self) -> Order {
+        let folder = || Database::Sqlite("hugeleaf-oltp".into());
+        Order {
+            database: match self.start {
+                Some(kind) => Database::Started(kind, self.below.clone()),
+                None => self.database.clone().unwrap_or_else(folder),
             },
-            touched: setup.touch,
-            seed: args.seed,
-        },
-        durability: args.durability,
-        cache_bytes: setup.cache.get(),
-        io: setup.io,
-        copied_file_bytes: args.copy_beside.map(Bytes::get),
+            warehouses: self.warehouses,
+            connections: self.connections,
+            by_connections: self.by_connections.clone(),
+            touch: self.touch,
+            time: self.time,
+            ramp_up: self.ramp_up,
+            cache: self.cache,
+            by_cache: self.by_cache.clone(),
+            io: self.io,
+            copy_beside: self.copy_beside,
+            durability: self.durability,
+            think: self.think,
+            shrink: self.shrink,
+            may_fill: !self.no_load,
+            refill: self.refill,
+            pages: self.pages.clone(),
+            translation: !self.no_translation,
+            rounds: self.rounds,
+            arm: self.arm,
+            count: self.count,
+            seed: self.seed,
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::missing(refusal.what, refusal.next).with_status(refusal.status)
+    }
+}
+
+/// Runs the process that copies a file beside the load where that is what this one was started for.
+pub fn copier() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != COPIER {
+        return None;
+    }
+    let folder = arguments.next();
+    let length = arguments
+        .next()
+        .and_then(|text| text.to_str()?.parse().ok());
+    let (Some(folder), Some(length)) = (folder, length) else {
+        let what = format!("{COPIER}: started by hugeleaf bench oltp, not by hand");
+        return Some(Failure::usage(what, "hugeleaf bench oltp --help").report());
     };
-    let bar = Bar::new();
-    measure(
-        store,
-        &settings,
-        &ground.circumstances,
-        watcher,
-        &mut |event| show(&bar, &event),
-        &context.stop,
-    )
-}
-
-/// Fills a database before its first run: what fills it is not to be in a cache that is measured.
-fn fill(store: &dyn Store, args: &Args, context: &Context) -> Result<(), TpccError> {
-    let bar = Bar::new();
-    hugeleaf_workload::tpcc::load(
-        store,
-        &origin(store, args),
-        !args.no_load,
-        &mut |event| show(&bar, &OltpEvent::Filling(event)),
-        &context.stop,
-    )
-    .map(drop)
-}
-
-/// What the database is to hold.
-fn origin(store: &dyn Store, args: &Args) -> Origin {
-    Origin {
-        warehouses: args.warehouses,
-        shards: store.shards(args.warehouses),
-        scale: Scale::shrunk(args.shrink),
-        seed: args.seed,
-        filled_at: FILLED_AT,
-    }
-}
-
-/// The moment that stands in all rows at the start, 2024-01-01: any will do, and the same one makes
-/// the same rows.
-const FILLED_AT: i64 = 1_704_067_200_000_000;
-
-fn show(bar: &Bar, event: &OltpEvent) {
-    let step = |done: u64, of: u64, what: String| bar.show(&BenchEvent::At { done, of, what });
-    match event {
-        OltpEvent::Filling(LoadEvent::Continued { missing, of }) => {
-            tell(&format!(
-                "note: the database was filled halfway; {missing} of {of} pieces follow"
-            ));
-        }
-        OltpEvent::Filling(LoadEvent::At { done, of, piece }) => {
-            step(*done as u64, *of as u64, format!("filling: {piece}"));
-        }
-        OltpEvent::Running(done, of) => {
-            let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            step(millis(done), millis(of), "running".to_owned());
-        }
-        OltpEvent::Checking(done, of) => {
-            step(*done as u64, *of as u64, "checking consistency".to_owned());
-        }
-    }
-}
-
-fn failure(error: &OltpRunError) -> Failure {
-    let what = format!("bench oltp: {error}");
-    match error {
-        OltpRunError::Tpcc(TpccError::Stopped) => Failure::no(what, "hugeleaf bench oltp"),
-        OltpRunError::Inconsistent(_) => Failure::no(what, error.next()),
-        OltpRunError::Tpcc(_) => Failure::missing(what, error.next()),
-    }
+    let Err(error) = copy_until_ended(Path::new(&folder), length);
+    let what = format!("{COPIER}: {}: {error}", Path::new(&folder).display());
+    Some(Failure::missing(what, "hugeleaf bench oltp --help").report())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn places() {
-        let parse = |text: &str| text.parse::<Place>();
-        assert_eq!(parse("sqlite:a:b"), Ok(Place::Sqlite("a:b".into())));
-        let url = "postgres://user@host/db";
-        assert_eq!(parse(url), Ok(Place::Postgres(url.to_owned())));
-        let dsn = "host=/run/postgresql dbname=test";
-        assert_eq!(
-            parse(&format!("postgres:{dsn}")),
-            Ok(Place::Postgres(dsn.to_owned()))
-        );
-        for text in ["", "sqlite:", "postgres:", "mysql:x", "/tmp/x"] {
-            assert!(parse(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn numbers() {

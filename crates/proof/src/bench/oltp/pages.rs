@@ -8,7 +8,7 @@ use hugeleaf_workload::{AskedPages, PageArm};
 
 /// An arm as it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pages {
+pub enum Pages {
     /// Pages of a size.
     Asked(AskedPages),
     /// Base pages that are locked in memory.
@@ -37,7 +37,7 @@ impl FromStr for Pages {
 
 impl Pages {
     /// Its name on this host.
-    pub(super) fn label(self, host: &Host) -> String {
+    pub fn label(self, host: &Host) -> String {
         match self {
             Pages::Asked(asked) => PageArm::of(asked, host).to_string(),
             Pages::Locked => "locked".to_owned(),

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line, run as chase};
-use hugeleaf_proof::bench::oltp::{OltpArm, OltpResult, by_chase, by_counters};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
-use super::{Args, Bar, Ground, Setup};
-use crate::context::Context;
+use super::order::{Machine, Order, Progress};
+use super::setup::Setup;
+use super::{NOT_COUNTED, OltpArm, OltpResult, by_chase, by_counters};
+use crate::bench::BenchEvent;
+use crate::bench::chase::{ChaseSettings, cache_line, run as chase};
 
 /// Rounds of `bench chase`: enough for an interval.
 const ROUNDS: u32 = 6;
@@ -20,46 +20,40 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// as long as the cache.
 pub(super) fn add(
     result: &mut OltpResult,
-    args: &Args,
+    order: &Order,
     setup: Setup,
-    ground: &Ground,
-    context: &Context,
+    machine: &Machine<'_>,
+    progress: Progress<'_>,
 ) {
-    if args.no_translation {
-        return;
-    }
     if let Some(counted) = by_counters(result) {
         result.translation = Some(counted);
         return;
     }
     let why = why_not(result);
-    let arms = distinct_arms(result, args, ground);
+    let arms = distinct_arms(result, order, machine);
     let distinct: Vec<PageArm> = arms.iter().map(|(_, arm)| *arm).collect();
-    let length = fitting(setup.cache, &distinct, ground.most);
+    let length = fitting(setup.cache, &distinct, machine.most);
     let settings = ChaseSettings {
         time: SAMPLE * ROUNDS * u32::try_from(distinct.len()).unwrap_or(1),
         arms: distinct,
         sizes: vec![length],
         rounds: ROUNDS as usize,
-        seed: args.seed,
-        most: ground.most,
-        line: cache_line(&context.root),
+        seed: order.seed,
+        most: machine.most,
+        line: cache_line(machine.root),
     };
-    let bar = Bar::new();
-    let mut progress = |event: BenchEvent| {
+    let mut steps = |event: BenchEvent| {
         if let BenchEvent::At { .. } = event {
-            bar.show(&event);
+            progress(event);
         }
     };
-    let (root, stop) = (&context.root, &context.stop);
-    let circumstances = &ground.circumstances;
     match chase(
         &settings,
-        root,
-        &ground.host,
-        circumstances,
-        &mut progress,
-        stop,
+        machine.root,
+        machine.host,
+        machine.circumstances,
+        &mut steps,
+        machine.stop,
     ) {
         Ok(measured) => {
             let labels = arms.iter();
@@ -78,12 +72,16 @@ pub(super) fn add(
 
 /// The arms that ran, each kind of page once: locked base pages are base pages to whoever reads
 /// them, and the samples of one are not shown as those of the other.
-fn distinct_arms(result: &OltpResult, args: &Args, ground: &Ground) -> Vec<(String, PageArm)> {
+fn distinct_arms(
+    result: &OltpResult,
+    order: &Order,
+    machine: &Machine<'_>,
+) -> Vec<(String, PageArm)> {
     let mut arms: Vec<(String, PageArm)> = Vec::new();
-    for pages in &args.pages {
-        let label = pages.label(&ground.host);
+    for pages in &order.pages {
+        let label = pages.label(machine.host);
         let ran = |arm: &OltpArm| arm.label == label && !arm.samples.is_empty();
-        if let Some(arm) = pages.arm(&ground.host)
+        if let Some(arm) = pages.arm(machine.host)
             && result.arms.iter().any(ran)
             && arms.iter().all(|(_, known)| *known != arm)
         {
@@ -106,12 +104,16 @@ fn fitting(cache: Bytes, arms: &[PageArm], most: Bytes) -> Bytes {
 
 /// Why the processor did not count, as the runs have noted it; the note goes.
 fn why_not(result: &mut OltpResult) -> String {
-    const START: &str = hugeleaf_proof::bench::oltp::NOT_COUNTED;
-    let note = result.caveats.iter().position(|c| c.starts_with(START));
+    let note = result
+        .caveats
+        .iter()
+        .position(|c| c.starts_with(NOT_COUNTED));
     match note {
         Some(at) => {
             let note = result.caveats.remove(at);
-            result.caveats.retain(|caveat| !caveat.starts_with(START));
+            result
+                .caveats
+                .retain(|caveat| !caveat.starts_with(NOT_COUNTED));
             note
         }
         None => "the processor's counters were not read".to_owned(),

@@ -4,19 +4,28 @@
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
-use hugeleaf_host::{Held, Host};
-use hugeleaf_proof::bench::oltp::{
-    Cell, Io, OltpResult, OltpRunError, Processes, Turn, Watcher, tree_usage,
-};
-use hugeleaf_proof::bench::{NotHad, Spread};
+use hugeleaf_host::{Held, Host, read_host};
+use hugeleaf_sys::RealKernel;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::to_be_had;
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 
 use super::child::{program, refusal};
 use super::copier::Copier;
-use super::{Args, Ground, Pages, Setup, failure};
-use crate::context::{Context, Failure};
+use super::order::{
+    Database, Machine, Order, Progress, Refusal, Server, ServerKind, fill, run_once,
+};
+use super::pages::Pages;
+use super::setup::Setup;
+use super::{Io, OltpRunError, Processes, Turn, Watcher, tree_usage};
+use crate::bench::{CONFIDENCE, NotHad, Spread};
+
+/// `--start postgres`.
+pub(super) const KIND: ServerKind = ServerKind {
+    name: "postgres",
+    warehouse: PostgresStore::WAREHOUSE,
+    make: |order, machine| Box::new(Postgres::new(order, machine)),
+};
 
 /// From this version on PostgreSQL can read its files past the page cache.
 const DIRECT_FROM: u32 = 16;
@@ -25,16 +34,15 @@ const DIRECT_FROM: u32 = 16;
 /// may be shared with what is smaller.
 const NEARLY_ALL: f64 = 0.99;
 
-fn fail(error: TpccError) -> Failure {
-    failure(&OltpRunError::Tpcc(error))
-}
-
-fn settings(args: &Args, setup: Setup) -> ServerSettings {
+fn settings(order: &Order, setup: Setup) -> ServerSettings {
     ServerSettings {
-        below: args.below.clone(),
+        below: match &order.database {
+            Database::Started(_, below) => below.clone(),
+            Database::Sqlite(_) | Database::Elsewhere(_) => std::env::temp_dir(),
+        },
         shared_buffers: setup.cache,
         huge_pages: false,
-        durability: args.durability,
+        durability: order.durability,
         connections: setup.connections,
         more: match setup.io {
             Io::Direct => vec!["debug_io_direct=data".to_owned()],
@@ -44,11 +52,11 @@ fn settings(args: &Args, setup: Setup) -> ServerSettings {
     }
 }
 
-fn start(args: &Args, setup: Setup) -> Result<PostgresServer, Failure> {
+fn start(order: &Order, setup: Setup) -> Result<PostgresServer, Refusal> {
     if setup.io == Io::Direct {
-        let version = PostgresServer::version().map_err(fail)?;
+        let version = PostgresServer::version()?;
         if version < DIRECT_FROM {
-            return Err(Failure::missing(
+            return Err(Refusal::missing(
                 format!(
                     "bench oltp: --io direct: PostgreSQL {version} reads through the page cache; \
                      {DIRECT_FROM} can do otherwise"
@@ -57,19 +65,19 @@ fn start(args: &Args, setup: Setup) -> Result<PostgresServer, Failure> {
             ));
         }
     }
-    PostgresServer::start(&settings(args, setup)).map_err(fail)
+    Ok(PostgresServer::start(&settings(order, setup))?)
 }
 
 fn store_of(
     server: &PostgresServer,
-    args: &Args,
-    context: &Context,
-) -> Result<PostgresStore, Failure> {
-    let store = PostgresStore::new(&server.dsn(), args.durability).map_err(fail)?;
+    order: &Order,
+    machine: &Machine<'_>,
+) -> Result<PostgresStore, Refusal> {
+    let store = PostgresStore::new(&server.dsn(), order.durability)?;
     let store = store.in_folder(server.folder());
     Ok(match server.pid() {
         Some(pid) => {
-            let root = context.root.clone();
+            let root = machine.root.clone();
             store.with_usage(Box::new(move || tree_usage(&root, pid)))
         }
         None => store,
@@ -83,118 +91,53 @@ fn processes<'h>(server: &PostgresServer, host: &'h Host) -> Processes<'h> {
     }
 }
 
-/// One run, as it is.
-pub(super) fn one(
-    args: &Args,
-    setup: Setup,
-    ground: &Ground,
-    context: &Context,
-) -> Result<OltpResult, Failure> {
-    let server = start(args, setup)?;
-    let store = store_of(&server, args, context)?;
-    let copier = Copier::start(args.copy_beside, server.folder())?;
-    let copied = || copier.as_ref()?.copied(&context.root);
-    let watcher = Watcher::of(processes(&server, &ground.host), &context.root);
-    let mut watcher = watcher.with_copier(&copied);
-    super::on(&store, args, setup, ground, &mut watcher, context).map_err(|e| failure(&e))
-}
-
-/// Several arms.
-pub(super) struct Server<'a> {
-    args: &'a Args,
-    setup: Setup,
-    ground: &'a Ground,
-    context: &'a Context,
-    server: PostgresServer,
+/// It, once it has been started.
+struct Postgres<'a> {
+    order: &'a Order,
+    machine: &'a Machine<'a>,
+    server: Option<PostgresServer>,
     /// Seconds that promoting it took, run by run.
     promoted: Vec<f64>,
     warmed: Option<Warmed>,
 }
 
-impl<'a> Server<'a> {
-    /// Starts it and fills it.
-    pub(super) fn start(
-        args: &'a Args,
-        setup: Setup,
-        ground: &'a Ground,
-        context: &'a Context,
-    ) -> Result<Server<'a>, Failure> {
-        for pages in &args.pages {
-            refuse(*pages, &ground.host)?;
-        }
-        let server = start(args, setup)?;
-        let store = store_of(&server, args, context)?;
-        super::fill(&store, args, context).map_err(fail)?;
-        Ok(Server {
-            args,
-            setup,
-            ground,
-            context,
-            server,
+impl<'a> Postgres<'a> {
+    fn new(order: &'a Order, machine: &'a Machine<'a>) -> Postgres<'a> {
+        Postgres {
+            order,
+            machine,
+            server: None,
             promoted: Vec::new(),
             warmed: None,
-        })
+        }
     }
 
-    /// One run.
-    pub(super) fn turn(&mut self, cell: Cell<'_>) -> Result<Turn, Failure> {
-        let (args, context) = (self.args, self.context);
-        let setup = self.setup.at(args, cell.at);
-        let mut named = args.pages.iter();
-        let pages = named.find(|p| p.label(&self.ground.host) == cell.label);
-        let pages = pages.copied().unwrap_or(Pages::Promoted);
-        let settings = with_pages(settings(args, setup), pages, &self.ground.host)?;
-        if let Some(short) = self.short_pool(pages, &settings)? {
-            return Ok(Turn::NotHad(short));
-        }
-        self.server.restart(&settings).map_err(fail)?;
-        let store = store_of(&self.server, args, context)?;
-        let warm = store.warm(setup.touch).map_err(fail)?;
-        self.warmed = Some(warm.how());
-        if pages == Pages::Promoted {
-            // As a server's own connections have: what nobody has in its page tables is left alone.
-            if let Some(none) = self.promote()? {
-                return Ok(Turn::NotHad(none));
-            }
-        }
-        drop(warm);
-        let copier = Copier::start(args.copy_beside, self.server.folder())?;
-        let copied = || copier.as_ref()?.copied(&context.root);
-        let watched = processes(&self.server, &self.ground.host);
-        let mut watcher = Watcher::of(watched, &context.root).with_copier(&copied);
-        if !args.no_translation {
-            watcher = watcher.counting();
-        }
-        match super::on(&store, args, setup, self.ground, &mut watcher, context) {
-            Ok(mut result) => {
-                let host = &self.ground.host;
-                let verified = watcher.pages().map(|held| is_on(held, pages, host));
-                for run in &mut result.runs {
-                    run.verified = verified;
-                }
-                Ok(Turn::Ran(Box::new(result)))
-            }
-            Err(OltpRunError::Tpcc(TpccError::Stopped)) => Ok(Turn::Stopped),
-            Err(error) => Err(failure(&error)),
-        }
+    /// It; started where it is not.
+    fn server(&mut self, setup: Setup) -> Result<&mut PostgresServer, Refusal> {
+        Ok(match &mut self.server {
+            Some(server) => server,
+            none => none.insert(start(self.order, setup)?),
+        })
     }
 
     /// What is missing of the pool that the shared memory is to come from.
     fn short_pool(
         &mut self,
         pages: Pages,
+        setup: Setup,
         settings: &ServerSettings,
-    ) -> Result<Option<NotHad>, Failure> {
-        let arm = pages.arm(&self.ground.host);
+    ) -> Result<Option<NotHad>, Refusal> {
+        let arm = pages.arm(self.machine.host);
         let Some(arm) = arm.filter(|arm| arm.kind == PageKind::Hugetlb) else {
             return Ok(None);
         };
         // Before version 15 it does not say; its own tables are a small part of it.
-        let needs = self.server.shared_memory(settings).map_err(fail)?;
+        let needs = self.server(setup)?.shared_memory(settings)?;
         let needs =
             needs.unwrap_or(settings.shared_buffers + Bytes(settings.shared_buffers.get() / 16));
         let pages = needs.get().div_ceil(arm.size.bytes().get());
-        let host = self.context.host()?;
+        let host = read_host(self.machine.root, &RealKernel::new())
+            .map_err(|error| Refusal::missing(format!("bench oltp: {error}"), "hugeleaf status"))?;
         let mut pools = host.pools.iter();
         let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
         let free = pool.map_or(0, |pool| to_be_had(pool).get());
@@ -214,11 +157,11 @@ impl<'a> Server<'a> {
 
     /// Moves the running server to large pages, as a person would. Answers why, where none of it
     /// could be moved.
-    fn promote(&mut self) -> Result<Option<NotHad>, Failure> {
+    fn promote(&mut self) -> Result<Option<NotHad>, Refusal> {
         let lost = |e: std::io::Error| {
-            Failure::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
+            Refusal::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
         };
-        let Some(pid) = self.server.pid() else {
+        let Some(pid) = self.server.as_ref().and_then(PostgresServer::pid) else {
             return Ok(None);
         };
         let began = std::time::Instant::now();
@@ -237,28 +180,96 @@ impl<'a> Server<'a> {
             return Ok(none);
         }
         let (what, next) = refusal(&output);
-        Err(Failure::missing(
+        Err(Refusal::missing(
             what.unwrap_or_else(|| format!("promote: {}", output.status)),
             next.unwrap_or_else(|| "hugeleaf status".to_owned()),
         ))
     }
+}
 
-    /// Adds what is to be known of all runs.
-    pub(super) fn tell(self, mut result: OltpResult) -> OltpResult {
-        if let Some(seconds) = Spread::of(&self.promoted, hugeleaf_proof::bench::CONFIDENCE) {
-            result.caveats.push(format!(
+impl Server for Postgres<'_> {
+    fn check(&self, pages: Pages) -> Result<(), Refusal> {
+        refuse(pages, self.machine.host)
+    }
+
+    fn fill(&mut self, progress: Progress<'_>) -> Result<(), Refusal> {
+        let (order, machine) = (self.order, self.machine);
+        let setup = Setup::of(order, machine)?;
+        let store = store_of(self.server(setup)?, order, machine)?;
+        Ok(fill(&store, order, machine, progress)?)
+    }
+
+    /// An arm is restarted with the same data and other pages, and warmed.
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<NotHad>, Refusal> {
+        let (order, machine) = (self.order, self.machine);
+        let Some(pages) = pages else {
+            self.server(setup)?;
+            return Ok(None);
+        };
+        let settings = with_pages(settings(order, setup), pages, machine.host)?;
+        if let Some(short) = self.short_pool(pages, setup, &settings)? {
+            return Ok(Some(short));
+        }
+        let server = self.server(setup)?;
+        server.restart(&settings)?;
+        let store = store_of(server, order, machine)?;
+        let warm = store.warm(setup.touch)?;
+        self.warmed = Some(warm.how());
+        match pages {
+            // While it is connected, as a server's own connections are: what nobody has in its page
+            // tables is left alone.
+            Pages::Promoted => self.promote(),
+            _ => Ok(None),
+        }
+    }
+
+    fn drive(
+        &mut self,
+        pages: Option<Pages>,
+        setup: Setup,
+        progress: Progress<'_>,
+    ) -> Result<Turn, Refusal> {
+        let (order, machine) = (self.order, self.machine);
+        let server = self.server(setup)?;
+        let store = store_of(server, order, machine)?;
+        let copier = Copier::start(order.copy_beside, server.folder())?;
+        let copied = || copier.as_ref()?.copied(machine.root);
+        let watched = processes(server, machine.host);
+        let mut watcher = Watcher::of(watched, machine.root).with_copier(&copied);
+        if pages.is_some() && order.translation {
+            watcher = watcher.counting();
+        }
+        match run_once(&store, order, setup, machine, &mut watcher, progress) {
+            Ok(mut result) => {
+                let is_verified =
+                    |pages| watcher.pages().map(|held| is_on(held, pages, machine.host));
+                let verified = pages.and_then(is_verified);
+                for run in &mut result.runs {
+                    run.verified = run.verified.or(verified);
+                }
+                Ok(Turn::Ran(Box::new(result)))
+            }
+            Err(OltpRunError::Tpcc(TpccError::Stopped)) => Ok(Turn::Stopped),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if let Some(seconds) = Spread::of(&self.promoted, CONFIDENCE) {
+            caveats.push(format!(
                 "promoting the running server took {:.1} s (median of {}), before the load",
                 seconds.median,
                 self.promoted.len()
             ));
         }
         if self.warmed == Some(Warmed::ByKeys) {
-            result.caveats.push(
+            caveats.push(
                 "the cache was filled by reading tables through their keys, not block by block"
                     .to_owned(),
             );
         }
-        result
+        caveats
     }
 }
 
@@ -287,7 +298,7 @@ fn moved_none(answer: &[u8]) -> Option<NotHad> {
 }
 
 /// What a server cannot be put on, in words.
-fn refuse(pages: Pages, host: &Host) -> Result<(), Failure> {
+fn refuse(pages: Pages, host: &Host) -> Result<(), Refusal> {
     let why = match (pages, pages.arm(host)) {
         (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
         (Pages::Asked(_), Some(arm))
@@ -297,7 +308,7 @@ fn refuse(pages: Pages, host: &Host) -> Result<(), Failure> {
         }
         _ => return Ok(()),
     };
-    Err(Failure::usage(
+    Err(Refusal::usage(
         format!("bench oltp: --pages {}: {why}", pages.label(host)),
         "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
     ))
@@ -308,8 +319,8 @@ fn with_pages(
     mut settings: ServerSettings,
     pages: Pages,
     host: &Host,
-) -> Result<ServerSettings, Failure> {
-    let run = |flags: &[String]| -> Result<Vec<OsString>, Failure> {
+) -> Result<ServerSettings, Refusal> {
+    let run = |flags: &[String]| -> Result<Vec<OsString>, Refusal> {
         let flags = flags.iter().map(OsString::from);
         Ok([program()?.into(), "run".into()]
             .into_iter()

@@ -5,12 +5,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use hugeleaf_host::Root;
 use hugeleaf_units::Bytes;
 
-use crate::context::Failure;
+use super::order::Refusal;
 
 /// What it is started with; nothing for a person to type.
 pub const COPIER: &str = "bench-copier";
@@ -23,13 +23,13 @@ pub(super) struct Copier(Child);
 
 impl Copier {
     /// Starts one, where a length is given, and waits until its first file is there.
-    pub(super) fn start(length: Option<Bytes>, folder: &Path) -> Result<Option<Copier>, Failure> {
+    pub(super) fn start(length: Option<Bytes>, folder: &Path) -> Result<Option<Copier>, Refusal> {
         let Some(length) = length else {
             return Ok(None);
         };
         check_room(length, folder)?;
         let lost = |what: String| {
-            Failure::missing(
+            Refusal::missing(
                 format!(
                     "bench oltp: --copy-beside {length} in {}: {what}",
                     folder.display()
@@ -74,14 +74,14 @@ impl Drop for Copier {
 }
 
 /// Both files have to fit twice over: what is measured grows, too.
-fn check_room(length: Bytes, folder: &Path) -> Result<(), Failure> {
+fn check_room(length: Bytes, folder: &Path) -> Result<(), Refusal> {
     let Some(free) = hugeleaf_workload::tpcc::free_bytes(folder) else {
         return Ok(());
     };
     if length.get().saturating_mul(4) <= free.get() {
         return Ok(());
     }
-    Err(Failure::missing(
+    Err(Refusal::missing(
         format!(
             "bench oltp: --copy-beside {length}: {} has {free} free, and four times the file is \
              wanted",
@@ -91,24 +91,14 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Runs one where that is what this process was started for.
-pub fn copier() -> Option<ExitCode> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != COPIER {
-        return None;
-    }
-    let folder = arguments.next();
-    let length = arguments
-        .next()
-        .and_then(|text| text.to_str()?.parse().ok());
-    let (Some(folder), Some(length)) = (folder, length) else {
-        let what = format!("{COPIER}: started by hugeleaf bench oltp, not by hand");
-        return Some(Failure::usage(what, "hugeleaf bench oltp --help").report());
-    };
+/// Copies a file of that length in a folder until this process is ended, which it is with the one that
+/// started it: what a process started with [`COPIER`], a folder and a length does.
+///
+/// # Errors
+/// Those of the files.
+pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
     hugeleaf_workload::tpcc::end_with_parent();
-    let Err(error) = copy(Path::new(&folder), length);
-    let what = format!("{COPIER}: {}: {error}", Path::new(&folder).display());
-    Some(Failure::missing(what, "hugeleaf bench oltp --help").report())
+    copy(folder, length)
 }
 
 /// Copies until it is ended.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::context::Failure;
+use super::order::Refusal;
 
 /// This very program.
-pub(super) fn program() -> Result<PathBuf, Failure> {
+pub(super) fn program() -> Result<PathBuf, Refusal> {
     std::env::current_exe().map_err(|e| {
-        Failure::missing(
+        Refusal::missing(
             format!("bench oltp: this very program: {e}"),
             "run it again",
         )

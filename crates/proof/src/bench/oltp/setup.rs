@@ -1,12 +1,11 @@
 //! How large the cache is, how many connect and what they touch: as the flags say, or as follows
 //! from one another; refused before anything is done where it cannot be.
 
-use hugeleaf_proof::bench::oltp::{Io, Steps, StepsBy};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 
-use super::{Args, Ground, Place};
-use crate::context::Failure;
+use super::order::{Database, Machine, Order, Refusal};
+use super::{Io, Steps, StepsBy};
 
 /// What a run is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,51 +27,51 @@ const PART: u64 = 5;
 
 impl Setup {
     /// From the flags; of steps, the largest cache and the fewest connections.
-    pub(super) fn of(args: &Args, ground: &Ground) -> Result<Setup, Failure> {
-        let data = touched_bytes(args);
-        let cache = match (args.cache, args.by_cache.iter().max(), args.io) {
+    pub(super) fn of(order: &Order, machine: &Machine<'_>) -> Result<Setup, Refusal> {
+        let data = touched_bytes(order);
+        let cache = match (order.cache, order.by_cache.iter().max(), order.io) {
             (Some(cache), ..) | (None, Some(&cache), _) => cache,
             (None, None, None) => USUAL,
             // What a run adds has to fit, too.
             (None, None, Some(Io::Cached)) => LEAST.max(data + Bytes(data.get() / 8)),
             (None, None, Some(Io::Buffered | Io::Direct)) => LEAST.max(Bytes(data.get() / PART)),
         };
-        if args.io == Some(Io::Cached) && cache < data {
-            return Err(too_small(args, cache, data));
+        if order.io == Some(Io::Cached) && cache < data {
+            return Err(too_small(order, cache, data));
         }
-        if cache > ground.most {
-            return Err(too_large(args, cache, ground.most));
+        if cache > machine.most {
+            return Err(too_large(order, cache, machine.most));
         }
         let fits = if cache < data {
             Io::Buffered
         } else {
             Io::Cached
         };
-        let fewest = args.by_connections.iter().min().copied();
+        let fewest = order.by_connections.iter().min().copied();
         Ok(Setup {
             cache,
-            connections: fewest.or(args.connections).unwrap_or_else(processors),
-            touch: args.touch,
-            io: args.io.unwrap_or(fits),
+            connections: fewest.or(order.connections).unwrap_or_else(processors),
+            touch: order.touch,
+            io: order.io.unwrap_or(fits),
         })
     }
 
     /// The same at a step.
-    pub(super) fn at(self, args: &Args, step: Option<u64>) -> Setup {
+    pub(super) fn at(self, order: &Order, step: Option<u64>) -> Setup {
         let Some(value) = step else {
             return self;
         };
-        if args.by_cache.is_empty() {
+        if order.by_cache.is_empty() {
             let connections = usize::try_from(value).unwrap_or(usize::MAX);
             return Setup {
                 connections,
                 ..self
             };
         }
-        let share = u128::from(args.warehouses.unsigned_abs()) * u128::from(value);
+        let share = u128::from(order.warehouses.unsigned_abs()) * u128::from(value);
         let share = share / u128::from(self.cache.get().max(1));
         // One a connection at least, as far as there are so many.
-        let most = usize::try_from(args.warehouses).unwrap_or(1);
+        let most = usize::try_from(order.warehouses).unwrap_or(1);
         let share = usize::try_from(share).unwrap_or(most);
         let touch = share.max(self.connections).min(most);
         Setup {
@@ -84,15 +83,15 @@ impl Setup {
 }
 
 /// The steps that the flags name.
-pub(super) fn steps(args: &Args) -> Option<Steps> {
-    let (by, mut values): (StepsBy, Vec<u64>) = match args.by_cache.is_empty() {
+pub(super) fn steps(order: &Order) -> Option<Steps> {
+    let (by, mut values): (StepsBy, Vec<u64>) = match order.by_cache.is_empty() {
         false => (
             StepsBy::Cache,
-            args.by_cache.iter().map(|b| b.get()).collect(),
+            order.by_cache.iter().map(|b| b.get()).collect(),
         ),
         true => (
             StepsBy::Connections,
-            args.by_connections.iter().map(|n| *n as u64).collect(),
+            order.by_connections.iter().map(|n| *n as u64).collect(),
         ),
     };
     values.sort_unstable();
@@ -105,21 +104,25 @@ fn processors() -> usize {
 }
 
 /// What a warehouse takes.
-fn each(args: &Args) -> Bytes {
-    match (&args.start, &args.database) {
-        (Some(_), _) | (_, Some(Place::Postgres(_))) => PostgresStore::WAREHOUSE,
-        (None, Some(Place::Sqlite(_)) | None) => SqliteStore::WAREHOUSE,
+fn each(order: &Order) -> Bytes {
+    match &order.database {
+        Database::Sqlite(_) => SqliteStore::WAREHOUSE,
+        Database::Elsewhere(_) => PostgresStore::WAREHOUSE,
+        Database::Started(kind, _) => kind.warehouse,
     }
 }
 
-fn touched_bytes(args: &Args) -> Bytes {
-    let touched = args.touch.unwrap_or(args.warehouses).min(args.warehouses);
-    data_bytes(each(args), touched, Scale::shrunk(args.shrink))
+fn touched_bytes(order: &Order) -> Bytes {
+    let touched = order
+        .touch
+        .unwrap_or(order.warehouses)
+        .min(order.warehouses);
+    data_bytes(each(order), touched, Scale::shrunk(order.shrink))
 }
 
-fn too_small(args: &Args, cache: Bytes, data: Bytes) -> Failure {
-    let fit = warehouses_in(cache, each(args), Scale::shrunk(args.shrink));
-    Failure::missing(
+fn too_small(order: &Order, cache: Bytes, data: Bytes) -> Refusal {
+    let fit = warehouses_in(cache, each(order), Scale::shrunk(order.shrink));
+    Refusal::missing(
         format!("bench oltp: --io cached: a cache of {cache} is smaller than the data, {data}"),
         match fit {
             0 => format!("give it more: --cache {data}; or --io buffered"),
@@ -128,16 +131,16 @@ fn too_small(args: &Args, cache: Bytes, data: Bytes) -> Failure {
     )
 }
 
-fn too_large(args: &Args, cache: Bytes, most: Bytes) -> Failure {
-    let fit = warehouses_in(most, each(args), Scale::shrunk(args.shrink));
-    let next = match (args.cache, args.by_cache.is_empty(), fit) {
+fn too_large(order: &Order, cache: Bytes, most: Bytes) -> Refusal {
+    let fit = warehouses_in(most, each(order), Scale::shrunk(order.shrink));
+    let next = match (order.cache, order.by_cache.is_empty(), fit) {
         (Some(_), ..) => format!("hugeleaf bench oltp --cache {most}"),
         (None, false, _) => format!("hugeleaf bench oltp --by-cache with {most} at most"),
         // An eighth of it is left for what a run adds.
         (None, true, 2..) => format!("what fits: --warehouses {}", fit - fit / 8 - 1),
         (None, true, _) => "free memory: hugeleaf mem".to_owned(),
     };
-    Failure::missing(
+    Refusal::missing(
         format!(
             "bench oltp: a cache of {cache}: at most {most} may be taken (half of what is available)"
         ),
