@@ -10,6 +10,7 @@ use hugeleaf_host::{
     Host, Looking, Process, ProcessError, ReadError, Root, Target, TargetError, find_targets,
     read_process,
 };
+use hugeleaf_report::page::View;
 use hugeleaf_report::screen::screen;
 use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
@@ -161,6 +162,15 @@ impl Context {
         Look {
             width: Context::width(),
             colour: Context::colour(),
+        }
+    }
+
+    /// How a page is drawn; `all` shows all rows of long tables.
+    pub fn view(all: bool) -> View {
+        View {
+            width: Context::width(),
+            colour: Context::colour(),
+            all,
         }
     }
 

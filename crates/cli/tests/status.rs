@@ -16,8 +16,8 @@ use assert_cmd::Command;
 use cli_support::{files_below, repository};
 use hugeleaf_host::system::read_memory_limits;
 use hugeleaf_host::{Root, read_host, read_owners};
+use hugeleaf_report::page::View;
 use hugeleaf_report::status::{status, status_json};
-use hugeleaf_report::table::Look;
 use hugeleaf_sys::RealKernel;
 use hugeleaf_verdict::findings::findings;
 use serde_json::Value;
@@ -221,7 +221,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
             facts.owners = read_owners(&root).known().cloned().unwrap_or_default();
             facts.memory_limits = read_memory_limits(&root);
             let found = findings(&facts);
-            assert!(!status(&facts, &found, Look::plain(100)).is_empty());
+            assert!(!status(&facts, &found).text(View::plain(100)).is_empty());
             let json = status_json(&facts, &found);
             let answer: Value = serde_json::from_str(&json).unwrap();
             if !may_be_missed(&folder, &name) && name != "proc" {

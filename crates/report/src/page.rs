@@ -1,7 +1,7 @@
 //! A screen as data: what a command says, before anybody decides how it looks.
 //!
 //! A command has one function from its model to a [`Page`]. Renderers see nothing but the page: [`Page::text`]
-//! for a terminal, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
+//! for a terminal. So a value is a typed [`Cell`] until a renderer writes it, and
 //! widths, colours, limits and escaping are each in one place.
 //!
 //! ```
@@ -15,7 +15,6 @@
 
 mod cell;
 mod chart;
-mod html;
 mod old;
 mod text;
 
@@ -348,6 +347,17 @@ impl<T> TableOf<T> {
     #[must_use]
     pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Self {
         self.table = self.table.limited(rows, others);
+        self
+    }
+
+    /// Shows so many rows at first; `all` is how to see the others.
+    #[must_use]
+    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Self {
+        self.table.limit = Some(Limit {
+            rows,
+            others: String::new(),
+            all: all.into(),
+        });
         self
     }
 

@@ -5,11 +5,12 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, Pool, Thp};
+use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
-use crate::table::{Align, Look, Paint, Table, clean, cut, percent};
+use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, View};
+use crate::table::{Look, Paint, percent};
 
 pub(crate) use json::finding as finding_json;
 pub use json::status as status_json;
@@ -18,25 +19,20 @@ pub use json::status as status_json;
 const MOST_CGROUPS: usize = 8;
 const MOST_HOLDERS: usize = 4;
 const MOST_LOG_LINES: usize = 3;
+/// Where the rest is.
+const ALL: &str = "hugeleaf status --json";
 
 /// The screen.
-pub fn status(host: &Host, findings: &[Finding], look: Look) -> String {
-    let sections = [
-        head(host, look),
-        page_sizes(host, look),
-        pools(host, look),
-        settings(host, look),
-        cgroups(host, look),
-        memory_limits(host, look),
-        kernel_log(host, look),
-        findings_section(findings, look),
-    ];
-    let shown: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
-    shown.join("\n")
-}
-
-fn title(text: &str, look: Look) -> String {
-    look.paint(text, Paint::Bold) + "\n"
+pub fn status(host: &Host, findings: &[Finding]) -> Page {
+    let mut page = Page::new("Host", head(host));
+    page.section("PAGE SIZES", vec![page_sizes(host).into()])
+        .add(pools(host))
+        .section("IN USE AND IN FORCE", vec![settings(host).into()])
+        .section("CGROUP LIMITS ON HUGETLB", vec![cgroups(host).into()])
+        .add(memory_limits(host))
+        .section("KERNEL LOG", vec![kernel_log(host).into()])
+        .add(findings_block(findings));
+    page
 }
 
 /// A fact in words: `unknown` where it could not be read, `-` where the host does not have it.
@@ -61,7 +57,7 @@ fn limit(fact: &Fact<Bytes>) -> String {
     })
 }
 
-fn head(host: &Host, look: Look) -> String {
+fn head(host: &Host) -> String {
     let memory = &host.memory;
     let nodes = match host.nodes.len() {
         1 => "1 node".to_owned(),
@@ -72,110 +68,57 @@ fn head(host: &Host, look: Look) -> String {
         .known()
         .map_or(String::new(), |arch| format!(" {arch}"));
     let name = format!("Linux {}{arch}", words(&host.kernel, String::clone));
-    let text = format!(
+    format!(
         "{name}: {} of memory on {nodes}, {} available, {} free; base page {}",
         bytes(&memory.total),
         bytes(&memory.available),
         bytes(&memory.free),
         host.base_page
-    );
-    look.wrap("", &text)
+    )
 }
 
-/// One line of the table of page sizes, before sizes with equal settings are put together.
-struct SizeRow {
-    sizes: Vec<PageSize>,
-    kind: PageKind,
-    on: bool,
-    private: String,
-    shared: String,
-    had: Vec<String>,
-    at_most: Vec<String>,
-    limited_by: String,
-}
+/// Sizes of one row: the smaller THP sizes are mostly set alike.
+type Alike<'a> = Vec<&'a PageSizeInfo>;
 
-fn page_sizes(host: &Host, look: Look) -> String {
-    let mut rows: Vec<SizeRow> = Vec::new();
+fn page_sizes(host: &Host) -> Table {
+    let setting = |info: &PageSizeInfo| settings_of(host, info.size, info.kind, info.enabled);
+    let limit = |info: &PageSizeInfo| info.could_be_had.clone().map(|had| had.limited_by);
+    let alike = |a: &PageSizeInfo, b: &PageSizeInfo| {
+        let key = |i: &PageSizeInfo| (i.kind, i.enabled, setting(i), limit(i));
+        a.kind == PageKind::Thp && key(a) == key(b)
+    };
+    let mut rows: Vec<Alike<'_>> = Vec::new();
     for info in &host.page_sizes {
-        let (private, shared) = settings_of(host, info.size, info.kind, info.enabled);
-        let row = SizeRow {
-            sizes: vec![info.size],
-            kind: info.kind,
-            on: info.enabled,
-            private,
-            shared,
-            had: vec![words(&info.could_be_had, |had| had.bytes.to_string())],
-            at_most: vec![bytes(&info.if_defragmented)],
-            limited_by: words(&info.could_be_had, |had| had.limited_by.clone()),
-        };
-        match rows.last_mut().filter(|last| last.is_like(&row)) {
-            Some(last) => last.take(row),
-            None => rows.push(row),
+        match rows.last_mut().filter(|last| alike(last[0], info)) {
+            Some(last) => last.push(info),
+            None => rows.push(vec![info]),
         }
     }
-    let mut table = Table::new(&[
-        ("SIZE", Align::Right),
-        ("KIND", Align::Left),
-        ("ON", Align::Left),
-        ("PRIVATE", Align::Left),
-        ("SHARED", Align::Left),
-        ("TO BE HAD", Align::Right),
-        ("AT MOST", Align::Right),
-        ("LIMITED BY", Align::Left),
-    ])
-    .indented(2);
-    for row in rows {
-        let sizes: Vec<String> = row.sizes.iter().map(PageSize::to_string).collect();
-        table.row([
-            span(&sizes),
-            row.kind.to_string(),
-            if row.on { "yes" } else { "no" }.to_owned(),
-            row.private,
-            row.shared,
-            span(&row.had),
-            span(&row.at_most),
-            row.limited_by,
-        ]);
-    }
-    let text = title("PAGE SIZES", look) + &table.render_as(look);
-    let mut note = "TO BE HAD: now. AT MOST: were all available memory contiguous.".to_owned();
-    if text.contains(INHERITED) {
-        note += &format!(" {INHERITED}: inherited from enabled or shmem_enabled.");
-    }
-    text + &look.wrap("  ", &note)
+    let span = |row: &Alike<'_>, cell: fn(&PageSizeInfo) -> Cell| {
+        Cell::span(row.iter().map(|info| cell(info)))
+    };
+    let available = |i: &PageSizeInfo| known(i.could_be_had.clone().map(|had| had.bytes));
+    Table::of(rows)
+        .right("SIZE", |r| span(r, |i| i.size.into()))
+        .left("KIND", |r| r[0].kind)
+        .left("ON", |r| if r[0].enabled { "yes" } else { "no" })
+        .narrow(Narrow::Goes(2))
+        .left("PRIVATE", |r| setting(r[0]).0)
+        .left("SHARED", |r| setting(r[0]).1)
+        .right("AVAILABLE NOW", |r| span(r, available))
+        .right("IF DEFRAGMENTED", |r| {
+            span(r, |i| known(i.if_defragmented.clone()))
+        })
+        .left("LIMITED BY", |r| known(limit(r[0])))
+        .narrow(Narrow::Goes(1))
+        .done()
 }
 
-impl SizeRow {
-    /// Whether only the size differs: the smaller THP sizes are mostly set alike.
-    fn is_like(&self, other: &SizeRow) -> bool {
-        self.kind == PageKind::Thp
-            && (
-                self.kind,
-                self.on,
-                &self.private,
-                &self.shared,
-                &self.limited_by,
-            ) == (
-                other.kind,
-                other.on,
-                &other.private,
-                &other.shared,
-                &other.limited_by,
-            )
-    }
-
-    fn take(&mut self, other: SizeRow) {
-        self.sizes.extend(other.sizes);
-        self.had.extend(other.had);
-        self.at_most.extend(other.at_most);
-    }
-}
-
-/// `A` or `A-B`: the first and the last of texts that may differ.
-fn span(texts: &[String]) -> String {
-    match (texts.first(), texts.last()) {
-        (Some(first), Some(last)) if first != last => format!("{first}-{last}"),
-        (first, _) => first.cloned().unwrap_or_default(),
+/// A fact as a cell: `unknown` where it could not be read.
+fn known<T: Into<Cell>>(fact: Fact<T>) -> Cell {
+    match fact {
+        Fact::Unreadable(_) => "unknown".into(),
+        fact => fact.into(),
     }
 }
 
@@ -199,67 +142,59 @@ fn settings_of(host: &Host, size: PageSize, kind: PageKind, enabled: bool) -> (S
     }
 }
 
-/// Marks a setting that a size takes from the knob above.
-const INHERITED: char = '*';
-
-/// A size's own knob; where it inherits, the one in force, marked.
+/// A size's own knob; where it inherits, the one in force.
 fn setting(own: &Fact<String>, top: &Fact<String>) -> String {
     match own.known().map(String::as_str) {
-        Some("inherit") => words(top, String::clone) + &INHERITED.to_string(),
+        Some("inherit") => words(top, String::clone),
         _ => words(own, String::clone),
     }
 }
 
-fn pools(host: &Host, look: Look) -> String {
+fn pools(host: &Host) -> Block {
     if host.pools.is_empty() {
-        return look.wrap("", "hugetlb: not in this kernel.");
+        return Section::new("", vec!["hugetlb: not in this kernel.".into()]).into();
     }
     let is_empty = |size: PageSize| {
-        let of_size = |pool: &&Pool| pool.size == size;
         let zero = |fact: &Fact<Pages>| matches!(fact, Fact::Known(Pages(0)) | Fact::Absent);
-        host.pools
-            .iter()
-            .filter(of_size)
-            .all(|p| zero(&p.total) && zero(&p.overcommit))
+        let mut of_size = host.pools.iter().filter(|pool| pool.size == size);
+        of_size.all(|p| zero(&p.total) && zero(&p.overcommit))
     };
-    let mut table = Table::new(&[
-        ("SIZE", Align::Right),
-        ("NODE", Align::Right),
-        ("PAGES", Align::Right),
-        ("MEMORY", Align::Right),
-        ("IN USE", Align::Right),
-        ("FREE", Align::Right),
-        ("RESERVED", Align::Right),
-        ("UNUSED", Align::Right),
-        ("SURPLUS", Align::Right),
-        ("OVERCOMMIT", Align::Right),
-    ])
-    .indented(2);
-    for pool in host.pools.iter().filter(|p| !is_empty(p.size)) {
-        if pool.node.is_none() || host.nodes.len() > 1 {
-            table.row(pool_row(pool));
-        }
-    }
-    let empty: Vec<String> = host
-        .pools
-        .iter()
+    let shown =
+        |pool: &&Pool| !is_empty(pool.size) && (pool.node.is_none() || host.nodes.len() > 1);
+    let shown: Vec<&Pool> = host.pools.iter().filter(shown).collect();
+    let empty: Vec<String> = (host.pools.iter())
         .filter(|pool| pool.node.is_none() && is_empty(pool.size))
         .map(|pool| pool.size.to_string())
         .collect();
-    if table.is_empty() {
-        return look.wrap(
-            "",
-            &format!("hugetlb: all pools are empty ({}).", empty.join(", ")),
-        );
+    if shown.is_empty() {
+        let text = format!("hugetlb: all pools are empty ({}).", empty.join(", "));
+        return Section::new("", vec![text.into()]).into();
     }
-    let mut text = title("HUGETLB POOLS", look) + &table.render_as(look);
     let mut note = "UNUSED: neither held nor reserved by anybody.".to_owned();
     if !empty.is_empty() {
         note += &format!(" Empty: {}.", empty.join(", "));
     }
     note += &memlock_note(host);
-    text += &look.wrap("  ", &note);
-    text
+    Section::new("HUGETLB POOLS", vec![pool_table(shown).into(), note.into()]).into()
+}
+
+fn pool_table(pools: Vec<&Pool>) -> Table {
+    let less = |a: &Fact<Pages>, b: &Fact<Pages>| {
+        let difference = |a: Pages| b.clone().map(|b| Pages(a.get().saturating_sub(b.get())));
+        known(a.clone().and_then(difference))
+    };
+    Table::of(pools)
+        .right("SIZE", |p| p.size)
+        .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
+        .right("PAGES", |p| known(p.total.clone()))
+        .right("MEMORY", |p| known(p.total.clone().map(|n| n.of(p.size))))
+        .right("IN USE", |p| less(&p.total, &p.free))
+        .right("FREE", |p| known(p.free.clone()))
+        .right("RESERVED", |p| known(p.reserved.clone()))
+        .right("UNUSED", |p| less(&p.free, &p.reserved))
+        .right("SURPLUS", |p| known(p.surplus.clone()))
+        .right("OVERCOMMIT", |p| known(p.overcommit.clone()))
+        .done()
 }
 
 /// What memlock leaves of the pools to SysV segments, where that is less than there is.
@@ -286,28 +221,8 @@ fn memlock_note(host: &Host) -> String {
     }
 }
 
-fn pool_row(pool: &Pool) -> [String; 10] {
-    let pages = |fact: &Fact<Pages>| words(fact, Pages::to_string);
-    let less = |a: &Fact<Pages>, b: &Fact<Pages>| {
-        let difference = |a: Pages| b.clone().map(|b| Pages(a.get().saturating_sub(b.get())));
-        a.clone().and_then(difference)
-    };
-    [
-        pool.size.to_string(),
-        pool.node.map_or("all".to_owned(), |node| node.to_string()),
-        pages(&pool.total),
-        words(&pool.total, |total| total.of(pool.size).to_string()),
-        pages(&less(&pool.total, &pool.free)),
-        pages(&pool.free),
-        pages(&pool.reserved),
-        pages(&less(&pool.free, &pool.reserved)),
-        pages(&pool.surplus),
-        pages(&pool.overcommit),
-    ]
-}
-
 /// The lines that need no table: a label and a sentence each.
-fn settings(host: &Host, look: Look) -> String {
+fn settings(host: &Host) -> Vec<(String, Cell)> {
     let lines = [
         ("memory", memory_line(host)),
         ("page tables", page_tables_line(host)),
@@ -315,9 +230,10 @@ fn settings(host: &Host, look: Look) -> String {
         ("THP", thp_line(host)),
         ("limits", limits_line(host)),
     ];
-    let line = |(label, text): &(&str, String)| look.wrap(&format!("  {label:<13}"), text);
-    let shown = lines.iter().filter(|(_, text)| !text.is_empty());
-    title("IN USE AND IN FORCE", look) + &shown.map(line).collect::<String>()
+    let shown = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    shown
+        .map(|(label, text)| (label.to_owned(), text.into()))
+        .collect()
 }
 
 /// Private memory, shared memory and page cache, and how much of each is on PMD-sized pages.
@@ -420,11 +336,35 @@ fn thp_line(host: &Host) -> String {
         "khugepaged does not run".to_owned()
     };
     format!(
-        "defrag {}; {khugepaged}; huge zero page {}{}",
+        "{}{}; defrag {}; {khugepaged}; huge zero page {}{}",
+        knob("enabled", &thp.enabled, thp, |order| &order.anon),
+        knob(", shmem_enabled", &thp.shmem_enabled, thp, |order| &order
+            .shmem),
         words(&thp.defrag, String::clone),
         words(&thp.use_zero_page, switch),
         shrink_underused(host, thp)
     )
+}
+
+/// A knob for all sizes, and those that take their setting from it.
+fn knob(
+    name: &str,
+    value: &Fact<String>,
+    thp: &Thp,
+    own: fn(&ThpOrder) -> &Fact<String>,
+) -> String {
+    let inherits = |order: &&ThpOrder| own(order).known().is_some_and(|word| word == "inherit");
+    let sizes: Vec<String> = (thp.orders.iter().filter(inherits))
+        .map(|order| order.size.to_string())
+        .collect();
+    let of = match sizes.is_empty() {
+        true => String::new(),
+        false => format!(" for {}", sizes.join(", ")),
+    };
+    match value {
+        Fact::Absent => String::new(),
+        value => format!("{name} {}{of}", words(value, String::clone)),
+    }
 }
 
 /// The sizes that khugepaged makes.
@@ -504,104 +444,57 @@ fn limits_line(host: &Host) -> String {
         .join(", ")
 }
 
-fn cgroups(host: &Host, look: Look) -> String {
-    let all = host.cgroups.known().map(Vec::as_slice).unwrap_or_default();
-    let mut table = Table::new(&[
-        ("CGROUP", Align::Left),
-        ("V", Align::Right),
-        ("SIZE", Align::Right),
-        ("FAULT LIMIT", Align::Right),
-        ("USED", Align::Right),
-        ("RESERVATION LIMIT", Align::Right),
-        ("RESERVED", Align::Right),
-        ("HITS", Align::Right),
-    ])
-    .indented(2);
-    let of = |limit: &Fact<Option<Bytes>>| {
-        words(limit, |limit| {
-            limit.map_or("unlimited".to_owned(), |bytes| bytes.to_string())
-        })
+fn cgroups(host: &Host) -> Table {
+    let all = host.cgroups.known().into_iter().flatten();
+    let rows = all.flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
+    let limit = |limit: &Fact<Option<Bytes>>| {
+        known(
+            limit
+                .clone()
+                .map(|limit| limit.map_or("unlimited".into(), Cell::from)),
+        )
     };
-    let rows = all
-        .iter()
-        .flat_map(|cgroup| cgroup.hugetlb.iter().map(move |limit| (cgroup, limit)));
-    let count = rows.clone().count();
-    for (cgroup, limit) in rows.take(MOST_CGROUPS) {
-        table.row([
-            cgroup.path.clone(),
-            cgroup.version.to_string(),
-            limit.size.to_string(),
-            of(&limit.fault_limit),
-            bytes(&limit.fault_usage),
-            of(&limit.reservation_limit),
-            bytes(&limit.reservation_usage),
-            words(&limit.hits, u64::to_string),
-        ]);
-    }
-    if table.is_empty() {
-        return String::new();
-    }
-    title("CGROUP LIMITS ON HUGETLB", look) + &table.render_as(look) + &and_more(count, look)
+    Table::of(rows)
+        .left("CGROUP", |(cgroup, _)| cgroup.path.clone())
+        .right("V", |(cgroup, _)| cgroup.version)
+        .right("SIZE", |(_, l)| l.size)
+        .right("FAULT LIMIT", |(_, l)| limit(&l.fault_limit))
+        .right("USED", |(_, l)| known(l.fault_usage.clone()))
+        .right("RESERVATION LIMIT", |(_, l)| limit(&l.reservation_limit))
+        .right("RESERVED", |(_, l)| known(l.reservation_usage.clone()))
+        .right("HITS", |(_, l)| known(l.hits.clone()))
+        .limited_to(MOST_CGROUPS, ALL)
+        .done()
 }
 
-/// Says that a table of cgroups goes on.
-fn and_more(count: usize, look: Look) -> String {
-    match count > MOST_CGROUPS {
-        true => look.wrap(
-            "  ",
-            &format!("and {} more: hugeleaf status --json", count - MOST_CGROUPS),
-        ),
-        false => String::new(),
-    }
-}
-
-/// Those that leave least first: a huge page is charged before the base pages that it replaces are
-/// given back.
-fn memory_limits(host: &Host, look: Look) -> String {
+/// Those that leave least first: a huge page is charged before the base pages that it replaces are freed.
+fn memory_limits(host: &Host) -> Section {
     let mut limits: Vec<&MemoryLimit> = host.memory_limits.iter().collect();
+    if limits.is_empty() {
+        return Section::default();
+    }
     limits.sort_by_key(|l| (l.room_at_most(), l.path.as_str()));
-    let mut table = Table::new(&[
-        ("CGROUP", Align::Left),
-        ("V", Align::Right),
-        ("LIMIT", Align::Right),
-        ("USED", Align::Right),
-        ("PAGE CACHE", Align::Right),
-        ("LEFT", Align::Right),
-    ])
-    .indented(2);
-    for limit in limits.iter().take(MOST_CGROUPS) {
-        table.row([
-            limit.path.clone(),
-            limit.version.to_string(),
-            limit.limit.to_string(),
-            limit.usage.to_string(),
-            (limit.unused_cache + limit.used_cache).to_string(),
-            limit.room_at_most().to_string(),
-        ]);
-    }
-    if table.is_empty() {
-        return String::new();
-    }
+    let table = Table::of(limits)
+        .left("CGROUP", |l| l.path.clone())
+        .right("V", |l| l.version)
+        .right("LIMIT", |l| l.limit)
+        .right("USED", |l| l.usage)
+        .right("PAGE CACHE", |l| l.unused_cache + l.used_cache)
+        .right("LEFT", |l| l.room_at_most())
+        .limited_to(MOST_CGROUPS, ALL);
     let note =
         "LEFT: were all its page cache given up. Huge pages count as base pages do, pools do not.";
-    title("CGROUP LIMITS ON MEMORY", look)
-        + &table.render_as(look)
-        + &and_more(limits.len(), look)
-        + &look.wrap("  ", note)
+    Section::new("CGROUP LIMITS ON MEMORY", vec![table.into(), note.into()])
 }
 
-fn kernel_log(host: &Host, look: Look) -> String {
+fn kernel_log(host: &Host) -> Table {
     let lines = host
         .kernel_log
         .known()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    if lines.is_empty() {
-        return String::new();
-    }
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
-    let line = |line: &String| format!("  {}\n", cut(&clean(line), look.width.saturating_sub(2)));
-    title("KERNEL LOG", look) + &last.iter().map(line).collect::<String>()
+    Table::of(last).left("", |line| *line).done()
 }
 
 /// What a finding says, behind the word for how bad that is.
@@ -617,16 +510,33 @@ pub(crate) fn said(severity: Severity, text: &str, look: Look) -> String {
     wrapped.replacen(word, &look.paint(word, paint), 1)
 }
 
+/// Findings, the worst first, each with what to run about it.
+pub(crate) fn findings_block(findings: &[Finding]) -> Block {
+    let note = |finding: &Finding| {
+        let mark = match finding.severity {
+            Severity::Problem => Mark::Bad,
+            Severity::Warning => Mark::Warn,
+            Severity::Note => Mark::Dim,
+        };
+        let word = Cell::from(finding.severity.name()).marked(mark);
+        Note::new(word, &finding.text).run("run", &finding.command)
+    };
+    let notes: Vec<Note> = findings.iter().map(note).collect();
+    match notes.is_empty() {
+        true => Section::new("", vec!["No findings.".into()]).into(),
+        false => Section::new("FINDINGS", vec![notes.into()]).into(),
+    }
+}
+
+/// The same as text.
 pub(crate) fn findings_section(findings: &[Finding], look: Look) -> String {
-    if findings.is_empty() {
-        return look.wrap("", "No findings.");
-    }
-    let mut text = title("FINDINGS", look);
-    for finding in findings {
-        text += &said(finding.severity, &finding.text, look);
-        text += &format!("           run: {}\n", clean(&finding.command));
-    }
-    text
+    let mut page = Page::default();
+    page.add(findings_block(findings));
+    page.text(View {
+        width: look.width,
+        colour: look.colour,
+        all: false,
+    })
 }
 
 #[cfg(test)]
@@ -634,20 +544,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_spans_read_well() {
+    fn times_read_well() {
         assert_eq!(
             [seconds(0), seconds(500), seconds(10_000), seconds(1500)],
             ["0 ms", "500 ms", "10 s", "1.5 s"]
-        );
-        let texts =
-            |words: &[&str]| span(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
-        assert_eq!(
-            [
-                texts(&["1G", "1G"]),
-                texts(&["16K", "32K", "1M"]),
-                texts(&[])
-            ],
-            ["1G", "16K-1M", ""]
         );
     }
 

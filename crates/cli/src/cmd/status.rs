@@ -31,10 +31,9 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
         .unwrap_or_default();
     host.memory_limits = read_memory_limits(&context.root);
     let findings = findings(&host);
-    let look = Context::look();
     Context::print(&match context.json {
         true => status_json(&host, &findings),
-        false => status(&host, &findings, look),
+        false => status(&host, &findings).text(Context::view(false)),
     })?;
     Ok(Status::Good)
 }

@@ -98,14 +98,14 @@ impl Cell {
         (!bytes.is_zero()).then_some(bytes).into()
     }
 
-    /// From the first to the last; one value where both are equal, nothing of none.
+    /// From the first to the last; one value where both read the same, nothing of none.
     pub fn span(all: impl IntoIterator<Item = Cell>) -> Cell {
         let mut all = all.into_iter();
         let Some(first) = all.next() else {
             return Cell::empty();
         };
         match all.last() {
-            Some(last) if last.value != first.value => {
+            Some(last) if last.to_string() != first.to_string() => {
                 Value::Span(Box::new(first.value), Box::new(last.value)).into()
             }
             _ => first,

@@ -403,14 +403,14 @@ impl Drawn<'_> {
         self.indent + self.widths.iter().sum::<usize>() + gaps
     }
 
-    /// Leaves out columns that may go, the least important first, until the rest fits. One that wraps need
-    /// not fit.
+    /// Leaves out columns that may go, the least important first, until the rest fits with a name that is cut
+    /// as far as it can be. A last column that wraps need not fit.
     fn drop_columns(&mut self) {
         let goes = |column: &&Column| match column.narrow {
             Narrow::Goes(order) => Some(order),
             Narrow::Stays | Narrow::Wraps => None,
         };
-        while self.needed_unwrapped() > self.view.width {
+        while self.needed() - self.can_save() > self.view.width {
             let all = self.columns.iter().enumerate();
             let last = all
                 .filter_map(|(at, column)| Some((goes(column)?, at)))
@@ -424,24 +424,32 @@ impl Drawn<'_> {
         }
     }
 
-    fn needed_unwrapped(&self) -> usize {
+    /// Columns of the screen that a name, or a sentence, can do without.
+    fn can_save(&self) -> usize {
         match self.columns.last().map(|column| column.narrow) {
             Some(Narrow::Wraps) => {
                 let last = self.widths.last().copied().unwrap_or(0);
-                self.needed() - last + last.min(LEAST_SENTENCE)
+                last.saturating_sub(LEAST_SENTENCE)
             }
-            _ => self.needed(),
+            _ => self.name().map_or(0, |at| self.widths[at] - self.least(at)),
         }
+    }
+
+    /// The last column of names.
+    fn name(&self) -> Option<usize> {
+        self.columns.iter().rposition(|c| c.align == Align::Left)
+    }
+
+    fn least(&self, at: usize) -> usize {
+        let head = width(&self.columns[at].name);
+        head.max(LEAST_NAME).min(self.widths[at])
     }
 
     /// Cuts the last column of names where all columns together are too wide.
     fn cut_a_name(&mut self) {
         let over = self.needed().saturating_sub(self.view.width);
-        let last = self.columns.iter().rposition(|c| c.align == Align::Left);
-        if let Some(at) = last.filter(|_| over > 0) {
-            let head = width(&self.columns[at].name);
-            let least = head.max(LEAST_NAME).min(self.widths[at]);
-            self.widths[at] = self.widths[at].saturating_sub(over).max(least);
+        if let Some(at) = self.name().filter(|_| over > 0) {
+            self.widths[at] = self.widths[at].saturating_sub(over).max(self.least(at));
         }
     }
 

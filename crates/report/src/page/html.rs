@@ -1,1 +1,0 @@
-//! A page for a browser.
