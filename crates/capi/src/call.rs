@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hugeleaf::{Handle, Ladder, MemoryError, NodePolicy, ParseLadderError, Sharing};
+use hugeleaf::{Handle, Ladder, MemoryError, ParseLadderError};
 
 /// The room for a text, in bytes, with the 0 at its end.
 pub const HL_TEXT: usize = 256;
@@ -390,50 +390,6 @@ pub(super) unsafe fn options_of<T: Options>(pointer: *const T) -> Result<T, Fail
     // there is a value of the type.
     unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), size.min(known)) };
     Ok(options)
-}
-
-/// `HL_PRIVATE` or `HL_SHARED`.
-pub(super) fn sharing_of(number: u32) -> Result<Sharing, Failure> {
-    match number {
-        super::HL_PRIVATE => Ok(Sharing::Private),
-        super::HL_SHARED => Ok(Sharing::Shared),
-        other => Err(Failure::invalid(
-            format!("sharing is {other}"),
-            "HL_PRIVATE or HL_SHARED",
-        )),
-    }
-}
-
-/// One of `HL_NODES_…`, and the nodes it speaks of.
-///
-/// # Safety
-/// `nodes` is NULL, or points to `count` numbers.
-pub(super) unsafe fn nodes_of(
-    policy: u32,
-    nodes: *const u32,
-    count: usize,
-) -> Result<NodePolicy, Failure> {
-    // SAFETY: by this function's contract.
-    let list = unsafe { array(nodes, count, "nodes") }?.to_vec();
-    let named = !list.is_empty();
-    match (policy, named) {
-        (super::HL_NODES_INHERIT, false) => Ok(NodePolicy::Inherit),
-        (super::HL_NODES_LOCAL, false) => Ok(NodePolicy::Local),
-        (super::HL_NODES_BIND, true) => Ok(NodePolicy::Bind(list)),
-        (super::HL_NODES_INTERLEAVE, true) => Ok(NodePolicy::Interleave(list)),
-        (super::HL_NODES_BIND | super::HL_NODES_INTERLEAVE, false) => Err(Failure::invalid(
-            "a node policy that names no nodes",
-            "set nodes and node_count",
-        )),
-        (super::HL_NODES_INHERIT | super::HL_NODES_LOCAL, true) => Err(Failure::invalid(
-            "nodes, and a node policy that takes none",
-            "HL_NODES_BIND or HL_NODES_INTERLEAVE",
-        )),
-        (other, _) => Err(Failure::invalid(
-            format!("node_policy is {other}"),
-            "one of HL_NODES_…",
-        )),
-    }
 }
 
 /// The caller's socket, by a descriptor of our own: the caller's stays as it is.

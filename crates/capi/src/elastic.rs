@@ -252,7 +252,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
     // SAFETY: as above.
     let ladder = unsafe { call::ladder_of(given.ladder) }?;
     // SAFETY: as above.
-    let nodes = unsafe { call::nodes_of(given.node_policy, given.nodes, given.node_count) }?;
+    let nodes = unsafe { super::nodes_of(given.node_policy, given.nodes, given.node_count) }?;
     let granule = match given.granule_bytes {
         0 => None,
         bytes => Some(PageSize::new(Bytes(bytes)).map_err(|_| {
@@ -263,7 +263,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
         })?),
     };
     let mut read = ElasticOptions::new(Bytes(given.max_bytes), ladder)
-        .sharing(call::sharing_of(given.sharing)?)
+        .sharing(super::sharing_of(given.sharing)?)
         .nodes(nodes);
     read.target = (given.target_bytes > 0).then_some(Bytes(given.target_bytes));
     read.granule = granule;

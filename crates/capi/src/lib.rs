@@ -32,7 +32,8 @@ pub use region::*;
 
 use std::ffi::{c_char, c_void};
 
-use hugeleaf::{Extent, PageKind, Why};
+use call::Failure;
+use hugeleaf::{Extent, NodePolicy, PageKind, Sharing, Why};
 
 /// Where pages come from.
 #[repr(i32)]
@@ -175,4 +176,44 @@ pub type hl_progress =
 pub extern "C" fn hl_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
+}
+
+/// `HL_PRIVATE` or `HL_SHARED`.
+fn sharing_of(number: u32) -> Result<Sharing, Failure> {
+    match number {
+        HL_PRIVATE => Ok(Sharing::Private),
+        HL_SHARED => Ok(Sharing::Shared),
+        other => Err(Failure::invalid(
+            format!("sharing is {other}"),
+            "HL_PRIVATE or HL_SHARED",
+        )),
+    }
+}
+
+/// One of `HL_NODES_…`, and the nodes it speaks of.
+///
+/// # Safety
+/// `nodes` is NULL, or points to `count` numbers.
+unsafe fn nodes_of(policy: u32, nodes: *const u32, count: usize) -> Result<NodePolicy, Failure> {
+    // SAFETY: by this function's contract.
+    let list = unsafe { call::array(nodes, count, "nodes") }?.to_vec();
+    let named = !list.is_empty();
+    match (policy, named) {
+        (HL_NODES_INHERIT, false) => Ok(NodePolicy::Inherit),
+        (HL_NODES_LOCAL, false) => Ok(NodePolicy::Local),
+        (HL_NODES_BIND, true) => Ok(NodePolicy::Bind(list)),
+        (HL_NODES_INTERLEAVE, true) => Ok(NodePolicy::Interleave(list)),
+        (HL_NODES_BIND | HL_NODES_INTERLEAVE, false) => Err(Failure::invalid(
+            "a node policy that names no nodes",
+            "set nodes and node_count",
+        )),
+        (HL_NODES_INHERIT | HL_NODES_LOCAL, true) => Err(Failure::invalid(
+            "nodes, and a node policy that takes none",
+            "HL_NODES_BIND or HL_NODES_INTERLEAVE",
+        )),
+        (other, _) => Err(Failure::invalid(
+            format!("node_policy is {other}"),
+            "one of HL_NODES_…",
+        )),
+    }
 }

@@ -83,10 +83,10 @@ unsafe fn read_options(
     // SAFETY: as above.
     let ladder = unsafe { call::ladder_of(given.ladder) }?;
     // SAFETY: as above.
-    let nodes = unsafe { call::nodes_of(given.node_policy, given.nodes, given.node_count) }?;
+    let nodes = unsafe { super::nodes_of(given.node_policy, given.nodes, given.node_count) }?;
     let threads = usize::try_from(given.threads).ok().filter(|n| *n > 0);
     let mut read = RegionOptions::new(Bytes(given.length_bytes), ladder)
-        .sharing(call::sharing_of(given.sharing)?)
+        .sharing(super::sharing_of(given.sharing)?)
         .nodes(nodes)
         .locked(given.locked != 0);
     read.threads = threads;

@@ -7,6 +7,7 @@
 pub mod account;
 mod ask;
 mod jvm;
+mod kind;
 mod made_up;
 mod mariadb;
 mod measured;
@@ -26,28 +27,10 @@ use crate::model::Held;
 
 pub use account::read_user;
 pub use jvm::{Region as JavaRegion, Sizes as JavaSizes, parse_sizes as parse_java_sizes};
+pub use kind::{Given, SourceKind};
 pub use mariadb::parse_options as parse_mariadb_options;
 pub use postgres_files::setting_in as parse_postgres_setting;
-pub use source::{Given, Services, Source, SourceKind, read_services, read_source};
-
-/// Programs whose demand is known by rules of their own, the first that fits first; all others are told
-/// by what they hold.
-static PROGRAMS: &[source::Program] = &[
-    postgres::PROGRAM,
-    mariadb::PROGRAM,
-    jvm::PROGRAM,
-    measured::REDIS,
-];
-
-/// The sources that a flag of `plan` names, in the order of its help.
-pub static SOURCES: &[SourceKind] = &[
-    postgres::SOURCE,
-    mariadb::SOURCE,
-    jvm::SOURCE,
-    source::CONTAINER,
-    made_up::BYTES,
-    made_up::MOVER,
-];
+pub use source::{SOURCES, Services, Source, read_services, read_source};
 
 /// A program, or several that belong together, with memory that could be on large pages.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,6 +30,7 @@ mod error;
 mod extent;
 mod handle;
 mod hugetlb;
+mod options;
 mod populate;
 mod region;
 mod room;
@@ -46,7 +47,8 @@ pub use handle::Handle;
 pub use hugeleaf_host::ReadError;
 pub use hugeleaf_sys::{Errno, NodePolicy, Sharing, SysError};
 pub use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, ParseLadderError, Range, Rung};
-pub use region::{Region, RegionOptions};
+pub use options::RegionOptions;
+pub use region::Region;
 
 /// The guide's Rust blocks are run as documentation tests.
 #[cfg(doctest)]

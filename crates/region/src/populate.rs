@@ -9,7 +9,6 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::error::MemoryError;
 use crate::room::Room;
-use crate::thp;
 
 /// How much all threads together have under way. The kernel holds the lock of the address space for
 /// the length of a call, and every mmap(2) of the process waits for it, that of a new thread's stack
@@ -265,7 +264,7 @@ impl Work<'_> {
         };
         self.begun.fetch_add(chunk.len().get(), Ordering::Relaxed);
         if let Way::Collapsing { huge, base } = self.way {
-            thp::collapse_empty(self.space, *chunk, huge, base);
+            collapse_empty(self.space, *chunk, huge, base);
         }
         if let Err(stopped) = fill_one(self.space, *chunk) {
             self.stop.store(true, Ordering::Relaxed);
@@ -299,6 +298,27 @@ fn fill_one(space: &Space, chunk: Range) -> Result<(), Stopped> {
                 return Err(Stopped::NoPage(e));
             }
             Err(e) => return Err(Stopped::Failed(e)),
+        }
+    }
+}
+
+/// Makes huge pages of blocks that hold nothing yet. Shared memory is given them at a fault only
+/// where a knob of the host says so, and collapsed whatever it says; and to collapse a block that
+/// has one page takes a tenth of the time that it takes to fill all of it with base pages and copy
+/// them. (Tried: a block without any page is refused.) What comes of it is seen afterwards.
+fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
+    let Some(inside) = part.aligned_inside(huge) else {
+        return;
+    };
+    for block in inside.chunks(huge) {
+        let first = Range::new(block.start(), block.start() + base.bytes().get());
+        let made = first.ok().map(|first| {
+            space.advise(first, Advice::PopulateWrite)?;
+            space.advise(block, Advice::Collapse)
+        });
+        // Not for this memory, or not in this kernel: then no other block either.
+        if made.is_some_and(|made| made.is_err_and(|error| error.errno == Errno::INVAL)) {
+            return;
         }
     }
 }

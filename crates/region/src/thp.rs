@@ -10,8 +10,8 @@ use hugeleaf_units::{PageKind, PageSize, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
+use crate::options::RegionOptions;
 use crate::populate::{Filler, Way};
-use crate::region::RegionOptions;
 use crate::room::Room;
 use crate::steps::Step;
 
@@ -68,27 +68,6 @@ pub(crate) fn take(
     };
     filler.fill(space, part, step.size, way)?;
     Ok(file)
-}
-
-/// Makes huge pages of blocks that hold nothing yet. Shared memory is given them at a fault only
-/// where a knob of the host says so, and collapsed whatever it says; and to collapse a block that
-/// has one page takes a tenth of the time that it takes to fill all of it with base pages and copy
-/// them. (Tried: a block without any page is refused.) What comes of it is seen afterwards.
-pub(crate) fn collapse_empty(space: &Space, part: Range, huge: PageSize, base: PageSize) {
-    let Some(inside) = part.aligned_inside(huge) else {
-        return;
-    };
-    for block in inside.chunks(huge) {
-        let first = Range::new(block.start(), block.start() + base.bytes().get());
-        let made = first.ok().map(|first| {
-            space.advise(first, Advice::PopulateWrite)?;
-            space.advise(block, Advice::Collapse)
-        });
-        // Not for this memory, or not in this kernel: then no other block either.
-        if made.is_some_and(|made| made.is_err_and(|error| error.errno == Errno::INVAL)) {
-            return;
-        }
-    }
 }
 
 /// Collapses what of `part` is on base pages, block by block, and returns why the rest is not on

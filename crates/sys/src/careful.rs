@@ -6,6 +6,9 @@
 //! stay inside a root and, where they are given, with the rights of the user. What was found must be a
 //! regular file; that very file is then opened, so nothing can be put in its place meanwhile. No open
 //! blocks, no device sees one, and no more is read than a limit allows.
+//!
+//! Paths that the caller has chosen are gone along by `walk`, whose rule is another: there a link may lead
+//! anywhere, and is followed for who made it.
 #![allow(unsafe_code)]
 //! # Safety
 //! `setfsuid` and `setfsgid` have no safe wrapper in any library used here; they take and return
@@ -17,14 +20,15 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use hugeleaf_units::Bytes;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::process::Gid;
 
 use crate::Errno;
+use crate::walk::{MOST_LINKS, name_of};
 
 /// Whose files are opened: a file that this user could not open is not opened for them either.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,9 +67,6 @@ pub struct Inside {
     /// Links are refused instead of followed.
     no_links: bool,
 }
-
-/// As many links are followed on the way to a file, as the kernel does (path_resolution(7)).
-const MOST_LINKS: u32 = 40;
 
 impl Inside {
     /// Opens the folder; this path itself is trusted, links included (`/proc/PID/root` is one).
@@ -253,7 +254,7 @@ fn is_of_proc(found: &OwnedFd) -> Result<bool> {
 /// Opens what was found, where that is a regular file.
 fn open_found(found: &OwnedFd) -> Result<File> {
     let meta = File::from(found.try_clone()?).metadata()?;
-    need_regular(meta.file_type())?;
+    need_regular(meta.mode())?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     // This name means the very file that was found, whatever is at the path by now.
     let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
@@ -265,18 +266,15 @@ fn open_found(found: &OwnedFd) -> Result<File> {
 }
 
 /// Refuses all but regular files, by what they are.
-fn need_regular(kind: std::fs::FileType) -> Result<()> {
-    let what = match kind {
-        k if k.is_file() => return Ok(()),
-        k if k.is_dir() => return Err(Error::from(Errno::ISDIR)),
-        k if k.is_fifo() => "a FIFO",
-        k if k.is_socket() => "a socket",
-        k if k.is_block_device() || k.is_char_device() => "a device",
-        _ => "something else",
-    };
-    Err(Error::other(format!(
-        "{what} where a file should be: it is not opened"
-    )))
+fn need_regular(mode: u32) -> Result<()> {
+    match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Error::from(Errno::ISDIR)),
+        other => Err(Error::other(format!(
+            "{} where a file should be: it is not opened",
+            name_of(other)
+        ))),
+    }
 }
 
 /// Opens a path that is trusted, at whose end may be anything: never blocks, and gives a regular file
@@ -480,7 +478,7 @@ mod tests {
         fifo(&at("fifo"));
         symlink("fifo", at("link")).unwrap();
         std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        for (name, what) in [("fifo", "FIFO"), ("link", "FIFO"), ("socket", "socket")] {
+        for (name, what) in [("fifo", "pipe"), ("link", "pipe"), ("socket", "socket")] {
             let error = read(dir.path(), name).unwrap_err();
             assert!(error.contains(what), "{name}: {error}");
             let error = open_regular(&at(name)).unwrap_err().to_string();

@@ -14,20 +14,9 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::pagemap::{self, PageMap, ScanDetail};
 use crate::populate;
-use crate::process::PidFd;
+use crate::process::{Pid, PidFd};
 use crate::split::{self, SplitFile};
 use crate::{Errno, SysError, last_errno};
-
-/// A process id as this process's PID namespace counts; above 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(transparent)]
-pub struct Pid(pub u32);
-
-impl std::fmt::Display for Pid {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&self.0, f)
-    }
-}
 
 /// What hugeleaf asks the kernel to do with memory (madvise(2)). None of them changes what the
 /// memory holds.

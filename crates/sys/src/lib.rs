@@ -17,6 +17,7 @@ mod faulty;
 mod file_capabilities;
 mod files;
 mod frames;
+mod gate;
 mod kernel;
 mod lock;
 mod memory;
@@ -48,7 +49,8 @@ pub use files::{
     unmount, write_value,
 };
 pub use frames::{frames_of, own_frames, stretches_a_block};
-pub use kernel::{Advice, Kernel, Pid, RealKernel};
+pub use gate::{Gate, Memory, MemoryCall};
+pub use kernel::{Advice, Kernel, RealKernel};
 pub use lock::{HostLock, Mark, lock_host, mark};
 pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
 pub use memory_file::{
@@ -58,10 +60,10 @@ pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
 pub use process::{
-    DIRECT_FLAG, PidFd, effective_uid, free_space, kernel_log, machine, own_pid, terminal_columns,
-    ticks_per_second,
+    DIRECT_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine, own_pid,
+    terminal_columns, ticks_per_second,
 };
-pub use space::{Gate, Memory, MemoryCall, NodePolicy, Reserve, Space, may_lock, own_page_map};
+pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};
 pub use split::SplitFile;
 pub use start::{
     Ended, Started, TaskPolicy, end_by, exec, has_file_capabilities, is_mounted_noexec, may_run,

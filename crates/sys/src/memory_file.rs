@@ -17,7 +17,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::space::{Memory, MemoryCall};
+use crate::gate::{Memory, MemoryCall};
 use crate::{Errno, SysError};
 
 /// A file that is memory; its pages live as long as somebody has it open or mapped.

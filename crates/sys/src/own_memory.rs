@@ -8,9 +8,10 @@
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::gate::Memory;
 use crate::kernel::Advice;
 use crate::memory::advise_own;
-use crate::space::{Memory, Reserve, Space};
+use crate::space::{Reserve, Space};
 use crate::{Errno, SysError};
 
 /// Memory of this process alone, filled in; given back when dropped.

@@ -11,7 +11,18 @@ use hugeleaf_units::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::PidfdFlags;
 
-use crate::{Errno, Pid, SysError, last_errno};
+use crate::{Errno, SysError, last_errno};
+
+/// A process id as this process's PID namespace counts; above 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct Pid(pub u32);
+
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
 
 /// A handle on one process: it never comes to mean another one (pidfd_open(2)).
 #[derive(Debug)]

@@ -7,6 +7,11 @@
 //! ([`open_trusted`]): it has to belong to root or the caller, and nobody else may write to it; a
 //! folder that all may write to is allowed where its sticky bit keeps others' files from them, as in
 //! /tmp (the rule of `StrictModes` in sshd_config(5)).
+//!
+//! This is for paths that the caller has chosen, to write there or to believe what is read: what counts is who made
+//! a link, and it may lead anywhere. Paths that somebody else has chosen are looked up by [`crate::Inside`],
+//! where it does not matter who made a link, but it never leads out of a folder, and that user's rights decide.
+//! Neither rule holds for the other's paths, so there are two.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +25,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use crate::{Errno, SysError, effective_uid};
 
 /// So many links are followed on the way, as many as the kernel follows (path_resolution(7)).
-const MOST_LINKS: u32 = 40;
+pub(crate) const MOST_LINKS: u32 = 40;
 
 /// Bits that let the group or all others write.
 const OTHERS_WRITE: u32 = 0o022;

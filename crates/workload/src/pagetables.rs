@@ -15,12 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hugeleaf_sys::Pid;
-use hugeleaf_units::{Bytes, PageKind, PageSize};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::oltp::Program;
 
-pub use attacher::serve_attacher;
+pub use attacher::{Turn, serve_attacher};
 
 /// How often a silent child is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -28,19 +27,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(600);
 /// No answer is longer.
 const LINE_LIMIT: usize = 2048;
-
-/// What one process did at its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn {
-    /// The process.
-    pub pid: Pid,
-    /// How long attaching took: mapping it, and filling in page tables of this process.
-    pub attach: Duration,
-    /// How long the first read of one byte in each base page took after that.
-    pub first_touch: Duration,
-    /// The region by the pages that this process has it on.
-    pub pages: Vec<(PageSize, PageKind, Bytes)>,
-}
 
 /// Why processes could not be started or did not do their part.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use hugeleaf_units::Bytes;
 
-use super::source::{Given, SourceKind};
+use super::kind::{Given, SourceKind};
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
 
 /// `--bytes`.

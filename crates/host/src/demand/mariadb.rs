@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use hugeleaf_units::Bytes;
 
 use super::ask::ask;
+use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, arguments_of, held_on_pool, measured_pool, private_and_pool};
-use super::source::{Given, Program, SourceKind};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::Process;
 

@@ -2,8 +2,8 @@
 
 use hugeleaf_units::Bytes;
 
+use super::kind::Program;
 use super::running::{Look, held_of, measured_pool, private_segments, shared_objects, sum};
-use super::source::Program;
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind};
 use crate::model::{Held, Process};
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::ask::ask;
+use super::kind::{Given, Program, SourceKind};
 use super::postgres_files::setting_in_files;
 use super::running::{Look, arguments_of, held_of, shared_objects};
-use super::source::{Given, Program, SourceKind};
 use super::{Demand, DemandError, Insists, Piece, Place, Service, ServiceKind, Wish, account};
 use crate::model::{Process, Segment};
 use crate::root::Theirs;

@@ -1,20 +1,40 @@
 //! Where services are looked for: what a person names, or the whole host.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 
 use hugeleaf_sys::{Kernel, Pid};
 use hugeleaf_units::Bytes;
 
+use super::kind::{Given, Program, SourceKind};
 use super::running::{Look, held_of, shared_objects};
 use super::{
-    Demand, DemandError, PROGRAMS, Piece, Place, SOURCES, Service, ServiceKind, account, measured,
-    sysv,
+    Demand, DemandError, Piece, Place, Service, ServiceKind, account, jvm, made_up, mariadb,
+    measured, postgres, sysv,
 };
 use crate::fact::Fact;
 use crate::model::{Host, Process};
 use crate::root::Root;
 use crate::system::unit_files::{self, UnitFile};
+
+/// Programs whose demand is known by rules of their own, the first that fits first; all others are told
+/// by what they hold.
+static PROGRAMS: &[Program] = &[
+    postgres::PROGRAM,
+    mariadb::PROGRAM,
+    jvm::PROGRAM,
+    measured::REDIS,
+];
+
+/// The sources that a flag of `plan` names, in the order of its help.
+pub static SOURCES: &[SourceKind] = &[
+    postgres::SOURCE,
+    mariadb::SOURCE,
+    jvm::SOURCE,
+    CONTAINER,
+    made_up::BYTES,
+    made_up::MOVER,
+];
 
 /// What a person names as the source of a demand.
 #[derive(Debug, Clone)]
@@ -44,61 +64,6 @@ impl Source {
         let is_limited = limited.iter().any(|group| group.path == target);
         is_limited.then_some(Source::Flag(&CONTAINER, target.into()))
     }
-}
-
-/// A kind of source that has a flag of its own.
-#[derive(Debug)]
-pub struct SourceKind {
-    /// The flag, without dashes.
-    pub flag: &'static str,
-    /// What its value is called in help.
-    pub value: &'static str,
-    /// What it does, in a sentence.
-    pub help: &'static str,
-    /// How it may be given.
-    pub given: Given,
-    /// Whether a text can be its value; `None` where any can, as a path.
-    pub check: Option<Check>,
-    /// Whether it is memory of no program that is looked at: what it is called, whom it runs as and
-    /// its node are for the user to say.
-    pub is_made_up: bool,
-    pub(super) read: fn(&Look<'_>, &OsStr) -> Result<Vec<Service>, DemandError>,
-}
-
-/// Says why a text cannot be a value.
-type Check = fn(&str) -> Result<(), String>;
-
-/// A service, or why it could not be asked.
-pub(super) type Asked = Result<Service, DemandError>;
-
-/// How a flag may be given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
-    /// Once.
-    Once,
-    /// Once, with a value or without.
-    OnceOrBare,
-    /// Again and again.
-    Often,
-    /// The same, with values that may begin with a dash.
-    OftenWithDash,
-}
-
-/// A program whose demand is known by rules of its own.
-pub(super) struct Program {
-    /// What services of it are.
-    pub kind: ServiceKind,
-    /// Whether that is the name of one of its processes.
-    pub is: fn(&str) -> bool,
-    /// Whether a child of the same name stands for its parent: a backend, or one that saves.
-    pub forks: bool,
-    /// A running one, of all processes.
-    pub running: fn(&Look<'_>, &Process, &[Process]) -> Result<Service, DemandError>,
-    /// One that does not run, by the program and the words of its unit's command; `None` where these
-    /// do not name such a one.
-    pub stopped: fn(&Look<'_>, &str, &[&str]) -> Option<Asked>,
-    /// Asks a running one that a person named for more.
-    pub ask: Option<fn(&Look<'_>, &mut Service)>,
 }
 
 /// `--container`.

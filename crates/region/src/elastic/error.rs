@@ -3,7 +3,7 @@
 use hugeleaf_sys::{Pid, SysError};
 use hugeleaf_units::Bytes;
 
-use super::{Component, Granule};
+use super::names::{Component, Granule};
 use crate::error::MemoryError;
 
 /// What was refused. But for [`ElasticError::NotYetBack`] nothing has changed then.

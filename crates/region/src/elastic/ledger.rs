@@ -19,10 +19,11 @@ use hugeleaf_sys::{Memory, MemoryFile};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::entry::{COMPONENTS, Entry, PROCESSES, STEPS, State};
+use super::error::ElasticError;
 use super::lock::{self, Token, Word};
+use super::names::{Component, components};
 use super::process::{Identity, namespace};
 use super::table::{Table, length_of};
-use super::{Component, ElasticError};
 
 /// "hugeleaf" in ASCII.
 const MAGIC: u64 = 0x6875_6765_6c65_6166;
@@ -35,7 +36,7 @@ pub(crate) const NAME: usize = 47;
 
 /// Where things stand, in words from the table's start.
 mod at {
-    use super::{COMPONENTS, PROCESSES, STEPS};
+    use super::super::entry::{COMPONENTS, PROCESSES, STEPS};
 
     // What does not change: looked at when a process attaches.
     pub(super) const MAGIC: usize = 0;
@@ -441,7 +442,7 @@ impl Locked<'_> {
 
     /// Writes a new component; `None` where there is no room.
     pub(crate) fn add_component(&self, name: &str, resizable: bool) -> Option<Component> {
-        let free = super::components().find(|c| self.component(*c).is_none())?;
+        let free = components().find(|c| self.component(*c).is_none())?;
         let from = at::COMPONENT + free.0 as usize * at::COMPONENT_WORDS;
         let mut bytes = [0u8; (at::COMPONENT_WORDS - 2) * size_of::<u64>()];
         bytes

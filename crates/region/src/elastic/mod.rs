@@ -16,13 +16,12 @@ mod error;
 mod ledger;
 mod lend;
 mod lock;
+mod names;
 mod process;
 mod recover;
 mod share;
 mod table;
 mod view;
-
-use std::fmt;
 
 use hugeleaf_host::{Host, Pid};
 use hugeleaf_sys::{Memory, MemoryFile, NodePolicy, Sharing, own_pid};
@@ -35,8 +34,10 @@ use crate::steps::Steps;
 use backing::{Backing, Plan};
 use entry::{COMPONENTS, STEPS};
 use ledger::{Ledger, MOST_GRANULES, NAME, Shape};
+use names::components;
 
 pub use error::ElasticError;
+pub use names::{Component, Granule};
 pub use recover::Recovered;
 pub use view::{ComponentInfo, Info, Share};
 
@@ -112,64 +113,6 @@ impl ElasticOptions {
     #[must_use]
     pub fn nodes(self, nodes: NodePolicy) -> ElasticOptions {
         ElasticOptions { nodes, ..self }
-    }
-}
-
-/// The name of a granule from when it is taken until it is given back or transferred; the same in
-/// all processes. Names are never used again, so that an old one is told from a new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Granule {
-    index: u32,
-    stamp: u32,
-}
-
-impl Granule {
-    /// Where it lies, counted in granules from the start of the range.
-    pub const fn index(self) -> u32 {
-        self.index
-    }
-
-    /// The name as one number, to be kept or sent.
-    pub const fn to_number(self) -> u64 {
-        (self.index as u64) << 32 | self.stamp as u64
-    }
-
-    /// The name that a number stands for; whether somebody holds it is another question.
-    pub const fn from_number(number: u64) -> Granule {
-        // The halves of the number.
-        #[allow(clippy::cast_possible_truncation)]
-        Granule {
-            index: (number >> 32) as u32,
-            stamp: number as u32,
-        }
-    }
-}
-
-impl fmt::Display for Granule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "granule {}.{}", self.index, self.stamp)
-    }
-}
-
-/// A user of granules: a buffer pool, a lock list, a sort heap. The same in all processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Component(u32);
-
-impl Component {
-    /// It as a number, to be kept or sent.
-    pub const fn to_number(self) -> u32 {
-        self.0
-    }
-
-    /// The component that a number stands for; whether it is there is another question.
-    pub const fn from_number(number: u32) -> Component {
-        Component(number)
-    }
-}
-
-impl fmt::Display for Component {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }
 
@@ -411,9 +354,4 @@ impl Drop for Elastic {
         // What fails stays in the table as what it is, and is found by recover().
         let _ = self.leave();
     }
-}
-
-/// All components that there can be.
-fn components() -> impl Iterator<Item = Component> {
-    (0u32..).take(COMPONENTS).map(Component)
 }

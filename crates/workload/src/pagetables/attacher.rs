@@ -10,8 +10,20 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Rung};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::Turn;
 use super::touch::touch;
+
+/// What one process did at its turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// The process.
+    pub pid: Pid,
+    /// How long attaching took: mapping it, and filling in page tables of this process.
+    pub attach: Duration,
+    /// How long the first read of one byte in each base page took after that.
+    pub first_touch: Duration,
+    /// The region by the pages that this process has it on.
+    pub pages: Vec<(PageSize, PageKind, Bytes)>,
+}
 
 /// A line that a process says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,13 @@
 //! The load on PostgreSQL: one database, a schema of its own in it, and a function for each
 //! transaction, so that a transaction is one message to the server and the work is done there.
 
+mod explain;
 mod fill;
 mod session;
 mod warm;
 
-use std::error::Error as _;
 use std::time::Duration;
 
-use ::postgres::error::SqlState;
 use ::postgres::{Client, Config, Error, NoTls};
 use hugeleaf_units::Bytes;
 
@@ -16,13 +15,11 @@ use super::counters::Counters;
 use super::error::TpccError;
 use super::store::{Durability, Loader, Session, Store, free_bytes};
 
+use explain::{SCHEMA, explain};
 use fill::PostgresLoader;
 use session::PostgresSession;
 
 pub use warm::{Warm, Warmed};
-
-/// All that this kit makes lies in this schema. What else is in the database is left alone.
-const SCHEMA: &str = "hugeleaf_tpcc";
 
 /// A database of PostgreSQL.
 pub struct PostgresStore {
@@ -222,39 +219,5 @@ fn described(config: &Config) -> String {
     match config.get_dbname() {
         Some(name) => format!("postgres at {host}, database {name}"),
         None => format!("postgres at {host}"),
-    }
-}
-
-/// The server's own words, which the library's text leaves out.
-fn reason(error: &Error) -> String {
-    let text = match (error.as_db_error(), error.source()) {
-        (Some(db), _) => db.message().to_owned(),
-        (None, Some(source)) => format!("{error}: {source}"),
-        (None, None) => error.to_string(),
-    };
-    text.replace('\n', " ")
-}
-
-/// PostgreSQL's answer as an error of ours.
-fn explain(place: &str, error: &Error) -> TpccError {
-    let (place, reason) = (place.to_owned(), reason(error));
-    let Some(code) = error.code() else {
-        // No answer at all: the connection is gone.
-        return TpccError::Away { place, reason };
-    };
-    match code {
-        c if *c == SqlState::DISK_FULL => TpccError::Full { place, reason },
-        c if *c == SqlState::INSUFFICIENT_PRIVILEGE => TpccError::Denied { place, reason },
-        c if *c == SqlState::ADMIN_SHUTDOWN
-            || *c == SqlState::CRASH_SHUTDOWN
-            || *c == SqlState::CANNOT_CONNECT_NOW
-            || c.code().starts_with("08") =>
-        {
-            TpccError::Away { place, reason }
-        }
-        c if c.code().starts_with("28") || *c == SqlState::UNDEFINED_DATABASE => {
-            TpccError::Unreachable { place, reason }
-        }
-        _ => TpccError::Database { place, reason },
     }
 }

@@ -1,6 +1,7 @@
 //! The load on SQLite: warehouses spread over several database files, since a file has one writer.
 
 mod cache;
+mod explain;
 mod fill;
 mod session;
 mod status;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hugeleaf_units::Bytes;
-use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::counters::Counters;
 use super::error::TpccError;
@@ -20,6 +21,7 @@ use super::tables::TABLES;
 
 pub use cache::SqliteCache;
 
+use explain::{explain, is_busy};
 use fill::SqliteLoader;
 use session::SqliteSession;
 
@@ -271,35 +273,5 @@ impl Store for SqliteStore {
 
     fn free_bytes(&self) -> Option<u64> {
         free_bytes(&self.settings.directory).map(Bytes::get)
-    }
-}
-
-/// Whether another connection has the file.
-fn is_busy(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(
-        code,
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-    )
-}
-
-/// SQLite's answer as an error of ours.
-fn explain(place: &str, error: rusqlite::Error) -> TpccError {
-    let (place, reason) = (place.to_owned(), error.to_string());
-    match error.sqlite_error_code() {
-        // Nobody interrupts a statement but by `stop`.
-        Some(ErrorCode::OperationInterrupted) => TpccError::Stopped,
-        Some(ErrorCode::DiskFull) => TpccError::Full { place, reason },
-        Some(ErrorCode::NotADatabase) => TpccError::Foreign {
-            place,
-            what: reason,
-        },
-        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-            TpccError::File {
-                path: place,
-                source: std::io::Error::other(reason),
-            }
-        }
-        _ => TpccError::Database { place, reason },
     }
 }

@@ -6,7 +6,8 @@ use std::io::Write as _;
 use ::postgres::types::Type;
 use ::postgres::{Client, Error, Row, Transaction};
 
-use super::{SCHEMA, explain, session::FUNCTIONS};
+use super::explain::{SCHEMA, explain};
+use super::session::FUNCTIONS;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
 use crate::tpcc::rules::Scale;

@@ -5,7 +5,7 @@ use ::postgres::error::SqlState;
 use ::postgres::types::ToSql;
 use ::postgres::{Client, Error, Statement};
 
-use super::explain;
+use super::explain::explain;
 use crate::tpcc::counters::Counters;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::input::{Customer, Delivery, NewOrder, OrderStatus, Payment, StockLevel};

@@ -2,7 +2,8 @@
 
 use ::postgres::{Client, Error};
 
-use super::{PostgresStore, explain};
+use super::PostgresStore;
+use super::explain::explain;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::tables::{TABLES, Table};
 

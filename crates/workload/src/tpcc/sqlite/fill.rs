@@ -5,7 +5,7 @@ use rusqlite::{
     types::ToSqlOutput,
 };
 
-use super::{explain, is_busy};
+use super::explain::{explain, is_busy};
 use crate::tpcc::error::TpccError;
 use crate::tpcc::population::{Field, Population};
 use crate::tpcc::rules::Scale;

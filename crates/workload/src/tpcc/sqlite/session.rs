@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use rusqlite::{Connection, OptionalExtension, Statement};
 
-use super::{explain, is_busy, status};
+use super::explain::{explain, is_busy};
+use super::status;
 use crate::tpcc::counters::Counters;
 use crate::tpcc::error::TpccError;
 use crate::tpcc::input::{Customer, Delivery, Line, NewOrder, OrderStatus, Payment, StockLevel};
