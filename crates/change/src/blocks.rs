@@ -586,7 +586,7 @@ fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
 }
 
 /// How many of `todo` (indices into `blocks`, ascending) one call can take: neighbours of the same
-/// sort and object, at most `most` bytes; at least one of a list that is not empty.
+/// kind and object, at most `most` bytes; at least one of a list that is not empty.
 pub fn chunk_len(blocks: &[Block], todo: &[usize], most: Bytes) -> usize {
     let Some(first) = todo.first().map(|i| &blocks[*i]) else {
         return 0;

@@ -30,7 +30,7 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::eligible::{Reason, Remedy};
 
-pub use hugetlb::to_be_had;
+pub use hugetlb::available;
 pub use judge::{account, judge};
 pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
@@ -116,7 +116,7 @@ pub struct Account {
     pub resident: Bytes,
     /// Of those on pages larger than the base page.
     pub large: Bytes,
-    /// Of those in a stretch that holds no large page of any size that this host has.
+    /// Of those in a range that holds no large page of any size that this host has.
     pub small: Bytes,
     /// The rest, in order of address.
     pub verdicts: Vec<Verdict>,

@@ -1,7 +1,6 @@
 //! Making the steps of a plan, one by one, each journaled before it is made.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use hugeleaf_host::Fact;
@@ -10,18 +9,15 @@ use hugeleaf_units::PageSize;
 use hugeleaf_verdict::plan::{Step, What};
 
 use super::error::HostError;
-use super::journal::{Applied, Writer, applied, next_id};
-use super::look::{self, Looked, has_systemd, look_one, probe};
+use super::journal::{Applied, Writer, applied, boot, next_id};
+use super::look::{self, Looked, has_systemd, look_one, probe, set_along};
 use super::make::{Change, Made, make, make_above};
 use super::outcome::{ApplyOutcome, State, StepOutcome, StopReason};
 use super::place::Place;
-use super::record::{Begin, Header, Listed, Record};
+use super::record::{Begin, Header, Listed, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
 use super::{Hands, lock};
-
-/// The version of the journal that this program writes.
-pub(super) const SCHEMA: u32 = 1;
 
 /// What is to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -196,7 +192,7 @@ fn header(
         schema: SCHEMA,
         id: next_id(hands.root),
         time: hands.sink.now(),
-        boot: boot(hands),
+        boot: boot(hands.root),
         program: request.program.to_owned(),
         plan_file: request.plan_file.to_owned(),
         forced: request.forced.map(str::to_owned),
@@ -208,12 +204,6 @@ fn header(
             .collect(),
         steps: looked.iter().map(listed).collect(),
     }
-}
-
-/// Which boot this is.
-pub fn boot(hands: &Hands<'_>) -> Option<String> {
-    let id = hands.root.read("proc/sys/kernel/random/boot_id");
-    id.known().map(|text| text.trim().to_owned())
 }
 
 /// An apply at work.
@@ -310,7 +300,7 @@ impl Run<'_, '_> {
             return Ok(());
         }
         outcome.state = State::Failed;
-        let beside_before = beside(self.hands, &step.path);
+        let beside_before = set_along(self.hands.root, &step.path);
         self.add(Record::Begin(begin(&looked, beside_before)))?;
         make_above(self.hands, &looked.makes).map_err(|e| Failure::of(&e))?;
         let made = make(self.hands, self.change(&looked)).map_err(|e| Failure::of(&e))?;
@@ -320,7 +310,7 @@ impl Run<'_, '_> {
             step: step.id.clone(),
             after: made.after.clone(),
             state: made.state,
-            beside: beside(self.hands, &step.path),
+            beside: set_along(self.hands.root, &step.path),
         };
         self.add(done)?;
         outcome.state = made.state;
@@ -404,16 +394,6 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
         block,
         beside,
     }
-}
-
-/// What the kernel sets anew when THP is switched on or off, unless somebody has set it by hand.
-pub const BESIDE: &str = "proc/sys/vm/min_free_kbytes";
-
-/// The value that the kernel may change along with this knob.
-pub fn beside(hands: &Hands<'_>, path: &Path) -> Option<String> {
-    let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
-    let text = is_thp.then(|| hands.root.read(BESIDE))?;
-    text.known().map(|value| value.trim().to_owned())
 }
 
 /// Undoes what this apply has done so far: nothing short of everything was wanted.

@@ -9,12 +9,11 @@ use hugeleaf_host::{Fact, ReadError, Root};
 use hugeleaf_sys::{Errno, FileLook, SysError, check_trusted, effective_gid, effective_uid};
 use hugeleaf_verdict::plan::Needs;
 
-use super::apply::SCHEMA;
 use super::error::HostError;
 use super::lock::FOLDER_MODE;
 use super::outcome::State;
-use super::place::Place;
-use super::record::{Begin, Damage, Header, Record, line, parse_records};
+use super::place::{Place, missing_folders};
+use super::record::{Begin, Damage, Header, Record, SCHEMA, line, parse_records};
 use super::sink::HostSink;
 
 /// Where journals lie, below the root of the host.
@@ -386,13 +385,8 @@ fn make_folders(sink: &mut dyn HostSink, folder: &Path) -> Result<(), SysError> 
     Ok(())
 }
 
-/// The folders that are missing for this one to be there, outermost first.
-pub fn missing_folders(folder: &Path) -> Vec<PathBuf> {
-    let mut missing: Vec<PathBuf> = folder
-        .ancestors()
-        .take_while(|at| std::fs::symlink_metadata(at).is_err())
-        .map(Path::to_path_buf)
-        .collect();
-    missing.reverse();
-    missing
+/// Which boot this is.
+pub fn boot(root: &Root) -> Option<String> {
+    let id = root.read("proc/sys/kernel/random/boot_id");
+    id.known().map(|text| text.trim().to_owned())
 }

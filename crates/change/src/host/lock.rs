@@ -4,7 +4,7 @@ use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, HostLock, check_trusted, lock_host, make_folder, own_pid, sync_folder};
 
 use super::error::HostError;
-use super::journal::missing_folders;
+use super::place::missing_folders;
 
 const FOLDER: &str = "var/lib/hugeleaf";
 const LOCK: &str = "var/lib/hugeleaf/lock";

@@ -11,9 +11,8 @@ use hugeleaf_sys::{
 use hugeleaf_verdict::plan::{Step, What, hidden_by_mount};
 
 use super::error::Obstacle;
-use super::journal::missing_folders;
 use super::outcome::State;
-use super::place::{self, Content, Place, below};
+use super::place::{self, Content, Place, below, missing_folders};
 use super::{OWNED, block, knob};
 
 /// A step held against the host.
@@ -347,4 +346,14 @@ fn may_mount(root: &Root) -> bool {
     let line = text.lines().find_map(|l| l.strip_prefix("CapEff:"));
     let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
     set.is_none_or(|set| set >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+/// What the kernel sets anew when THP is switched on or off, unless somebody has set it by hand.
+pub const SET_ALONG: &str = "proc/sys/vm/min_free_kbytes";
+
+/// The value that the kernel may change along with this knob.
+pub fn set_along(root: &Root, path: &Path) -> Option<String> {
+    let is_thp = path.starts_with(Path::new("/").join("sys/kernel/mm/transparent_hugepage"));
+    let text = is_thp.then(|| root.read(SET_ALONG))?;
+    text.known().map(|value| value.trim().to_owned())
 }

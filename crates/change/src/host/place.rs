@@ -261,6 +261,17 @@ pub fn read_mount(root: &Root, path: &Path) -> Place {
     }
 }
 
+/// The folders that are missing for this one to be there, outermost first.
+pub fn missing_folders(folder: &Path) -> Vec<PathBuf> {
+    let mut missing: Vec<PathBuf> = folder
+        .ancestors()
+        .take_while(|at| std::fs::symlink_metadata(at).is_err())
+        .map(Path::to_path_buf)
+        .collect();
+    missing.reverse();
+    missing
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

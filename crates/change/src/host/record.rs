@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::outcome::State;
 use super::place::Place;
 
+/// The version of the journal that this program writes.
+pub(super) const SCHEMA: u32 = 1;
+
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]

@@ -11,11 +11,10 @@ use std::sync::atomic::Ordering;
 use hugeleaf_host::Fact;
 use hugeleaf_sys::{Errno, SysError};
 
-use super::apply::{BESIDE, beside, boot};
 use super::block;
 use super::error::HostError;
-use super::journal::{Applied, AppliedStep, Writer, applied};
-use super::look::{has_systemd, real_file};
+use super::journal::{Applied, AppliedStep, Writer, applied, boot};
+use super::look::{SET_ALONG, has_systemd, real_file, set_along};
 use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
@@ -142,7 +141,7 @@ pub fn undo_one(
 ) -> UndoOutcome {
     let rules = Rules {
         even: options.even_if_changed,
-        rebooted: one.boot.is_some() && one.boot != boot(hands),
+        rebooted: one.boot.is_some() && one.boot != boot(hands.root),
     };
     let mut run = Run {
         writer: (!options.dry_run).then(|| Writer::reopen(hands.root, one.id)),
@@ -478,7 +477,7 @@ fn put_back(
     target: &Place,
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
-    let beside_before = beside(hands, &step.path);
+    let beside_before = set_along(hands.root, &step.path);
     let made = make(
         hands,
         Change {
@@ -516,9 +515,9 @@ fn put_beside(
     let (Some(before), Some(after)) = &step.beside else {
         return Ok(());
     };
-    let now = beside(hands, &step.path);
+    let now = set_along(hands.root, &step.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
-        let path = hands.root.path(BESIDE);
+        let path = hands.root.path(SET_ALONG);
         hands.sink.write_value(&path, before)?;
     }
     Ok(())

@@ -175,3 +175,36 @@ fn reaches(from: &Place, to: &Place, edges: &BTreeMap<&Place, BTreeSet<&Place>>)
     }
     false
 }
+
+#[test]
+fn circles_are_found_and_facades_are_none() {
+    let source = |path: &str, bare: &str| Source {
+        path: Path::new("crates/x/src").join(path),
+        text: String::new(),
+        code: String::new(),
+        bare: bare.to_owned(),
+    };
+    let found = |files: &[Source]| -> Vec<String> { in_circles(files, "x").into_keys().collect() };
+    // A folder's file that passes on what works on its types.
+    let facade = [
+        source("lib.rs", "mod a; use a::go;"),
+        source("a.rs", "mod rules; pub use rules::go; pub struct T;"),
+        source("a/rules.rs", "use super::T; pub fn go(t: T) {}"),
+    ];
+    assert!(found(&facade).is_empty());
+    // The same where that file calls it.
+    let calls = [
+        source("a.rs", "mod rules; pub struct T; fn f() { rules::go(T) }"),
+        source("a/rules.rs", "use super::{T, U as V};"),
+    ];
+    assert_eq!(found(&calls), ["a", "a::rules"]);
+    // A ring by way of a name that is passed on.
+    let ring = [
+        source("a.rs", "use crate::b::N;"),
+        source("b.rs", "mod inner; pub use inner::{self, N};"),
+        source("b/inner.rs", "use crate::c::deep::{X, Y};"),
+        source("c/deep.rs", "use crate::a;"),
+        source("c/mod.rs", "pub mod deep;"),
+    ];
+    assert_eq!(found(&ring), ["a", "b::inner", "c::deep"]);
+}

@@ -585,8 +585,7 @@ fn files_do_not_import_in_circles() {
         ),
         (
             "change",
-            "blocks host::apply host::journal host::lock host::look host::make host::undo \
-             identity outcome readback split totals work zeros",
+            "blocks identity outcome readback split totals work zeros",
         ),
         (
             "preload",

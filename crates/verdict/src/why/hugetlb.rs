@@ -83,7 +83,7 @@ pub fn pool<'a>(case: &Case<'a>, segment: &Segment) -> Option<&'a Pool> {
 }
 
 /// How many pages of the pool nobody has or was promised, overcommit included.
-pub fn to_be_had(pool: &Pool) -> Pages {
+pub fn available(pool: &Pool) -> Pages {
     let get = |fact: &hugeleaf_host::Fact<Pages>| fact.get().unwrap_or_default().get();
     let free = get(&pool.free).saturating_sub(get(&pool.reserved));
     let more = get(&pool.overcommit).saturating_sub(get(&pool.surplus));
@@ -93,7 +93,7 @@ pub fn to_be_had(pool: &Pool) -> Pages {
 /// How many pages a segment needs beyond what the pool can give.
 pub fn short(pool: &Pool, segment: &Segment) -> Pages {
     let need = pool.size.pages_for(segment.range.len());
-    Pages(need.get().saturating_sub(to_be_had(pool).get()))
+    Pages(need.get().saturating_sub(available(pool).get()))
 }
 
 /// SysV segments with SHM_HUGETLB need CAP_IPC_LOCK, or the group, or, with a warning in the kernel

@@ -93,7 +93,7 @@ impl Found {
         });
     }
 
-    /// Adds a stretch to the one before it where both have the same reason. Of what is all in swap nothing
+    /// Adds a finding to the one before it where both have the same reason. Of what is all in swap nothing
     /// can be promoted, so it stays apart.
     fn push(&mut self, finding: Finding) {
         if let Some(last) = self.findings.last_mut()
@@ -114,7 +114,7 @@ impl Found {
 
     /// Takes away what is on large pages whose place is not known.
     fn deduct(&mut self, mut bytes: Bytes) {
-        // Whole stretches first: a partly resident one holds no large page, and what could not have been
+        // Whole blocks first: a partly resident one holds no large page, and what could not have been
         // promoted is the least likely to be on one.
         self.findings.sort_by_key(|f| {
             let moved = f.reason.remedy() == Remedy::Promote;
@@ -190,7 +190,7 @@ fn file(case: &Case<'_>, segment: &Segment) -> Reason {
     }
 }
 
-/// A stretch that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
+/// A range that holds no page of PMD size: whether one of the smaller THP sizes fits. `None`
 /// where not even the smallest large page does.
 fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reason> {
     if case.smallest.is_none_or(|s| range.len() < s.bytes()) {
@@ -344,7 +344,7 @@ fn by_counters(case: &Case<'_>, segment: &Segment, decides: Reason, found: &mut 
 }
 
 /// `VmPin` says how much of a process is pinned, and but for the buffers of io_uring nothing says where:
-/// take the rest off the largest stretches that could be promoted, at least one large page for each
+/// take the rest off the largest ranges that could be promoted, at least one large page for each
 /// pinned one.
 pub fn place_pinned(case: &Case<'_>, found: &mut [Found]) {
     let Some(pmd) = case.pmd else { return };

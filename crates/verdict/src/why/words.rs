@@ -254,17 +254,17 @@ impl Words<'_> {
             Reason::ShmemNever => match tmpfs_mount(self.segment) {
                 Some(folder) => format!(
                     "the tmpfs on {folder} is mounted without huge=; the address fits, so \
-                     promotion can have it"
+                     promotion can move it"
                 ),
                 None => format!(
                     "large pages for shared memory are off ({} is never); the address fits, so \
-                     promotion can have it",
+                     promotion can move it",
                     setting::shmem_knob(self.case).path
                 ),
             },
             Reason::ShmemNotAdvised => format!(
                 "large pages for shared memory are for advised memory only ({}), and the \
-                 program did not advise this; the address fits, so promotion can have it",
+                 program did not advise this; the address fits, so promotion can move it",
                 match tmpfs_mount(self.segment) {
                     Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
                     None => format!("{} is advise", setting::shmem_knob(self.case).path),
@@ -325,7 +325,7 @@ impl Words<'_> {
         };
         let (size, len) = (pool.size, self.segment.range.len());
         let need = size.pages_for(len);
-        let had = hugetlb::to_be_had(pool);
+        let had = hugetlb::available(pool);
         match self.finding.reason {
             Reason::PoolShort => format!(
                 "the pool of {size} pages is {} pages short: this segment needs {need}, and {had} \

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use hugeleaf_host::{Held, Host, read_host};
 use hugeleaf_sys::RealKernel;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_verdict::why::to_be_had;
+use hugeleaf_verdict::why::available;
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 
 use super::child::{program, refusal};
@@ -140,7 +140,7 @@ impl<'a> Postgres<'a> {
             .map_err(|error| Refusal::missing(format!("bench oltp: {error}"), "hugeleaf status"))?;
         let mut pools = host.pools.iter();
         let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
-        let free = pool.map_or(0, |pool| to_be_had(pool).get());
+        let free = pool.map_or(0, |pool| available(pool).get());
         Ok((free < pages).then(|| NotHad {
             from_bytes: needs.get(),
             reason: format!(
