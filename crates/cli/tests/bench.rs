@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cli_support::{
-    Running, children_of, good, hugeleaf, is_root, not_run, refused, stderr, stdout, wait_until,
+    Running, children_of, good, hugeleaf, is_root, not_run, of_arm, refused, rows, samples, stderr,
+    stdout, wait_until,
 };
 use hugeleaf_host::{Host, Root, read_host};
+use hugeleaf_proof::rows::Results;
 use hugeleaf_sys::{HostLock, RealKernel, lock_host};
 use hugeleaf_units::PageSize;
 use serde_json::Value;
@@ -115,37 +117,38 @@ const SHORT: [&str; 7] = [
     "chase", "--sizes", "64K,256K", "--for", "60ms", "--rounds", "6",
 ];
 
-fn arm<'a>(result: &'a Value, label: &str) -> &'a Value {
-    let arms = result["arms"].as_array().unwrap();
-    let found = arms.iter().find(|arm| arm["label"] == label);
-    found.unwrap_or_else(|| panic!("no arm {label} in {result}"))
-}
+/// What `bench chase` measures.
+const READ: &str = "dependent read";
 
 #[test]
 fn chase_answers_as_the_contract_says() {
     let (result, status) = json(&[&SHORT[..], &["--pages", "base", "--seed", "9"]].concat());
     assert_eq!(status, 0);
-    assert_eq!(result["schema"], 1);
+    assert_eq!(result["schema"], 2);
     assert_eq!(result["experiment"]["name"], "chase");
-    assert_eq!(result["experiment"]["unit"], "ns");
-    assert_eq!(result["experiment"]["better"], "lower");
+    let quantity = &rows(&result, "base", READ)[0]["quantity"];
+    assert_eq!(
+        (&quantity["unit"], &quantity["better"]),
+        (&"ns".into(), &"lower".into())
+    );
+    assert_eq!(quantity["main"], true);
     assert_eq!(result["experiment"]["ending"], "done");
     assert_eq!(result["settings"]["seed"], 9);
     assert!(result["host"]["kernel"].is_string() && result["settings"]["knobs"].is_array());
     assert_eq!(result["command"][1], "bench");
-    let base = arm(&result, "base");
-    assert_eq!(base["kind"], "base");
-    let points = base["points"].as_array().unwrap();
+    assert_eq!(result["arms"][0]["kind"], "base");
+    let points = rows(&result, "base", READ);
     assert_eq!(points.len(), 2);
-    for (point, size) in points.iter().zip([64u64 << 10, 256 << 10]) {
-        assert_eq!(point["working_set_bytes"], size);
-        let samples = point["samples"].as_array().unwrap();
+    let layouts = of_arm(&result, "layouts", "base");
+    for (point, size) in points.into_iter().zip([64u64 << 10, 256 << 10]) {
+        assert_eq!(point["at"]["working_set_bytes"], size);
+        let samples = samples(point);
         assert_eq!(samples.len(), 6);
-        assert!(samples.iter().all(|s| s.as_f64().unwrap() > 0.0));
-        let number = |name: &str| point[name].as_f64().unwrap();
-        assert!(number("low") <= number("median") && number("median") <= number("high"));
-        assert_eq!(point["verified"], true, "{point}");
-        assert_eq!(point["pages_after"][0]["bytes"], size);
+        assert!(samples.iter().all(|s| *s > 0.0));
+        assert!(point["doubtful"].is_null(), "{point}");
+        let is_after = |l: &&&Value| l["at"] == point["at"] && l["when"] == "after";
+        let after = layouts.iter().find(is_after).unwrap();
+        assert_eq!(after["pages"][0]["bytes"], size);
     }
 }
 
@@ -164,7 +167,7 @@ fn chase_writes_its_result_and_a_page() {
         .unwrap();
     assert!(written.starts_with("hugeleaf-bench-chase-"), "{said}");
     let result = std::fs::read_to_string(dir.path().join(written)).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["schema"], 1);
+    assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["schema"], 2);
     let page = std::fs::read_to_string(dir.path().join("page.html")).unwrap();
     assert!(page.contains("<svg") && !page.contains("could not be drawn"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
@@ -180,17 +183,26 @@ fn transparent_huge_pages_are_read_back() {
     let label = format!("thp:{huge}");
     let pages = format!("base,{label}");
     let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
-    let arm = arm(&result, &label);
-    if arm.get("not_had").is_some() {
+    if !of_arm(&result, "unavailable", &label).is_empty() {
         return not_run(NAME, "needs transparent huge pages that are not off");
     }
     assert_eq!(status, 0);
-    let point = &arm["points"][1];
-    assert_eq!(point["verified"], true, "{point}");
-    assert_eq!(point["pages_before"][0]["kind"], "thp");
-    // Against base pages, in the same rounds.
-    let ratio = point["effect"]["ratio"].as_f64().unwrap();
-    assert!(ratio > 0.0 && point["effect"]["confidence"] == 0.95);
+    let point = rows(&result, &label, READ)[1];
+    assert!(point["doubtful"].is_null(), "{point}");
+    assert_eq!(
+        of_arm(&result, "layouts", &label)[0]["pages"][0]["kind"],
+        "thp"
+    );
+    // In the same rounds as base pages, so that it can be held against them.
+    let read: Results = serde_json::from_value(result.clone()).unwrap();
+    let of = |arm: &str| {
+        read.rows
+            .iter()
+            .rfind(|r| r.arm == arm && r.quantity.main)
+            .unwrap()
+    };
+    let effect = of(&label).over(of("base")).unwrap();
+    assert!(effect.ratio > 0.0 && effect.confidence == 0.95);
 }
 
 /// A size below the full one, switched on for the test: root is told which pages it got.
@@ -225,9 +237,10 @@ fn smaller_transparent_pages_are_had_where_they_are_on_and_told_where_not() {
     guard.set(&knob, "madvise");
     let (result, status) = json(&args.concat());
     assert_eq!(status, 0);
-    let point = &arm(&result, &label)["points"][0];
-    assert_eq!(point["verified"], true, "{point}");
-    assert_eq!(point["pages_before"][0]["page_bytes"], size.bytes().get());
+    let point = rows(&result, &label, READ)[0];
+    assert!(point["doubtful"].is_null(), "{point}");
+    let pages = &of_arm(&result, "layouts", &label)[0]["pages"];
+    assert_eq!(pages[0]["page_bytes"], size.bytes().get());
     let caveats = result["caveats"].to_string();
     assert!(caveats.contains("contiguity"), "{caveats}");
 }
@@ -243,10 +256,15 @@ fn what_was_named_and_not_had_is_told() {
     let pages = format!("base,{label}");
     let (result, status) = json(&[&SHORT[..], &["--pages", &pages]].concat());
     assert_eq!(status, 1);
-    assert_eq!(arm(&result, "base")["points"].as_array().unwrap().len(), 2);
-    let not_had = &arm(&result, &label)["not_had"];
-    assert_eq!(not_had["from_bytes"], 64 << 10);
-    assert!(not_had["next"].as_str().unwrap().contains("nr_hugepages"));
+    assert_eq!(rows(&result, "base", READ).len(), 2);
+    let unavailable = of_arm(&result, "unavailable", &label)[0];
+    assert_eq!(unavailable["from_bytes"], 64 << 10);
+    assert!(
+        unavailable["next"]
+            .as_str()
+            .unwrap()
+            .contains("nr_hugepages")
+    );
     let text = stdout(&bench(&[&SHORT[..], &["--pages", &pages]].concat()));
     assert!(text.contains(&format!("not had  {label}: ")), "{text}");
     // Unless it was named, it is no shortfall.
@@ -268,12 +286,14 @@ fn a_pool_gives_what_it_has() {
     ];
     let (result, status) = json(&args);
     assert_eq!(status, 1);
-    let arm = arm(&result, &label);
-    let points = arm["points"].as_array().unwrap();
+    let points = rows(&result, &label, READ);
     assert_eq!(points.len(), 1);
-    assert_eq!(points[0]["working_set_bytes"], two);
-    assert_eq!(points[0]["verified"], true);
-    assert_eq!(arm["not_had"]["from_bytes"], four);
+    assert_eq!(points[0]["at"]["working_set_bytes"], two);
+    assert!(points[0]["doubtful"].is_null());
+    assert_eq!(
+        of_arm(&result, "unavailable", &label)[0]["from_bytes"],
+        four
+    );
 }
 
 fn is_gone(pid: u32) -> bool {
@@ -303,30 +323,32 @@ fn pagetables_grow_with_base_pages_and_hardly_with_large_ones() {
     let (result, status) = json(&args);
     assert_eq!(status, 0);
     assert_eq!(result["experiment"]["name"], "pagetables");
-    assert_eq!(result["experiment"]["unit"], "bytes");
-    let (base, huge) = (arm(&result, "base"), arm(&result, &label));
     // An entry of 8 bytes a base page, in whole tables, in each process.
     let entries = size.bytes().get() * 16 / host().base_page.bytes().get();
-    let least = i64::try_from(entries * 8).unwrap();
+    let least = f64::from(u32::try_from(entries * 8).unwrap());
+    let one = |arm: &str, what: &str, at: usize| samples(rows(&result, arm, what)[at])[0];
     for (at, processes) in [1usize, 3].into_iter().enumerate() {
-        let point = &base["points"][at];
-        assert_eq!(point["processes"], processes);
-        let samples = point["samples"].as_array().unwrap();
-        assert_eq!(samples.len(), processes);
-        assert!(
-            samples.iter().all(|s| s.as_i64().unwrap() >= least),
-            "{point}"
+        let point = rows(&result, "base", "page tables of a process")[at];
+        assert_eq!(point["at"]["processes"], processes);
+        let each = samples(point);
+        assert_eq!(each.len(), processes);
+        assert!(each.iter().all(|s| *s >= least), "{point}");
+        assert!(point["doubtful"].is_null(), "{point}");
+        assert_eq!(
+            samples(rows(&result, "base", "attach")[at]).len(),
+            processes
         );
-        assert_eq!(point["verified"], true, "{point}");
-        let times = point["attach"]["samples_seconds"].as_array().unwrap();
-        assert_eq!(times.len(), processes);
-        let large = &huge["points"][at];
-        assert_eq!(large["verified"], true, "{large}");
-        assert_eq!(large["pages"][0]["kind"], "hugetlb");
-        assert!(large["over_base"].as_f64().unwrap() < 0.5, "{large}");
-        let (before, after) = (&large["before_bytes"], &large["after_bytes"]);
-        let growth = after.as_i64().unwrap() - before.as_i64().unwrap();
-        assert_eq!(large["growth_bytes"], growth);
+        let large = rows(&result, &label, "page tables")[at];
+        assert!(large["doubtful"].is_null(), "{large}");
+        assert_eq!(large["quantity"]["unit"], "bytes");
+        assert_eq!(
+            of_arm(&result, "layouts", &label)[at]["pages"][0]["kind"],
+            "hugetlb"
+        );
+        let growth = one(&label, "page tables", at);
+        assert!(growth < 0.5 * one("base", "page tables", at), "{large}");
+        let after = one(&label, "page tables after", at);
+        assert!((after - one(&label, "page tables before", at) - growth).abs() < 0.5);
     }
     // All of the pool is there again.
     let free = std::fs::read_to_string(pool(size).with_file_name("free_hugepages")).unwrap();
@@ -348,7 +370,9 @@ fn a_region_that_pages_do_not_fit_is_told() {
     let args = ["pagetables", "--processes", "1", "--region", &region];
     let (result, status) = json(&[&args[..], &["--pages", &format!("base,{label}")]].concat());
     assert_eq!(status, 1);
-    let reason = arm(&result, &label)["not_had"]["reason"].as_str().unwrap();
+    let reason = of_arm(&result, "unavailable", &label)[0]["reason"]
+        .as_str()
+        .unwrap();
     assert!(reason.contains("no multiple of"), "{reason}");
     // Not named: then only pages that fit are tried.
     let (result, status) = json(&args);

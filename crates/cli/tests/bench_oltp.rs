@@ -9,7 +9,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_support::{Running, children_of, hugeleaf, not_run, refused, stderr, stdout, wait_until};
+use cli_support::{
+    Running, arms, children_of, hugeleaf, not_run, of_arm, refused, rows, samples, stderr, stdout,
+    wait_until,
+};
 use serde_json::Value;
 
 /// A hundredth of the standard's rows, for half a second.
@@ -41,26 +44,49 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap()
 }
 
+/// The kinds of transactions.
+const KINDS: [&str; 5] = [
+    "New-Order",
+    "Payment",
+    "Order-Status",
+    "Delivery",
+    "Stock-Level",
+];
+
+/// The one value of a quantity of the one run.
+#[track_caller]
+fn one(result: &Value, what: &str) -> f64 {
+    let rows = rows(result, "as it is", what);
+    samples(
+        rows.first()
+            .unwrap_or_else(|| panic!("no {what} in {result}")),
+    )[0]
+}
+
 #[track_caller]
 fn assert_a_result(result: &Value) {
-    assert_eq!(result["schema"], 1);
+    assert_eq!(result["schema"], 2);
     assert_eq!(result["experiment"]["name"], "oltp");
-    assert_eq!(result["experiment"]["unit"], "NOTPM");
-    assert_eq!(result["experiment"]["better"], "higher");
     assert_eq!(result["settings"]["connections"], 2);
-    let run = &result["runs"][0];
-    assert_eq!(run["consistent"], true);
-    assert!(run["notpm"].as_f64().unwrap() > 0.0, "{run}");
-    let kinds = run["kinds"].as_array().unwrap();
-    assert_eq!(kinds.len(), 5);
-    let shares: f64 = kinds.iter().map(|k| k["share"].as_f64().unwrap()).sum();
-    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
-    assert_the_mix(kinds);
-    for each in ["logical_reads", "block_changes", "cpu_seconds"] {
-        assert!(
-            run["per_transaction"][each].as_f64().unwrap() > 0.0,
-            "{each}: {run}"
-        );
+    assert_eq!(arms(result), ["as it is"]);
+    let main = rows(result, "as it is", "NOTPM")[0];
+    assert_eq!(
+        (&main["quantity"]["better"], &main["quantity"]["main"]),
+        (&"higher".into(), &true.into())
+    );
+    assert!(one(result, "NOTPM") > 0.0, "{main}");
+    let shares = KINDS.map(|kind| one(result, &format!("{kind} share")));
+    assert!(
+        (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9,
+        "{shares:?}"
+    );
+    assert_the_mix(result);
+    for each in [
+        "logical reads a transaction",
+        "block changes a transaction",
+        "CPU a transaction",
+    ] {
+        assert!(one(result, each) > 0.0, "{each}");
     }
     let notes = result["caveats"].as_array().unwrap();
     assert!(
@@ -73,10 +99,10 @@ fn assert_a_result(result: &Value) {
 /// The least shares of clause 5.2.3, but for decks of 23 that are not dealt to their end, one a
 /// connection at either end.
 #[track_caller]
-fn assert_the_mix(kinds: &[Value]) {
-    let count = |kind: &Value, what: &str| kind[what].as_f64().unwrap();
-    let all: f64 = (kinds.iter())
-        .map(|kind| count(kind, "committed") + count(kind, "rolled_back"))
+fn assert_the_mix(result: &Value) {
+    let count = |kind: &str, what: &str| one(result, &format!("{kind} {what}"));
+    let all: f64 = (KINDS.iter())
+        .map(|kind| count(kind, "committed") + count(kind, "rolled back"))
         .sum();
     let unfinished = 2.0 * 2.0 * 23.0 / all;
     for (name, least) in [
@@ -85,8 +111,7 @@ fn assert_the_mix(kinds: &[Value]) {
         ("Delivery", 0.04),
         ("Stock-Level", 0.04),
     ] {
-        let kind = kinds.iter().find(|kind| kind["name"] == name).unwrap();
-        let share = kind["share"].as_f64().unwrap();
+        let share = count(name, "share");
         assert!(share >= least - unfinished, "{name}: {share} of {all}");
     }
 }
@@ -97,8 +122,8 @@ fn on_files_that_are_filled_once_and_used_again() {
     let first = answer(folder.path(), &["--warehouses", "3", "--json"]);
     let result = json(&first);
     assert_a_result(&result);
-    assert_eq!(result["database"]["warehouses"], 3);
-    assert_eq!(result["database"]["databases"], 2);
+    assert_eq!(result["settings"]["database"]["warehouses"], 3);
+    assert_eq!(result["settings"]["database"]["databases"], 2);
     assert!(folder.path().join("hugeleaf-oltp/tpcc-2.sqlite").exists());
     let written = stderr(&first);
     let file = written
@@ -139,9 +164,9 @@ fn on_files_that_are_filled_once_and_used_again() {
     refused(&other, 3, &["holds 3 warehouses", "--refill"]);
     let refilled = answer(folder.path(), &["--warehouses", "1", "--refill", "--json"]);
     let result = json(&refilled);
-    assert_eq!(result["database"]["warehouses"], 1);
+    assert_eq!(result["settings"]["database"]["warehouses"], 1);
     // One warehouse is one file, which two connections share.
-    assert_eq!(result["database"]["databases"], 1);
+    assert_eq!(result["settings"]["database"]["databases"], 1);
 }
 
 #[test]
@@ -162,23 +187,14 @@ fn page_sizes_take_turns_and_what_is_not_had_is_told() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(result["command"][2], "oltp");
-    let arms = result["arms"].as_array().unwrap();
-    let labels: Vec<&str> = arms.iter().map(|a| a["label"].as_str().unwrap()).collect();
-    assert_eq!(labels, ["base", "locked", "hugetlb:512G"]);
-    for arm in &arms[..2] {
-        assert_eq!(arm["samples"].as_array().unwrap().len(), 2, "{arm}");
-        assert_ne!(arm["verified"], false, "{arm}");
+    assert_eq!(arms(&result), ["base", "locked", "hugetlb:512G"]);
+    for arm in ["base", "locked"] {
+        let row = rows(&result, arm, "NOTPM")[0];
+        assert_eq!(samples(row).len(), 2, "{row}");
+        assert!(row["doubtful"].is_null(), "{row}");
     }
-    assert!(arms[2]["not_had"]["reason"].is_string(), "{}", arms[2]);
-    let runs = result["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 4);
-    assert!(runs.iter().all(|run| run["consistent"] == true));
-}
-
-/// All runs of a result that are of an arm.
-fn runs_of<'r>(result: &'r Value, arm: &str) -> Vec<&'r Value> {
-    let runs = result["runs"].as_array().unwrap();
-    runs.iter().filter(|run| run["arm"] == arm).collect()
+    assert!(rows(&result, "hugetlb:512G", "NOTPM").is_empty());
+    assert!(of_arm(&result, "unavailable", "hugetlb:512G")[0]["reason"].is_string());
 }
 
 #[test]
@@ -202,29 +218,36 @@ fn steps_take_turns_with_page_sizes_and_are_held_against_their_own() {
         hugeleaf(&all).current_dir(folder.path()).output().unwrap()
     };
     let by_connections = json(&bare(&["--cache", "16M", "--by-connections", "3,1,3"]));
-    assert_eq!(by_connections["steps"]["by"], "connections");
+    assert_eq!(by_connections["settings"]["steps"]["by"], "connections");
     // Nobody asked what was missed in the TLB: neither is it counted nor is it missed.
     let caveats = by_connections["caveats"].to_string();
     assert!(!caveats.contains("the processor counts"), "{caveats}");
-    assert_eq!(by_connections["steps"]["values"], serde_json::json!([1, 3]));
-    let labels: Vec<(&str, u64)> = (by_connections["arms"].as_array().unwrap().iter())
-        .map(|arm| (arm["label"].as_str().unwrap(), arm["at"].as_u64().unwrap()))
-        .collect();
     assert_eq!(
-        labels,
-        [("base", 1), ("locked", 1), ("base", 3), ("locked", 3)]
+        by_connections["settings"]["steps"]["values"],
+        serde_json::json!([1, 3])
     );
-    for run in by_connections["runs"].as_array().unwrap() {
-        assert!(run["page_tables_bytes"].as_u64().unwrap() > 0, "{run}");
-        assert_eq!(run["verified"], true, "{run}");
+    for arm in ["base", "locked"] {
+        let at = |row: &&Value| row["at"]["connections"].as_u64().unwrap();
+        let tables = rows(&by_connections, arm, "page tables");
+        assert_eq!(tables.iter().map(at).collect::<Vec<_>>(), [1, 3]);
+        assert!(tables.iter().all(|row| samples(row)[0] > 0.0), "{tables:?}");
+        let layouts = of_arm(&by_connections, "layouts", arm);
+        assert_eq!(layouts.len(), 2);
+        assert!(
+            layouts.iter().all(|seen| seen["verified"] == true),
+            "{layouts:?}"
+        );
     }
     // A cache of half the size is filled by half of the warehouses.
     let by_cache = json(&bare(&["--by-cache", "8M,16M", "--connections", "1"]));
-    assert_eq!(by_cache["steps"]["by"], "cache");
+    assert_eq!(by_cache["settings"]["steps"]["by"], "cache");
     let held = |at: u64| -> u64 {
-        let runs = runs_of(&by_cache, "base");
-        let run = runs.iter().find(|run| run["at"] == at).unwrap();
-        run["pages"][0]["bytes"].as_u64().unwrap()
+        let seen = of_arm(&by_cache, "layouts", "base");
+        let seen = seen
+            .iter()
+            .find(|seen| seen["at"]["cache_bytes"] == at)
+            .unwrap();
+        seen["pages"][0]["bytes"].as_u64().unwrap()
     };
     assert!(held(16 << 20) >= 2 * held(8 << 20) - (1 << 20));
     // Two kinds of steps at once are none.
@@ -239,14 +262,18 @@ fn what_translation_costs_is_told_with_how_it_was_found() {
         "--cache", "8M", "--pages", "base", "--rounds", "1", "--json",
     ];
     let result = json(&answer(folder.path(), &args));
-    let translation = &result["translation"];
-    let arm = &translation["arms"][0];
-    assert_eq!(arm["label"], "base");
-    assert!(arm["median"].as_f64().unwrap() > 0.0, "{translation}");
-    match translation["source"].as_str().unwrap() {
-        "counters" => assert!(arm["tlb_misses"][0].as_f64().unwrap() >= 0.0),
-        "chase" => assert!(!translation["why"].as_str().unwrap().is_empty()),
-        other => panic!("{other}"),
+    let counted = rows(&result, "base", "cycles an instruction");
+    let read = rows(&result, "base", "dependent read");
+    match counted.first() {
+        Some(counted) => assert!(samples(counted)[0] > 0.0 && read.is_empty(), "{counted}"),
+        None => {
+            assert!(samples(read[0]).iter().all(|ns| *ns > 0.0), "{read:?}");
+            let remarks = result["remarks"].to_string();
+            assert!(
+                remarks.contains("translation, by dependent reads: "),
+                "{remarks}"
+            );
+        }
     }
 }
 
@@ -258,8 +285,7 @@ fn what_is_not_cached_is_a_fifth_and_a_file_is_copied_beside() {
     let result = json(&answer(folder.path(), &[&args[..], &more].concat()));
     assert_eq!(result["settings"]["io"], "buffered");
     assert_eq!(result["settings"]["copied_file_bytes"], 4 << 20);
-    let copied = result["runs"][0]["copied_bytes_per_second"].as_f64();
-    assert!(copied.unwrap() > 0.0, "{copied:?}");
+    assert!(one(&result, "copied beside, a second") > 0.0);
     let left = std::fs::read_dir(folder.path().join("hugeleaf-oltp")).unwrap();
     for entry in left {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -311,39 +337,42 @@ fn a_server_is_started_anew_on_other_pages() {
     }
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let result: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    let arms = result["arms"].as_array().unwrap();
-    let none = arms[3]["not_had"]["reason"].as_str().unwrap();
-    assert!(
-        none.contains("of shared memory take 1 pages of 512G"),
-        "{none}"
+    let none = of_arm(&result, "unavailable", "hugetlb:512G")[0];
+    let (reason, next) = (
+        none["reason"].as_str().unwrap(),
+        none["next"].as_str().unwrap(),
     );
     assert!(
-        arms[3]["not_had"]["next"]
-            .as_str()
-            .unwrap()
-            .contains("hugeleaf plan")
+        reason.contains("of shared memory take 1 pages of 512G"),
+        "{reason}"
     );
-    // What was not had has no bar of its translation either.
-    let translated = result["translation"]["arms"].as_array().unwrap();
-    let labels = translated.iter().map(|arm| arm["label"].as_str().unwrap());
-    for label in labels.clone() {
-        let is_it = |arm: &&Value| arm["label"] == label;
-        let samples = &arms.iter().find(is_it).unwrap()["samples"];
-        assert!(!samples.as_array().unwrap().is_empty(), "{label}");
+    assert!(next.contains("hugeleaf plan"), "{next}");
+    // What was not available has nothing of its translation either.
+    let translated = |arm: &str| {
+        let both = ["dependent read", "cycles an instruction"];
+        both.iter().any(|what| !rows(&result, arm, what).is_empty())
+    };
+    for arm in arms(&result).into_iter().filter(|arm| translated(arm)) {
+        assert!(!rows(&result, arm, "NOTPM").is_empty(), "{arm}");
     }
-    assert_eq!(labels.take(1).collect::<Vec<_>>(), ["base"]);
-    let run = |arm| *runs_of(&result, arm).first().unwrap();
+    assert!(translated("base"));
     for arm in ["base", "thp:2M"] {
-        let pages = &run(arm)["pages"];
-        assert!(run(arm)["page_tables_bytes"].as_u64().unwrap() > 0, "{arm}");
+        assert!(
+            samples(rows(&result, arm, "page tables")[0])[0] > 0.0,
+            "{arm}"
+        );
+        let pages = &of_arm(&result, "layouts", arm)[0]["pages"];
         assert!(pages[0]["bytes"].as_u64().unwrap() > 0, "{arm}");
     }
-    assert_eq!(run("base")["verified"], true, "{}", run("base"));
-    assert_eq!(run("base")["pages"][0]["kind"], "base");
+    let base = of_arm(&result, "layouts", "base")[0];
+    assert_eq!(
+        (&base["verified"], &base["pages"][0]["kind"]),
+        (&true.into(), &"base".into())
+    );
     // It depends on the host's knob for shared memory whether there is anything to promote.
     let notes = result["caveats"].to_string();
-    match arms[1]["not_had"]["next"].as_str() {
-        Some(next) => assert!(next.contains("shmem_enabled"), "{next}"),
+    match of_arm(&result, "unavailable", "promoted").first() {
+        Some(none) => assert!(none["next"].to_string().contains("shmem_enabled"), "{none}"),
         None => assert!(
             notes.contains("promoting the running server took"),
             "{notes}"
@@ -484,10 +513,9 @@ fn on_a_server_of_its_own_that_leaves_nothing_behind() {
     }
     let result = json(&output);
     assert_a_result(&result);
-    let version = result["database"]["version"].as_str().unwrap();
+    let version = result["settings"]["database"]["version"].as_str().unwrap();
     assert!(version.starts_with("PostgreSQL "), "{version}");
-    let cpu = &result["runs"][0]["per_transaction"]["server_cpu_seconds"];
-    assert!(cpu.as_f64().unwrap() > 0.0, "{cpu}");
+    assert!(one(&result, "CPU of the server a second") > 0.0);
     assert_eq!(std::fs::read_dir(below.path()).unwrap().count(), 0);
 }
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cli_support::{
-    NOBODY, Running, hugeleaf, is_root, not_run, public_copy, refused, stderr, stdout, wait_until,
+    NOBODY, Running, hugeleaf, is_root, not_run, of_arm, public_copy, refused, rows, samples,
+    stderr, stdout, wait_until,
 };
 use hugeleaf_sys::lock_host;
 use serde_json::Value;
@@ -66,10 +67,26 @@ fn json(test: &str, args: &[&str]) -> Option<(Value, i32)> {
     Some((value, status))
 }
 
-fn arm<'a>(result: &'a Value, of: &str, name: &str, label: &str) -> &'a Value {
-    let mut arms = result["arms"].as_array().unwrap().iter();
-    let found = arms.find(|arm| arm[of] == name && arm["label"] == label);
-    found.unwrap_or_else(|| panic!("no {name} on {label} in {result}"))
+/// The rows of a quantity of an arm in a mode, or by a method.
+fn rows_at<'a>(result: &'a Value, at: [&str; 2], label: &str, what: &str) -> Vec<&'a Value> {
+    let mut rows = rows(result, label, what);
+    rows.retain(|row| row["at"][at[0]] == at[1]);
+    rows
+}
+
+/// The samples of a quantity of an arm in a mode; none where it was not measured.
+fn of_mode(result: &Value, mode: &str, label: &str, what: &str) -> Vec<f64> {
+    let rows = rows_at(result, ["mode", mode], label, what);
+    rows.first().map_or_else(Vec::new, |row| samples(row))
+}
+
+/// How its memory lay, before or after.
+fn layout<'a>(result: &'a Value, at: [&str; 2], label: &str, when: &str) -> &'a Value {
+    let all = of_arm(result, "layouts", label);
+    let is_it = |l: &&&Value| l["at"][at[0]] == at[1] && l["when"] == when;
+    all.iter()
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {when} of {label} in {result}"))
 }
 
 fn number(value: &Value) -> f64 {
@@ -85,41 +102,32 @@ fn mover_answers_as_the_contract_says() {
     let Some((result, status)) = json(test, &args) else {
         return;
     };
-    assert_eq!((status, &result["schema"]), (0, &Value::from(1)));
+    assert_eq!((status, &result["schema"]), (0, &Value::from(2)));
     assert_eq!(result["experiment"]["name"], "mover");
-    assert_eq!(result["experiment"]["unit"], "MiB/s");
     assert_eq!(result["experiment"]["ending"], "done");
-    assert_eq!(result["published"]["ratio"], 2.72);
-    assert_eq!(result["bare"]["samples"].as_array().unwrap().len(), 2);
-    let first = arm(&result, "mode", "direct", "scattered");
-    assert!(first["effect"].is_null());
-    let base = arm(&result, "mode", "direct", "base");
-    let effect = &base["effect"];
-    assert!(
-        number(&effect["low"]) <= number(&effect["ratio"]),
-        "{effect}"
-    );
-    for arm in [first, base] {
-        assert_eq!(arm["samples"].as_array().unwrap().len(), 6);
-        for sample in arm["raw"].as_array().unwrap() {
-            let moved = number(&sample["read_bytes"]) + number(&sample["written_bytes"]);
-            let mib = moved / f64::from(1 << 20);
-            let rate = mib / number(&sample["seconds"]);
+    assert!(result["remarks"].to_string().contains("×2.72"), "{result}");
+    let alone = rows(&result, "devices alone", "devices alone");
+    assert_eq!(samples(alone[0]).len(), 2);
+    for label in ["scattered", "base"] {
+        let of = |what: &str| of_mode(&result, "direct", label, what);
+        let moved = rows_at(&result, ["mode", "direct"], label, "data moved")[0];
+        assert_eq!(moved["quantity"]["unit"], "MiB/s");
+        let rates = samples(moved);
+        assert_eq!(rates.len(), 6);
+        for (at, rate) in rates.iter().enumerate() {
+            let mib = (of("read")[at] + of("written")[at]) / f64::from(1 << 20);
+            let expected = mib / of("length")[at];
             assert!(
-                (rate - number(&sample["mib_per_second"])).abs() < 0.01 * rate,
-                "{sample}"
+                (rate - expected).abs() < 0.01 * expected,
+                "{rate} {expected}"
             );
-            assert!(
-                mib > 0.0 && number(&sample["io"]["mean_seconds"]) > 0.0,
-                "{sample}"
-            );
-            assert!(number(&sample["bystander"]["count"]) > 0.0, "{sample}");
-            assert!(
-                sample["lock"].is_null() && sample["host"].is_object(),
-                "{sample}"
-            );
+            assert!(mib > 0.0 && of("transfer, mean")[at] > 0.0);
+            assert!(of("page fault of a bystander, count")[at] > 0.0);
         }
-        assert_eq!(arm["before"]["pages"][0]["kind"], "base");
+        assert!(of("lock and unlock, mean").is_empty());
+        assert_eq!(of("host user").len(), 6);
+        let before = layout(&result, ["mode", "direct"], label, "before");
+        assert_eq!(before["pages"][0]["kind"], "base");
     }
 }
 
@@ -143,13 +151,9 @@ fn every_mode_runs_and_locks_are_timed() {
     };
     assert_eq!(status, 0);
     for mode in modes {
-        let arm = arm(&result, "mode", mode, "scattered");
-        let sample = &arm["raw"][0];
-        assert_eq!(
-            sample["lock"].is_object(),
-            mode == "lock",
-            "{mode}: {sample}"
-        );
+        let locked = of_mode(&result, mode, "scattered", "lock and unlock, mean");
+        assert!(!of_mode(&result, mode, "scattered", "data moved").is_empty());
+        assert_eq!(!locked.is_empty(), mode == "lock", "{mode}");
     }
 }
 
@@ -196,12 +200,8 @@ fn streams_are_counted_and_the_page_is_whole() {
     );
     let result = std::fs::read_to_string(folder.path().join("r.json")).unwrap();
     let result: Value = serde_json::from_str(&result).unwrap();
-    let streams = &arm(&result, "mode", "direct", "scattered")["streams"];
-    assert_eq!(
-        streams["samples"],
-        serde_json::json!([3, 3, 3]),
-        "{streams}"
-    );
+    let streams = of_mode(&result, "direct", "scattered", "writers that keep up");
+    assert_eq!(streams, [3.0, 3.0, 3.0]);
 }
 
 #[test]
@@ -355,23 +355,27 @@ fn pin_answers_as_the_contract_says() {
     let Some((result, status)) = json(test, &args.concat()) else {
         return;
     };
-    assert_eq!(
-        (status, &result["experiment"]["unit"]),
-        (0, &Value::from("µs"))
+    assert_eq!(status, 0);
+    assert!(
+        result["remarks"].to_string().contains("64 on pages of 4K"),
+        "{result}"
     );
-    assert_eq!(result["model"]["published"][0]["units"], 64);
     for how in ["mlock", "direct"] {
-        let arm = arm(&result, "method", how, "base");
-        assert_eq!(arm["nothing_to_do"], false);
-        let points = arm["points"].as_array().unwrap();
+        let at = ["method", how];
+        let points = rows_at(&result, at, "base", "pin and let go");
         assert_eq!(points.len(), 2);
         for point in points {
-            assert!(number(&point["spread"]["median"]) > 0.0, "{point}");
-            assert!(number(&point["effect"]["ratio"]) > 0.0, "{point}");
-            assert!(number(&point["contention"]) > 0.0 && number(&point["model_micros"]) > 0.0);
+            assert_eq!(point["quantity"]["unit"], "µs");
+            assert_eq!(samples(point).len(), 6);
+            assert!(samples(point).iter().all(|us| *us > 0.0), "{point}");
+            assert!(
+                !point["note"].to_string().contains("nothing to do"),
+                "{point}"
+            );
         }
-        let page = number(&arm["before"]["pages"][0]["page_bytes"]);
-        assert!((number(&arm["units"]) - f64::from(256 << 10) / page).abs() < 0.5);
+        let page = number(&layout(&result, at, "base", "before")["pages"][0]["page_bytes"]);
+        let units = samples(rows_at(&result, at, "base", "pages of a buffer")[0])[0];
+        assert!((units - f64::from(256 << 10) / page).abs() < 0.5);
     }
 }
 
@@ -395,13 +399,14 @@ fn locking_splits_huge_pages_and_that_is_told() {
     let Some((result, _)) = json(test, &args.concat()) else {
         return;
     };
-    let arm = arm(&result, "method", "mlock", &thp);
-    if arm["before"]["verified"] != true {
+    let at = ["method", "mlock"];
+    if layout(&result, at, &thp, "before")["verified"] != true {
         not_run(test, "no huge pages were free");
         return;
     }
-    assert_eq!(arm["after"]["verified"], false, "{arm}");
-    let note = arm["after"]["note"].as_str().unwrap();
+    let after = layout(&result, at, &thp, "after");
+    assert_eq!(after["verified"], false, "{after}");
+    let note = after["note"].as_str().unwrap();
     assert!(note.contains(&format!("were not on {thp}")), "{note}");
 }
 
@@ -424,16 +429,16 @@ fn pages_of_a_pool_are_nothing_to_lock_and_go_back() {
         return;
     };
     assert_eq!(status, 0, "{result}");
-    let locked = arm(&result, "method", "mlock", &label);
-    assert_eq!(
-        (&locked["nothing_to_do"], &locked["units"]),
-        (&true.into(), &1.into())
+    let units = rows_at(&result, ["method", "mlock"], &label, "pages of a buffer")[0];
+    assert_eq!(samples(units), [1.0]);
+    assert!(
+        units["note"].as_str().unwrap().contains("nothing to do"),
+        "{units}"
     );
-    let ring = arm(&result, "method", "uring", &label);
-    assert_eq!(
-        (&ring["nothing_to_do"], &ring["after"]["verified"]),
-        (&false.into(), &true.into())
-    );
+    let ring = rows_at(&result, ["method", "uring"], &label, "pin and let go")[0];
+    assert!(ring["note"].is_null(), "{ring}");
+    let after = layout(&result, ["method", "uring"], &label, "after");
+    assert_eq!(after["verified"], true, "{after}");
     let free = std::fs::read_to_string("/proc/meminfo").unwrap();
     let free = free
         .lines()

@@ -255,13 +255,20 @@ fn a_result_and_everything_as_it_was() {
     let status = if verdict == "faster" { 0 } else { 1 };
     assert_eq!(output.status.code(), Some(status), "{err}");
     assert!(out.starts_with(verdict), "{out}");
-    assert_eq!(result["schema"], 1);
+    assert_eq!(result["schema"], 2);
     assert_eq!(result["pairs"].as_array().unwrap().len(), 8);
     for (arm, label) in [(0, "base"), (1, "large")] {
-        assert_eq!(result["arms"][arm]["label"], label);
-        for ends in result["arms"][arm]["coverage"].as_array().unwrap() {
-            for end in ends.as_array().unwrap() {
-                assert_eq!(end.as_f64().unwrap() > 0.5, label == "large", "{ends}");
+        assert_eq!(result["arms"][arm]["name"], label);
+        let row = &result["rows"][arm];
+        assert_eq!(
+            (&row["arm"], &row["quantity"]["main"]),
+            (&label.into(), &true.into())
+        );
+        let samples = row["samples"].as_array().unwrap();
+        assert!(!samples.is_empty());
+        for sample in samples {
+            for end in sample["coverage"].as_array().unwrap() {
+                assert_eq!(end.as_f64().unwrap() > 0.5, label == "large", "{sample}");
             }
         }
     }
@@ -607,7 +614,7 @@ fn a_quantile_of_one_bucket_is_refused() {
     );
     let (_, result) = measure("mean(lat)");
     assert_eq!(result["verdict"], "same", "{result}");
-    let mean = result["arms"][0]["samples"][0].as_f64().unwrap();
+    let mean = result["rows"][0]["samples"][0]["value"].as_f64().unwrap();
     assert!((mean - 0.03).abs() < 1e-9, "{mean}");
     assert_eq!(result["equivalence"]["not_below"], true);
 }

@@ -14,7 +14,6 @@ pub mod pin;
 mod processors;
 mod room;
 mod spaces;
-mod spread;
 
 use hugeleaf::MemoryError;
 use hugeleaf_units::Bytes;
@@ -23,14 +22,12 @@ use hugeleaf_workload::mover::MoverError;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{HostFingerprint, Knob};
+use crate::rows::{self, Place, Quantity, Results, Row, Unavailable};
 use crate::stats::Better;
 
+pub use crate::spread::{CONFIDENCE, Spread, effect_by_round, median_interval};
 pub use processors::ProcessorTimes;
 pub use room::room;
-pub use spread::{Spread, effect_by_round, median_interval};
-
-/// How sure the intervals are.
-pub const CONFIDENCE: f64 = 0.95;
 
 /// What a result begins with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,6 +68,17 @@ pub struct NotHad {
 }
 
 impl NotHad {
+    /// As a result keeps it.
+    fn of(&self, arm: &str, at: Vec<Place>) -> Unavailable {
+        Unavailable {
+            arm: arm.to_owned(),
+            at,
+            from_bytes: self.from_bytes,
+            reason: self.reason.clone(),
+            next: self.next.clone(),
+        }
+    }
+
     /// Another length that was not had either: from the smallest on, with the reason and the way of
     /// the largest.
     fn join(had: &mut Option<NotHad>, length: Bytes, error: &MemoryError) {
@@ -189,12 +197,38 @@ impl BenchError {
     }
 }
 
-/// The text of a result's file.
-pub fn to_json(result: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(result)
-        .unwrap_or_else(|e| format!("{{\"schema\": 1, \"error\": \"{e}\"}}"));
-    text.push('\n');
-    text
+/// What every result has beside its arms and rows.
+struct Parts<'a> {
+    about: &'a About,
+    title: String,
+    how: String,
+    host: &'a HostFingerprint,
+    settings: serde_json::Map<String, serde_json::Value>,
+    caveats: &'a [String],
+    command: &'a [String],
+}
+
+impl Parts<'_> {
+    fn results(self) -> Results {
+        let mut results = Results::empty(&self.about.name, &self.about.started);
+        let about = &mut results.experiment;
+        about.title = self.title;
+        about.how = self.how;
+        about.duration_seconds = Some(self.about.duration_seconds);
+        if self.about.ending == BenchEnding::Interrupted {
+            "interrupted".clone_into(&mut about.ending);
+        }
+        results.caveats = self.caveats.to_vec();
+        results.host = rows::fields(self.host);
+        results.settings = self.settings;
+        results.command = self.command.to_vec();
+        results
+    }
+}
+
+/// The row of an arm that there is nothing of.
+fn without_samples(arm: &str, at: Vec<Place>, quantity: Quantity) -> Row {
+    Row::new(arm, at, quantity, Vec::new())
 }
 
 /// Why there is nothing to tell: of the first arm that was not had, if any. Each is a label and why

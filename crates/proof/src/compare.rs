@@ -1,97 +1,19 @@
 //! Two results held against each other, row by row. Pure: texts of files in, a comparison out.
 //!
-//! A result of any kind becomes a list of [`Row`]s ([`Measured::read`]): an arm, a place (working
-//! set, number of threads), a quantity and its samples. [`files`] compares rows of two files that
-//! have the same name; [`arms`] two arms, of one file by the rounds that both have, of two files
+//! [`files`] compares rows of two files that have the same name; [`arms`] two arms, of one file by the rounds that both have, of two files
 //! by rank. What makes two results differ otherwise (host, kernel, settings) is listed, and each
 //! row says what of that bears on it.
 //!
 //! This module must not decide what a difference comes from: it lists what differs.
 
 mod facts;
-mod read;
-mod rows;
 
 use crate::bench::{CONFIDENCE, Spread};
 use crate::result::Effect;
+use crate::rows::{Kind, Place, Quantity, Results, Row, Sample, Value};
 use crate::stats::{
-    Better, LogInterval, Verdict, judge, log_ratio, rank_sum_interval, signed_rank_interval,
+    LogInterval, Verdict, judge, log_ratio, rank_sum_interval, signed_rank_interval,
 };
-
-pub use facts::{Fact, Value};
-pub use read::{Measured, NotAResult};
-
-/// Where within an experiment something was measured: `working_set_bytes`, `threads`, `mode`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Place {
-    /// As the result's file calls it.
-    pub name: &'static str,
-    /// Its value.
-    pub value: Value,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Quantity {
-    /// `NOTPM`, `New-Order p99`, `page tables`.
-    pub name: String,
-    /// Its unit: `ns`, `seconds`, `bytes`, nothing for a plain number.
-    pub unit: String,
-    /// Which way it gets better.
-    pub better: Better,
-    /// What it is a measure of.
-    pub sort: Sort,
-    /// Whether the experiment was made for it; the others were seen beside.
-    pub is_main: bool,
-}
-
-/// What a quantity is a measure of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// A rate or a time: it gets faster or slower.
-    Speed,
-    /// What was used up: it gets less or more.
-    Amount,
-    /// The same, counted once and not sampled: its ratio is what it is, without an interval.
-    Counted,
-    /// A quantile read from a histogram's buckets: it is known to its bucket only, so the samples
-    /// make no interval.
-    InBuckets,
-}
-
-/// A sample, with its round where it has one.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// The round.
-    pub round: Option<usize>,
-    /// What was measured.
-    pub value: f64,
-}
-
-/// A quantity of an arm at a place.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// The arm, as its result calls it.
-    pub arm: String,
-    /// Where.
-    pub at: Vec<Place>,
-    /// What.
-    pub quantity: Quantity,
-    /// How much, in the order it was taken; nothing where the arm was not had.
-    pub samples: Vec<Sample>,
-    /// What a reader must know of this row: not had, not seen to be on its pages.
-    pub note: Option<String>,
-}
-
-impl Row {
-    fn values(&self) -> Vec<f64> {
-        self.samples.iter().map(|sample| sample.value).collect()
-    }
-
-    fn is_same_as(&self, other: &Row) -> bool {
-        self.at == other.at && self.quantity.name == other.quantity.name
-    }
-}
 
 /// What is asked of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -228,8 +150,8 @@ impl CompareError {
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn files(a: &Measured, b: &Measured, asked: Asked) -> Result<Compared, CompareError> {
-    let (of_a, of_b) = (rows::with_gains(&a.rows), rows::with_gains(&b.rows));
+pub fn files(a: &Results, b: &Results, asked: Asked) -> Result<Compared, CompareError> {
+    let (of_a, of_b) = (with_gains(&a.rows), with_gains(&b.rows));
     let mut builder = Builder::new(a, b, asked)?;
     for row in &of_a {
         let other = of_b.iter().find(|o| o.arm == row.arm && o.is_same_as(row));
@@ -248,13 +170,13 @@ pub fn files(a: &Measured, b: &Measured, asked: Asked) -> Result<Compared, Compa
 /// # Errors
 /// [`CompareError`].
 pub fn arms(
-    a: &Measured,
-    b: Option<&Measured>,
+    a: &Results,
+    b: Option<&Results>,
     names: &[String; 2],
     asked: Asked,
 ) -> Result<Compared, CompareError> {
-    let of = |side: char, measured: &Measured, arm: &String| -> Result<Vec<Row>, CompareError> {
-        let had = measured.arms();
+    let of = |side: char, measured: &Results, arm: &String| -> Result<Vec<Row>, CompareError> {
+        let had = measured.arm_names();
         match had.contains(arm) {
             true => Ok((measured.rows.iter())
                 .filter(|row| row.arm == *arm)
@@ -287,16 +209,21 @@ pub fn arms(
 
 /// A comparison while it is made.
 struct Builder<'a> {
-    a: &'a Measured,
-    b: &'a Measured,
+    a: &'a Results,
+    b: &'a Results,
     /// Which notes bear on every row.
     on_all: Vec<usize>,
     compared: Compared,
 }
 
 impl<'a> Builder<'a> {
-    fn new(a: &'a Measured, b: &'a Measured, asked: Asked) -> Result<Builder<'a>, CompareError> {
-        if (&a.name, &a.unit, a.better) != (&b.name, &b.unit, b.better) {
+    fn new(a: &'a Results, b: &'a Results, asked: Asked) -> Result<Builder<'a>, CompareError> {
+        let about = |of: &Results| {
+            let main = of.main().cloned();
+            let main = main.map(|quantity| (quantity.unit, quantity.better));
+            (of.experiment.name.clone(), main)
+        };
+        if about(a) != about(b) {
             return Err(CompareError::Different {
                 a: a.in_words(),
                 b: b.in_words(),
@@ -309,7 +236,7 @@ impl<'a> Builder<'a> {
             compared: Compared {
                 arms: None,
                 is_within: false,
-                notes: facts::differences(&a.facts, &b.facts),
+                notes: facts::differences(&facts::of(a), &facts::of(b)),
                 caveats: caveats(a, b),
                 rows: Vec::new(),
                 equal: asked.equal,
@@ -318,7 +245,7 @@ impl<'a> Builder<'a> {
         builder.on_all = (0..builder.compared.notes.len()).collect();
         let interrupted: Vec<&str> = [(a, "A"), (b, "B")]
             .into_iter()
-            .filter_map(|(of, name)| of.is_interrupted.then_some(name))
+            .filter_map(|(of, name)| of.experiment.is_interrupted().then_some(name))
             .collect();
         for name in interrupted {
             let note = format!("{name} was interrupted: what it has is of fewer rounds than asked");
@@ -348,12 +275,12 @@ impl<'a> Builder<'a> {
         let sides = [a.and_then(Side::of), b.and_then(Side::of)];
         // Neither has it: an arm that both did not have. Its note is one of the file.
         let mut notes = self.on_all.clone();
-        for (name, row) in [("A", a), ("B", b)] {
+        for (name, of, row) in [("A", self.a, a), ("B", self.b, b)] {
             let within = self.compared.is_within;
-            if let Some(said) = row.and_then(|row| Some((row.note.as_ref()?, &row.arm))) {
+            if let Some((said, arm)) = row.and_then(|row| Some((of.said_of(row)?, &row.arm))) {
                 let text = match within {
-                    true => format!("{}: {}", said.1, said.0),
-                    false => format!("{name}, {}: {}", said.1, said.0),
+                    true => format!("{arm}: {said}"),
+                    false => format!("{name}, {arm}: {said}"),
                 };
                 notes.push(self.note(text));
             }
@@ -363,7 +290,7 @@ impl<'a> Builder<'a> {
             return;
         }
         let is_lone = side_a.is_none() || side_b.is_none();
-        if is_lone && row.quantity.is_main {
+        if is_lone && row.quantity.main {
             let who = if side_a.is_some() { "A" } else { "B" };
             let text = format!("only {who} has samples of {}", row.arm);
             notes.push(self.note(text));
@@ -375,8 +302,8 @@ impl<'a> Builder<'a> {
             log_ratio(a.spread.median, b.spread.median).map(f64::exp)
         });
         let verdict = (!is_lone).then(|| self.verdict(&sides, row, ratio, interval.as_ref()));
-        let is_sampled = !matches!(row.quantity.sort, Sort::Counted | Sort::InBuckets);
-        if row.quantity.sort == Sort::InBuckets && verdict.is_some() {
+        let is_sampled = !matches!(row.quantity.kind, Kind::Counted | Kind::InBuckets);
+        if row.quantity.kind == Kind::InBuckets && verdict.is_some() {
             notes.push(self.note(
                 "a quantile read from buckets is known to its bucket only: compare means of the \
                  same observations, --metric 'http://…#mean(NAME)'"
@@ -404,7 +331,7 @@ impl<'a> Builder<'a> {
 
     /// Of one file by the rounds that both have; else by rank.
     fn interval(&self, a: &Row, b: &Row) -> Option<LogInterval> {
-        if matches!(a.quantity.sort, Sort::Counted | Sort::InBuckets) {
+        if matches!(a.quantity.kind, Kind::Counted | Kind::InBuckets) {
             return None;
         }
         let has_rounds = |row: &Row| row.samples.iter().all(|sample| sample.round.is_some());
@@ -435,7 +362,7 @@ impl<'a> Builder<'a> {
         let is_zero = |samples: Option<&Vec<f64>>| {
             samples.is_some_and(|samples| samples.iter().all(|value| *value == 0.0))
         };
-        if row.quantity.sort == Sort::InBuckets {
+        if row.quantity.kind == Kind::InBuckets {
             return Verdict::Unclear;
         }
         if is_zero(a) && is_zero(b) {
@@ -450,8 +377,8 @@ impl<'a> Builder<'a> {
         let judged = |interval: &LogInterval| {
             judge(interval, self.compared.equal.ln_1p(), row.quantity.better)
         };
-        match (row.quantity.sort, ratio, interval) {
-            (Sort::Counted, Some(ratio), _) => judged(&exact(ratio)),
+        match (row.quantity.kind, ratio, interval) {
+            (Kind::Counted, Some(ratio), _) => judged(&exact(ratio)),
             (_, _, Some(interval)) => judged(interval),
             _ => Verdict::Unclear,
         }
@@ -460,8 +387,8 @@ impl<'a> Builder<'a> {
     fn done(mut self, arms: Option<[String; 2]>) -> Result<Compared, CompareError> {
         if !self.compared.rows.iter().any(|row| row.verdict.is_some()) {
             return Err(CompareError::NothingInCommon {
-                a: self.a.arms().join(", "),
-                b: self.b.arms().join(", "),
+                a: self.a.arm_names().join(", "),
+                b: self.b.arm_names().join(", "),
             });
         }
         if !self.compared.is_within {
@@ -476,8 +403,41 @@ impl<'a> Builder<'a> {
     }
 }
 
+/// The rows, and for each main row of an arm that is not the first how much it is over the first, by
+/// the rounds that both have: what is left of two results of different hosts.
+fn with_gains(rows: &[Row]) -> Vec<Row> {
+    let mut all = rows.to_vec();
+    for row in rows.iter().filter(|row| row.quantity.main) {
+        let first = rows.iter().find(|first| first.is_same_as(row));
+        let Some(first) = first.filter(|first| first.arm != row.arm) else {
+            continue;
+        };
+        let of_first = |round: Option<usize>| {
+            round?;
+            first.samples.iter().find(|sample| sample.round == round)
+        };
+        let gain = |own: &Sample| {
+            let log = log_ratio(of_first(own.round)?.value, own.value)?;
+            Some(Sample::of(own.round?, log.exp()))
+        };
+        let samples: Vec<Sample> = row.samples.iter().filter_map(gain).collect();
+        if !samples.is_empty() {
+            let quantity = Quantity {
+                better: row.quantity.better,
+                ..Quantity::amount(&format!("{} over {}", row.quantity.name, first.arm), "×")
+            };
+            all.push(Row {
+                quantity,
+                samples,
+                ..row.clone()
+            });
+        }
+    }
+    all
+}
+
 /// What both say once, what one says with its name.
-fn caveats(a: &Measured, b: &Measured) -> Vec<String> {
+fn caveats(a: &Results, b: &Results) -> Vec<String> {
     let of_b = b.caveats.iter().filter(|c| !a.caveats.contains(c));
     let of_a = a.caveats.iter().map(|c| match b.caveats.contains(c) {
         true => c.clone(),

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use hugeleaf_sys::Existing;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Better, Estimator, LogInterval, Method, Verdict};
+use crate::rows::{self, ArmAbout, Kind, Quantity, Results, Row, Sample};
+pub use crate::stats::Effect;
+use crate::stats::{Better, Verdict};
 use crate::subject::{Arm, SizeHeld};
 
 /// How the arms were compared.
@@ -269,38 +271,6 @@ impl BadReadings {
     }
 }
 
-/// Large over base.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Effect {
-    /// The estimate.
-    pub ratio: f64,
-    /// Lower end of its interval.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// How sure that interval is: 0.95.
-    pub confidence: f64,
-    /// How the interval was made.
-    pub method: Method,
-    /// What the estimate is; missing in files of before it was named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimator: Option<Estimator>,
-}
-
-impl Effect {
-    /// Of an interval of log ratios.
-    pub fn of(interval: &LogInterval, confidence: f64) -> Effect {
-        Effect {
-            ratio: interval.center.exp(),
-            low: interval.low.exp(),
-            high: interval.high.exp(),
-            confidence,
-            method: interval.method,
-            estimator: Some(interval.method.estimator()),
-        }
-    }
-}
-
 /// What else moved in one arm. What could not be read is missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BesideArm {
@@ -443,10 +413,95 @@ pub struct WriteError {
 impl ResultFile {
     /// The file's text.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self)
-            .unwrap_or_else(|e| format!("{{\"schema\": 1, \"error\": \"{e}\"}}"));
-        text.push('\n');
-        text
+        self.to_results().to_json()
+    }
+
+    /// As it is kept: samples and what else was measured as rows; what they say under the names that scripts read.
+    pub fn to_results(&self) -> Results {
+        let about = &self.experiment;
+        let mut more = rows::fields(about);
+        for field in ["name", "target", "started", "duration_seconds", "ending"] {
+            more.remove(field);
+        }
+        let ending = serde_json::to_value(about.ending).unwrap_or_default();
+        let mut analysis = rows::fields(self);
+        for field in [
+            "schema",
+            "experiment",
+            "arms",
+            "beside",
+            "rejected",
+            "caveats",
+            "host",
+            "settings",
+            "command",
+        ] {
+            analysis.remove(field);
+        }
+        let rejected = self.rejected.iter().map(serde_json::to_value);
+        let mut results = Results::empty(&about.name, &about.started);
+        results.experiment.target = Some(about.target.clone());
+        results.experiment.duration_seconds = Some(about.duration_seconds);
+        results.experiment.ending = ending.as_str().unwrap_or_default().to_owned();
+        results.experiment.more = more;
+        results.arms = [Arm::Base, Arm::Large]
+            .map(|arm| ArmAbout::named(arm.name()))
+            .into();
+        results.rows = self.rows();
+        results.rejected = rejected.filter_map(Result::ok).collect();
+        results.charts = vec![rows::Chart::bars(&about.name, "The arms")];
+        results.caveats.clone_from(&self.caveats);
+        results.host = rows::fields(&self.host);
+        results.settings = rows::fields(&self.settings);
+        results.command.clone_from(&self.command);
+        results.analysis = analysis;
+        results
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let about = &self.experiment;
+        let in_buckets = self.arms.iter().any(|arm| !arm.buckets.is_empty());
+        let metric = Quantity {
+            better: about.better,
+            kind: match in_buckets {
+                true => Kind::InBuckets,
+                false => Kind::Speed,
+            },
+            ..Quantity::rate(&about.name, &about.unit).main()
+        };
+        let in_pairs = about.design == Design::RandomPairs && !self.pairs.is_empty();
+        let mut rows = Vec::new();
+        for arm in &self.arms {
+            // A sample whose other half was thrown away is of no pair.
+            let mut pair = 0;
+            let mut round_of = |value: f64| {
+                let own = self.pairs.get(pair).filter(|_| in_pairs)?;
+                let own = match arm.label {
+                    Arm::Base => own.base,
+                    Arm::Large => own.large,
+                };
+                (own == value).then(|| {
+                    pair += 1;
+                    pair - 1
+                })
+            };
+            let sample = |(at, value): (usize, &f64)| Sample {
+                round: round_of(*value),
+                value: *value,
+                at_seconds: arm.at_seconds.get(at).copied(),
+                coverage: arm.coverage.get(at).copied(),
+                bucket: arm.buckets.get(at).copied(),
+            };
+            let samples = arm.samples.iter().enumerate().map(sample).collect();
+            rows.push(Row::new(
+                arm.label.name(),
+                Vec::new(),
+                metric.clone(),
+                samples,
+            ));
+        }
+        rows.extend(self.beside.iter().flat_map(BesideArm::rows));
+        rows
     }
 
     /// Log ratios of the pairs.
@@ -459,6 +514,40 @@ impl ResultFile {
     /// The samples of an arm.
     pub fn arm(&self, arm: Arm) -> Option<&ArmSamples> {
         self.arms.iter().find(|a| a.label == arm)
+    }
+}
+
+impl BesideArm {
+    /// As rows that are not what the experiment is about.
+    fn rows(&self) -> Vec<Row> {
+        #[allow(clippy::cast_precision_loss)] // bytes of a host are below 2^52
+        let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+        let all = [
+            (
+                Quantity::amount("resident", "bytes"),
+                bytes(self.resident_bytes),
+            ),
+            (
+                Quantity::amount("page tables", "bytes"),
+                bytes(self.page_tables_bytes),
+            ),
+            (Quantity::amount("user CPUs", ""), self.user_cpus),
+            (Quantity::amount("system CPUs", ""), self.system_cpus),
+            (
+                Quantity::amount("compaction stalls", ""),
+                bytes(self.compaction_stalls),
+            ),
+        ];
+        let row = |(quantity, value): (Quantity, Option<f64>)| {
+            let samples = Sample::alone([value?]);
+            Some(Row::new(
+                self.label.name(),
+                Vec::new(),
+                quantity.counted(),
+                samples,
+            ))
+        };
+        all.into_iter().filter_map(row).collect()
     }
 }
 

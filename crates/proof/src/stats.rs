@@ -27,6 +27,8 @@ pub enum Better {
     Higher,
     /// Times and costs: p99 latency, cycles per instruction.
     Lower,
+    /// What is neither good nor bad: how many there were, how long it was measured.
+    Neither,
 }
 
 /// What an experiment says.
@@ -41,6 +43,16 @@ pub enum Verdict {
     Same,
     /// The interval is too wide to say.
     Unclear,
+}
+
+impl std::fmt::Display for Better {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Better::Higher => "higher",
+            Better::Lower => "lower",
+            Better::Neither => "neither",
+        })
+    }
 }
 
 impl std::fmt::Display for Verdict {
@@ -355,6 +367,38 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
     })
 }
 
+/// One arm over another: large over base.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The estimate.
+    pub ratio: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How sure that interval is: 0.95.
+    pub confidence: f64,
+    /// How the interval was made.
+    pub method: Method,
+    /// What the estimate is; missing in files of before it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimator: Option<Estimator>,
+}
+
+impl Effect {
+    /// Of an interval of log ratios.
+    pub fn of(interval: &LogInterval, confidence: f64) -> Effect {
+        Effect {
+            ratio: interval.center.exp(),
+            low: interval.low.exp(),
+            high: interval.high.exp(),
+            confidence,
+            method: interval.method,
+            estimator: Some(interval.method.estimator()),
+        }
+    }
+}
+
 /// What the interval says, when anything within ±`equal` (a log ratio: ln 1.02) counts as equal.
 ///
 /// `same` is two one-sided tests (TOST, Schuirmann 1987) of the margin: "the ratio is not below
@@ -365,11 +409,11 @@ pub fn welch_interval(base: &[f64], large: &[f64], confidence: f64) -> Option<Lo
 pub fn judge(interval: &LogInterval, equal: f64, better: Better) -> Verdict {
     let up = match better {
         Better::Higher => Verdict::Faster,
-        Better::Lower => Verdict::Slower,
+        Better::Lower | Better::Neither => Verdict::Slower,
     };
     let down = match better {
         Better::Higher => Verdict::Slower,
-        Better::Lower => Verdict::Faster,
+        Better::Lower | Better::Neither => Verdict::Faster,
     };
     if interval.low >= -equal && interval.high <= equal {
         Verdict::Same

@@ -1,8 +1,7 @@
 //! `hugeleaf compare`: two results, or two arms of one, as text and JSON.
 
-use hugeleaf_proof::compare::{
-    Compared, ComparedRow, Measured, Note, Place, Side, Sort, Value as Told,
-};
+use hugeleaf_proof::compare::{Compared, ComparedRow, Note, Side};
+use hugeleaf_proof::rows::{Kind, Place, Results, Value as Reported};
 use hugeleaf_proof::stats::{Better, Verdict};
 use hugeleaf_units::Bytes;
 use serde_json::{Value, json};
@@ -12,7 +11,8 @@ use crate::json::Object;
 use crate::prove::number;
 use crate::table::{Align, Look, Paint, Table};
 
-/// Up to so many rows are all shown; of more the main ones, unless all are asked for.
+/// Up to so many rows are all shown, but for what is neither good nor bad; of more the main ones, unless all are
+/// asked for.
 const FEW: usize = 24;
 
 /// A comparison with what it is of.
@@ -21,9 +21,9 @@ pub struct Shown<'a> {
     /// The comparison.
     pub compared: &'a Compared,
     /// The first result, and its file.
-    pub a: (&'a Measured, &'a str),
+    pub a: (&'a Results, &'a str),
     /// The second; missing where two arms of one are compared.
-    pub b: Option<(&'a Measured, &'a str)>,
+    pub b: Option<(&'a Results, &'a str)>,
 }
 
 impl Shown<'_> {
@@ -33,25 +33,26 @@ impl Shown<'_> {
         for (name, of, arm) in self.sides() {
             let arm = arm.map_or_else(String::new, |arm| format!("{arm} of "));
             let (measured, file) = of;
-            let line = format!("{arm}{file}, {}", measured.started);
+            let line = format!("{arm}{file}, {}", measured.experiment.started);
             out.push_str(&look.wrap(&format!("{name}  "), &line));
         }
         out.push('\n');
         let rows = &self.compared.rows;
-        let is_all = all || rows.len() <= FEW;
+        let says = |row: &&ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
+        let is_few = rows.iter().filter(says).count() <= FEW;
         let shown: Vec<&ComparedRow> = (rows.iter())
-            .filter(|row| is_all || row.quantity.is_main)
+            .filter(|row| all || row.quantity.main || is_few && says(row))
             .collect();
         out.push_str(&table(&shown, look));
         out.push('\n');
         if shown.len() < rows.len() {
             let more = rows.len() - shown.len();
-            let text = format!("{more} rows of what was seen beside: --all");
+            let text = format!("{more} rows of what was also measured: --all");
             out.push_str(&look.wrap("more  ", &text));
         }
         let percent = number(self.compared.equal * 100.0);
         let equal = format!(
-            "within ±{percent} %; brackets are 95 % intervals; not told: the interval is too wide, \
+            "within ±{percent} %; brackets are 95 % intervals; unclear: the interval is too wide, \
              or there is none"
         );
         out.push_str(&look.wrap("equal ", &equal));
@@ -69,18 +70,18 @@ impl Shown<'_> {
     pub fn json(&self) -> String {
         let mut answer = Object::answer();
         let measured = self.a.0;
-        let better = match measured.better {
-            Better::Higher => "higher",
-            Better::Lower => "lower",
-        };
-        let about = json!({"name": measured.name, "unit": measured.unit, "better": better});
+        let about = &measured.experiment;
+        let main = measured.main();
+        let about = json!({
+            "name": about.name, "unit": main.map(|q| &q.unit), "better": main.map(|q| q.better),
+        });
         answer.put("experiment", about);
         for (name, (measured, file), arm) in self.sides() {
             let mut side = Object::new();
             side.put("file", file)
                 .put_some("arm", arm)
-                .put("started", measured.started.clone())
-                .put("is_interrupted", measured.is_interrupted)
+                .put("started", measured.experiment.started.clone())
+                .put("is_interrupted", measured.experiment.is_interrupted())
                 .put("command", measured.command.clone());
             answer.put(&name.to_lowercase(), side.build());
         }
@@ -104,7 +105,7 @@ impl Shown<'_> {
         format!("{}: {over}", self.a.0.in_words())
     }
 
-    fn sides(&self) -> Vec<(&'static str, (&Measured, &str), Option<&str>)> {
+    fn sides(&self) -> Vec<(&'static str, (&Results, &str), Option<&str>)> {
         let b = self.b.unwrap_or(self.a);
         let arm = |at: usize| Some(self.compared.arms.as_ref()?[at].as_str());
         vec![("A", self.a, arm(0)), ("B", b, arm(1))]
@@ -117,8 +118,8 @@ fn note_json((at, note): (usize, &Note)) -> Value {
     if let Note::Differs { name, a, b } = note {
         object
             .put("name", name.clone())
-            .put_some("a", a.as_ref().map(Told::to_json))
-            .put_some("b", b.as_ref().map(Told::to_json));
+            .put_some("a", a.as_ref().map(Reported::to_json))
+            .put_some("b", b.as_ref().map(Reported::to_json));
     }
     object.build()
 }
@@ -127,9 +128,9 @@ fn in_words(note: &Note) -> String {
     match note {
         Note::Says(text) => text.clone(),
         Note::Differs { name, a, b } => {
-            let value = |value: &Option<Told>| match value {
+            let value = |value: &Option<Reported>| match value {
                 Some(value) => value.to_string(),
-                None => "not told".to_owned(),
+                None => "not reported".to_owned(),
             };
             format!("{name}: {} in A, {} in B", value(a), value(b))
         }
@@ -137,14 +138,14 @@ fn in_words(note: &Note) -> String {
 }
 
 /// The places that any of the rows has, in the order in which they come.
-fn places(rows: &[&ComparedRow]) -> Vec<&'static str> {
-    let mut names = Vec::new();
+fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
+    let mut first: Vec<&Place> = Vec::new();
     for place in rows.iter().flat_map(|row| &row.at) {
-        if !names.contains(&place.name) {
-            names.push(place.name);
+        if first.iter().all(|known| known.name != place.name) {
+            first.push(place);
         }
     }
-    names
+    first
 }
 
 fn table(rows: &[&ComparedRow], look: Look) -> String {
@@ -154,10 +155,11 @@ fn table(rows: &[&ComparedRow], look: Look) -> String {
     if has_arm {
         heads.push(("ARM".to_owned(), Align::Left));
     }
-    heads.extend(places.iter().map(|name| {
-        let name = name.trim_end_matches("_bytes").replace('_', " ");
-        (name.to_uppercase(), Align::Left)
-    }));
+    heads.extend(
+        places
+            .iter()
+            .map(|place| (place.head().to_uppercase(), Align::Left)),
+    );
     for (head, align) in [
         ("WHAT", Align::Left),
         ("A", Align::Right),
@@ -175,8 +177,8 @@ fn table(rows: &[&ComparedRow], look: Look) -> String {
         if has_arm {
             cells.push(row.arm.clone().unwrap_or_default());
         }
-        for name in &places {
-            let place = row.at.iter().find(|place| place.name == *name);
+        for known in &places {
+            let place = row.at.iter().find(|place| place.name == known.name);
             cells.push(place.map_or_else(String::new, |place| place.value.to_string()));
         }
         cells.extend([
@@ -245,13 +247,13 @@ pub fn change(ratio: f64) -> String {
 /// What B is, held against A.
 fn word(row: &ComparedRow) -> &'static str {
     let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
-    match (row.verdict, row.quantity.sort) {
+    match (row.verdict, row.quantity.kind) {
         (None, _) if row.a.is_some() => "only in A",
         (None, _) => "only in B",
         (Some(Verdict::Same), _) => "equal",
-        (Some(Verdict::Unclear), _) => "not told",
-        (Some(Verdict::Faster), Sort::Speed) => "faster",
-        (Some(Verdict::Slower), Sort::Speed) => "slower",
+        (Some(Verdict::Unclear), _) => "unclear",
+        (Some(Verdict::Faster), Kind::Speed) => "faster",
+        (Some(Verdict::Slower), Kind::Speed) => "slower",
         (Some(_), _) if went_up => "more",
         (Some(_), _) => "less",
     }
@@ -274,19 +276,13 @@ fn ranges(notes: &[usize]) -> String {
 fn row_json(row: &ComparedRow) -> Value {
     let mut object = Object::new();
     object.put_some("arm", row.arm.clone());
-    let place = |place: &Place| (place.name.to_owned(), place.value.to_json());
+    let place = |place: &Place| (place.name.clone(), place.value.to_json());
     object
         .put("at", Value::Object(row.at.iter().map(place).collect()))
         .put("what", row.quantity.name.clone())
         .put("unit", row.quantity.unit.clone())
-        .put(
-            "better",
-            match row.quantity.better {
-                Better::Higher => "higher",
-                Better::Lower => "lower",
-            },
-        )
-        .put("is_main", row.quantity.is_main)
+        .put("better", row.quantity.better.to_string())
+        .put("is_main", row.quantity.main)
         .put_some("a", row.a.as_ref().map(side_json))
         .put_some("b", row.b.as_ref().map(side_json))
         .put_some("ratio", row.ratio);

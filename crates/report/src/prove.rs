@@ -101,6 +101,7 @@ pub fn meaning(result: &ResultFile) -> String {
     let better = match e.better {
         Better::Higher => "higher is better",
         Better::Lower => "lower is better",
+        Better::Neither => "neither way is better",
     };
     let equal = number(result.settings.equal * 100.0);
     let says = match (result.verdict, &result.effect) {
@@ -639,7 +640,15 @@ next  hugeleaf promote redis-server
 
     #[test]
     fn json_is_the_file() {
-        let back: ResultFile = serde_json::from_str(&json(&example())).unwrap();
-        assert_eq!(back, example());
+        let back = hugeleaf_proof::rows::Results::read(&json(&example())).unwrap();
+        assert_eq!(back, example().to_results());
+        // What scripts read is at its names.
+        let verdict = serde_json::to_value(example().verdict).unwrap();
+        assert_eq!(back.analysis["verdict"], verdict);
+        assert_eq!(
+            back.analysis["pairs"].as_array().unwrap().len(),
+            example().pairs.len()
+        );
+        assert!(back.analysis["effect"]["ratio"].is_number());
     }
 }

@@ -1,36 +1,37 @@
-//! Raw samples as they are kept: with host, kernel, settings and the exact command.
+//! Raw samples as they are kept: as a result's rows, with host, kernel, settings and the exact command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use hugeleaf_host::{Root, read_host};
+use hugeleaf_proof::circumstances;
+use hugeleaf_proof::rows::{Results, fields};
+use hugeleaf_sys::RealKernel;
 use serde_json::{Map, Value, json};
 
 use crate::Failed;
 
 /// One benchmark's file.
 pub struct Record {
-    name: String,
-    command: String,
-    arms: Vec<Value>,
+    results: Results,
     summary: Map<String, Value>,
 }
 
 impl Record {
     /// Nothing yet.
     pub fn new(name: impl Into<String>, command: impl Into<String>) -> Record {
+        let mut results = Results::empty(&name.into(), "");
+        let command: String = command.into();
+        results.command = command.split_whitespace().map(str::to_owned).collect();
         Record {
-            name: name.into(),
-            command: command.into(),
-            arms: Vec::new(),
+            results,
             summary: Map::new(),
         }
     }
 
-    /// The raw samples of one arm, in the order they were taken.
+    /// The raw samples of one arm, in the order they were taken: `ARM: QUANTITY`, or `ARM` alone.
     pub fn arm(&mut self, label: impl Into<String>, unit: &str, samples: &[f64]) {
-        self.arms
-            .push(json!({"label": label.into(), "unit": unit, "samples": samples}));
+        self.results.add_labelled(&label.into(), unit, samples);
     }
 
     /// A figure made from the samples; also printed.
@@ -43,19 +44,18 @@ impl Record {
     /// Writes `FOLDER/NAME.json`.
     pub fn write(self, folder: &Path) -> Result<PathBuf, Failed> {
         std::fs::create_dir_all(folder)?;
-        let file = folder.join(format!("{}.json", self.name));
-        let when = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        let record = json!({
-            "schema": 1,
-            "name": self.name,
-            "time_unix_seconds": when.as_secs(),
-            "command": self.command,
-            "host": host(),
-            "settings": settings(),
-            "summary": self.summary,
-            "arms": self.arms,
-        });
-        std::fs::write(&file, format!("{record:#}\n"))?;
+        let mut results = self.results;
+        let file = folder.join(format!("{}.json", results.experiment.name));
+        let root = Root::live();
+        let host = read_host(&root, &RealKernel::new())?;
+        let here = circumstances(&root, &host, &[]);
+        results.experiment.started = here.started;
+        results.host = fields(&here.host);
+        results.settings = settings();
+        results
+            .analysis
+            .insert("summary".to_owned(), self.summary.into());
+        std::fs::write(&file, results.to_json())?;
         println!("  written: {}", file.display());
         Ok(file)
     }
@@ -66,24 +66,8 @@ fn line(path: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn host() -> Value {
-    let after_colon = |path: &str, name: &str| {
-        let text = std::fs::read_to_string(path).ok()?;
-        let line = text.lines().find(|l| l.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    json!({
-        "kernel": line("/proc/sys/kernel/osrelease"),
-        "arch": line("/proc/sys/kernel/arch"),
-        "processor": after_colon("/proc/cpuinfo", "model name"),
-        "processors": std::thread::available_parallelism().map_or(0, usize::from),
-        "memory": after_colon("/proc/meminfo", "MemTotal"),
-        "swap": after_colon("/proc/meminfo", "SwapTotal"),
-    })
-}
-
 /// The knobs in force, as they stand in their files.
-fn settings() -> Value {
+fn settings() -> Map<String, Value> {
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let mut settings = Map::new();
     for name in [
@@ -98,12 +82,17 @@ fn settings() -> Value {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         settings.insert(name.to_owned(), json!(line(&path)));
     }
+    let swap = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let swap = swap
+        .lines()
+        .find_map(|line| line.strip_prefix("SwapTotal:"));
+    settings.insert("swap".to_owned(), json!(swap.map(str::trim)));
     // Of a virtual machine whose hypervisor takes what is free: from blocks of this order on.
     let reporting = "/sys/module/page_reporting/parameters/page_reporting_order";
     if Path::new(reporting).exists() {
         settings.insert("page_reporting_order".to_owned(), json!(line(reporting)));
     }
-    Value::Object(settings)
+    settings
 }
 
 /// The first line that a program says of its version.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{Asked, CompareError, Measured, arms, files};
+use hugeleaf_proof::compare::{Asked, CompareError, arms, files};
+use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::Shown;
 use hugeleaf_units::Bytes;
 
@@ -21,7 +22,7 @@ const LONGEST: Bytes = Bytes::from_mib(256);
   hugeleaf compare oltp.json --arms base,hugetlb:2M
   hugeleaf compare old.json new.json --arms base,thp:2M --all
 
-A and B are result files of `bench` or `prove`. What differs between them beside the
+A and B are result files of `bench` or `prove`. What differs between them besides the
 samples (host, kernel, settings, knobs) is listed, and each row names what of that bears on it.
 Samples of two files are no pairs: their interval is by rank. Two arms of one file are compared in
 the rounds that both have.
@@ -41,7 +42,7 @@ pub struct Args {
     /// Differences within ± this count as none
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     equal: Part,
-    /// Also what was seen beside: latencies, CPU, I/O, page tables
+    /// Also what else was measured: latencies, CPU, I/O, page tables
     #[arg(long)]
     all: bool,
 }
@@ -98,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-fn read(path: &Path) -> Result<Measured, Failure> {
+fn read(path: &Path) -> Result<Results, Failure> {
     let shown = path.display();
     let mut text = String::new();
     let got =
@@ -108,7 +109,7 @@ fn read(path: &Path) -> Result<Measured, Failure> {
             format!("{shown}: it is longer than {LONGEST}: it is no result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",
         )),
-        Ok(_) => Measured::read(&text)
+        Ok(_) => Results::read(&text)
             .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next())),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
             format!("{shown}: it is no text: it is no result of prove or bench"),

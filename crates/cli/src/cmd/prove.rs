@@ -91,7 +91,7 @@ pub struct Args {
     /// The part of the process's time that moving its memory may take
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     budget: Percent,
-    /// Where to write the result [default: hugeleaf-prove-DATE-TIME.json in this folder]
+    /// Write the result into this file; without it no file is written
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Also write the result as a page with charts
@@ -255,22 +255,15 @@ fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
 
 /// Writes the result and the page, after the result was printed: a full disk costs the file only.
 fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
-    let path = args.output.clone().unwrap_or_else(|| default_path(result));
-    write_whole(&path, &json(result)).map_err(|e| unwritten(&e))?;
-    tell(&format!("result: {}", path.display()));
+    if let Some(path) = &args.output {
+        write_whole(path, &json(result)).map_err(|e| unwritten(&e))?;
+        tell(&format!("result: {}", path.display()));
+    }
     if let Some(path) = &args.html {
         write_whole(path, &html(result)).map_err(|e| unwritten(&e))?;
         tell(&format!("page: {}", path.display()));
     }
     Ok(())
-}
-
-fn default_path(result: &ResultFile) -> PathBuf {
-    // 2026-01-31T12:00:00Z, without what a file name should not hold.
-    let digits: String = (result.experiment.started.chars())
-        .filter(|c| c.is_ascii_digit() || *c == 'T')
-        .collect();
-    format!("hugeleaf-prove-{}.json", digits.replace('T', "-")).into()
 }
 
 fn unwritten(e: &WriteError) -> Failure {

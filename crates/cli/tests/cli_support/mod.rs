@@ -225,3 +225,43 @@ pub fn works(program: &str, args: &[&str]) -> bool {
         .status()
         .is_ok_and(|status| status.success())
 }
+
+/// The rows of an arm and a quantity in a result, in its order of places.
+pub fn rows<'a>(
+    result: &'a serde_json::Value,
+    arm: &str,
+    what: &str,
+) -> Vec<&'a serde_json::Value> {
+    let rows = result["rows"].as_array().expect("a result has rows");
+    let rows = rows
+        .iter()
+        .filter(|row| row["arm"] == arm && row["quantity"]["name"] == what);
+    rows.filter(|row| !samples(row).is_empty()).collect()
+}
+
+/// The values of a row.
+pub fn samples(row: &serde_json::Value) -> Vec<f64> {
+    let samples = row["samples"].as_array().expect("a row has samples");
+    samples
+        .iter()
+        .map(|sample| sample["value"].as_f64().expect("a number"))
+        .collect()
+}
+
+/// What a result says of an arm in one of its lists: `layouts`, `unavailable`.
+pub fn of_arm<'a>(
+    result: &'a serde_json::Value,
+    list: &str,
+    arm: &str,
+) -> Vec<&'a serde_json::Value> {
+    let all = result[list].as_array().into_iter().flatten();
+    all.filter(|one| one["arm"] == arm).collect()
+}
+
+/// The names of a result's arms.
+pub fn arms(result: &serde_json::Value) -> Vec<&str> {
+    let arms = result["arms"].as_array().expect("a result has arms");
+    arms.iter()
+        .map(|arm| arm["name"].as_str().expect("a name"))
+        .collect()
+}

@@ -1,6 +1,7 @@
 //! The sections of results that `bench` wrote: each arm over the first, row by row.
 
-use hugeleaf_proof::compare::{ComparedRow, Measured};
+use hugeleaf_proof::compare::ComparedRow;
+use hugeleaf_proof::rows::{Place, Results};
 
 use crate::runs::{Run, Runs, Table, over, ratio};
 
@@ -71,10 +72,11 @@ fn shares(run: &Run) -> String {
 
 /// All arms of a result over its first, with what it was measured on.
 pub fn of_run(run: &Run) -> String {
-    let Some(measured) = &run.measured else {
-        return shares(run);
+    let measured = match &run.results {
+        Some(measured) if measured.rows.iter().any(|row| row.quantity.main) => measured,
+        _ => return shares(run),
     };
-    let arms = measured.arms();
+    let arms = measured.arm_names();
     let Some((first, others)) = arms.split_first() else {
         return String::new();
     };
@@ -90,8 +92,8 @@ pub fn of_run(run: &Run) -> String {
     let notes: Vec<String> = measured
         .rows
         .iter()
-        .filter(|row| row.quantity.is_main)
-        .filter_map(|row| Some(format!("{}: {}", row.arm, row.note.as_ref()?)))
+        .filter(|row| row.quantity.main)
+        .filter_map(|row| Some(format!("{}: {}", row.arm, measured.said_of(row)?)))
         .collect();
     let mut seen: Vec<String> = Vec::new();
     for note in notes {
@@ -108,9 +110,10 @@ pub fn of_run(run: &Run) -> String {
     out
 }
 
-fn about(run: &Run, measured: &Measured, first: &str) -> String {
+fn about(run: &Run, measured: &Results, first: &str) -> String {
     let rounds = run.value["settings"]["rounds"].as_u64();
-    let samples = measured.rows.iter().map(|row| row.samples.len()).max();
+    let mains = measured.rows.iter().filter(|row| row.quantity.main);
+    let samples = mains.map(|row| row.samples.len()).max();
     let rounds = rounds.map_or_else(
         || match samples {
             Some(0 | 1) | None => "counted once".to_owned(),
@@ -118,7 +121,7 @@ fn about(run: &Run, measured: &Measured, first: &str) -> String {
         },
         |rounds| format!("{rounds} interleaved rounds"),
     );
-    let database = &run.value["database"];
+    let database = &run.value["settings"]["database"];
     let on = match database["version"].as_str() {
         Some(version) => format!(
             "{version}, {} warehouses, cache {}; ",
@@ -130,28 +133,22 @@ fn about(run: &Run, measured: &Measured, first: &str) -> String {
     format!("{on}over `{first}`, {rounds}, {}", measured.in_words())
 }
 
-fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Measured) -> String {
+fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
     let all = || rows.iter().flat_map(|(_, rows)| rows);
     let beside: Vec<(&str, &str)> = BESIDE
         .into_iter()
         .filter(|(name, _)| {
-            all().any(|row| {
-                !row.quantity.is_main && row.quantity.name == *name && row.ratio.is_some()
-            })
+            all().any(|row| !row.quantity.main && row.quantity.name == *name && row.ratio.is_some())
         })
         .collect();
-    let mut places: Vec<&str> = Vec::new();
+    let mut places: Vec<&Place> = Vec::new();
     for place in all().flat_map(|row| &row.at) {
-        if !places.contains(&place.name) {
-            places.push(place.name);
+        if places.iter().all(|known| known.name != place.name) {
+            places.push(place);
         }
     }
     let mut heads: Vec<String> = vec!["pages".to_owned()];
-    heads.extend(
-        places
-            .iter()
-            .map(|p| p.trim_end_matches("_bytes").replace('_', " ")),
-    );
+    heads.extend(places.iter().map(|place| place.head()));
     heads.push(main_name(measured));
     heads.extend(beside.iter().map(|(_, head)| (*head).to_owned()));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
@@ -159,17 +156,17 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Measured) -> String {
     for (arm, rows) in rows {
         let mains: Vec<&ComparedRow> = rows
             .iter()
-            .filter(|row| row.quantity.is_main && row.verdict.is_some())
+            .filter(|row| row.quantity.main && row.verdict.is_some())
             .collect();
         if mains.is_empty() {
             let mut cells = vec![(*arm).clone()];
-            cells.resize(heads.len(), "not had".to_owned());
+            cells.resize(heads.len(), "unavailable".to_owned());
             table.row(&cells);
         }
         for main in mains {
             let mut cells = vec![(*arm).clone()];
-            for name in &places {
-                let place = main.at.iter().find(|at| at.name == *name);
+            for known in &places {
+                let place = main.at.iter().find(|at| at.name == known.name);
                 cells.push(place.map_or_else(String::new, |at| at.value.to_string()));
             }
             cells.push(ratio(main));
@@ -185,7 +182,10 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Measured) -> String {
     table.text()
 }
 
-fn main_name(measured: &Measured) -> String {
-    let main = measured.rows.iter().find(|row| row.quantity.is_main);
-    main.map_or_else(|| measured.name.clone(), |row| row.quantity.name.clone())
+fn main_name(measured: &Results) -> String {
+    let main = measured.rows.iter().find(|row| row.quantity.main);
+    main.map_or_else(
+        || measured.experiment.name.clone(),
+        |row| row.quantity.name.clone(),
+    )
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use hugeleaf_proof::rows::Row;
 use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, interval, share};
@@ -158,7 +159,7 @@ fn always_on(runs: &[&Run]) -> String {
     };
     format!(
         "\n{} processors ({}), Linux {}; rounds: {}.{redis}\n\n{}",
-        host["processors"],
+        host["cpus"],
         host["processor"].as_str().unwrap_or_default(),
         host["kernel"].as_str().unwrap_or_default(),
         rounds.join(", "),
@@ -178,13 +179,16 @@ fn library(runs: &Runs) -> String {
         "after over before",
         "of rounds",
     ]);
-    for arm in before.value["arms"].as_array().into_iter().flatten() {
-        let label = arm["label"].as_str().unwrap_or_default();
-        let operation = label.strip_prefix("run, thp: ");
-        let Some(operation) = operation.and_then(|o| o.strip_suffix(", operations/s")) else {
+    for row in before.results.iter().flat_map(|results| &results.rows) {
+        let operation = row.quantity.name.strip_suffix(", operations/s");
+        let Some(operation) = operation.filter(|_| row.arm == "run, thp") else {
             continue;
         };
-        let (old, new) = (samples(before, label), samples(after, label));
+        let new = after
+            .results
+            .as_ref()
+            .and_then(|r| r.row(&row.arm, &row.at, &row.quantity.name));
+        let (old, new) = (row.values(), new.map_or_else(Vec::new, Row::values));
         let mut ratios: Vec<f64> = new.iter().zip(&old).map(|(a, b)| a / b).collect();
         ratios.sort_by(f64::total_cmp);
         let figure = match ratios.as_slice() {
@@ -205,17 +209,6 @@ fn library(runs: &Runs) -> String {
         after.link(),
         table.text()
     )
-}
-
-fn samples(run: &Run, label: &str) -> Vec<f64> {
-    let arms = run.value["arms"].as_array().into_iter().flatten();
-    let mut arms = arms.filter(|arm| arm["label"] == label);
-    let samples = arms.next().and_then(|arm| arm["samples"].as_array());
-    samples
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_f64)
-        .collect()
 }
 
 fn rates(runs: &Runs) -> String {

@@ -78,21 +78,30 @@ fn page_tables(runs: &Runs) -> String {
     let Some(run) = runs.find("pagetables") else {
         return String::new();
     };
-    let points = run.value["arms"].as_array().into_iter().flatten();
-    let points =
-        points.filter_map(|arm| Some((arm["label"].as_str()?, arm["points"].as_array()?.last()?)));
+    let Some(results) = &run.results else {
+        return String::new();
+    };
+    let last = |arm: &String| {
+        let rows = results
+            .rows
+            .iter()
+            .filter(|row| row.quantity.main && !row.samples.is_empty());
+        rows.filter(|row| row.arm == *arm).next_back()
+    };
     let region = Bytes(run.value["settings"]["region_bytes"].as_u64().unwrap_or(0));
     let mut out = format!(
         "What that came to in bytes, on a region of {region}. Published for Linux 2.6, with entries of 4 bytes: 1 GB for 1024 processes on 1 GB, and\n\
          16 MB for each process on 16 GB. Entries have 8 bytes now.\n\n"
     );
-    for (label, point) in points {
-        let number = |key: &str| Bytes(point[key].as_u64().unwrap_or(0));
-        out.push_str(&format!(
-            "- {label}, {} processes: {} in all\n",
-            point["processes"],
-            number("growth_bytes")
-        ));
+    for arm in results.arm_names() {
+        if let Some((row, place)) = last(&arm).and_then(|row| Some((row, row.at.first()?))) {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // page tables grew
+            let grown = Bytes(row.values().iter().sum::<f64>() as u64);
+            out.push_str(&format!(
+                "- {arm}, {} processes: {grown} in all\n",
+                place.value
+            ));
+        }
     }
     out + "\n"
 }
@@ -137,17 +146,8 @@ fn host(run: &Run) -> String {
             .unwrap_or("processor not told")
             .to_owned()
     };
-    let cpus = host["cpus"]
-        .as_u64()
-        .or(host["processors"].as_u64())
-        .unwrap_or(0);
-    let kib = host["memory"]
-        .as_str()
-        .and_then(|text| text.split(' ').next()?.parse().ok());
-    let memory = host["memory_bytes"]
-        .as_u64()
-        .map(Bytes)
-        .or(kib.map(Bytes::from_kib));
+    let cpus = host["cpus"].as_u64().unwrap_or(0);
+    let memory = host["memory_bytes"].as_u64().map(Bytes);
     let memory = memory.map_or_else(|| "-".to_owned(), |memory| memory.to_string());
     format!(
         "{}, {cpus} processors, {memory}, Linux {}",

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use hugeleaf_proof::compare::{Asked, ComparedRow, Measured, arms};
+use hugeleaf_proof::compare::{Asked, ComparedRow, arms};
+use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::three;
 use serde_json::Value;
 
@@ -16,8 +17,8 @@ pub struct Run {
     pub name: String,
     /// What it holds.
     pub value: Value,
-    /// The same as rows, where it is a result of `bench` or `prove`.
-    pub measured: Option<Measured>,
+    /// The same as rows, where it is a result.
+    pub results: Option<Results>,
 }
 
 impl Run {
@@ -54,7 +55,7 @@ impl Run {
             Value::Array(words) => {
                 let words = words.iter().filter_map(Value::as_str);
                 let mut words: Vec<String> = words.map(quoted).collect();
-                if let Some(program) = words.first_mut() {
+                if let Some(program) = words.first_mut().filter(|word| word.ends_with("hugeleaf")) {
                     "hugeleaf".clone_into(program);
                 }
                 words.join(" ")
@@ -94,7 +95,7 @@ impl Runs {
                 folder: path.parent().unwrap().display().to_string(),
                 name: path.file_name().unwrap().to_string_lossy().into_owned(),
                 value,
-                measured: Measured::read(&text).ok(),
+                results: Results::read(&text).ok(),
             });
         }
         Runs { all }
@@ -119,7 +120,7 @@ pub const ASKED: Asked = Asked { equal: 0.02 };
 
 /// Rows of one arm over another, of one result.
 pub fn over(run: &Run, large: &str, small: &str) -> Vec<ComparedRow> {
-    let Some(measured) = &run.measured else {
+    let Some(measured) = &run.results else {
         return Vec::new();
     };
     let names = [small.to_owned(), large.to_owned()];

@@ -72,7 +72,7 @@ fn row_of(
     let rows = over(run, large, small).into_iter();
     rows.filter(|row| match quantity {
         Some(name) => row.quantity.name == name,
-        None => row.quantity.is_main,
+        None => row.quantity.main,
     })
     .filter(|row| {
         let has = |place: &&str| row.at.iter().any(|at| at.value.to_string() == **place);
@@ -89,7 +89,7 @@ fn told(row: &ComparedRow, (large, small): (&str, &str)) -> Option<([f64; 3], St
 
 /// The largest gain of any arm over the first.
 fn best(run: &Run) -> Option<(String, [f64; 3])> {
-    let arms = run.measured.as_ref()?.arms();
+    let arms = run.results.as_ref()?.arm_names();
     let first = arms.first()?;
     let gains = arms.iter().skip(1).filter(|arm| *arm != "locked");
     gains
@@ -218,12 +218,12 @@ fn oltp(runs: &Runs) -> Vec<Line> {
 fn by_cache(runs: &Runs) -> Line {
     let found = runs.named("oltp-cache").find_map(|run| {
         let (arm, here) = best(run)?;
-        let first = run.measured.as_ref()?.arms().first()?.clone();
+        let first = run.results.as_ref()?.arm_names().first()?.clone();
         let rows = over(run, &arm, &first);
         let at = |row: &ComparedRow| Some((row.at.first()?.value.to_string(), ratio(row)));
         let mains = rows
             .iter()
-            .filter(|row| row.quantity.is_main && row.ratio.is_some());
+            .filter(|row| row.quantity.main && row.ratio.is_some());
         let mains: Vec<(String, String)> = mains.filter_map(at).collect();
         let ((small, of_small), (large, of_large)) = (mains.first()?, mains.last()?);
         let text = format!("{arm} over {first}: {of_small} at {small}, {of_large} at {large}");
@@ -264,7 +264,7 @@ fn mover_lines(
     quantity: Option<&str>,
 ) -> Vec<Line> {
     let of_run = |run: &Run| {
-        let small = run.measured.as_ref()?.arms().first()?.clone();
+        let small = run.results.as_ref()?.arm_names().first()?.clone();
         let arms = ("hugetlb:2M", small.as_str());
         let mut modes = modes.iter();
         let (mode, row) =

@@ -595,7 +595,7 @@ fn files_do_not_import_in_circles() {
         (
             "proof",
             "bench::chase bench::chase::look bench::mover bench::mover::result bench::pin \
-             bench::pin::result compare compare::facts compare::rows metric metric::command \
+             bench::pin::result compare compare::facts metric metric::command \
              metric::http metric::mysql metric::perf metric::postgres metric::redis \
              metric::shown metric::spec",
         ),

@@ -25,6 +25,7 @@ use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod look;
+mod rows;
 
 pub(in crate::bench) use look::held_by_folio;
 use look::{Seen, look};

@@ -25,6 +25,7 @@ use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
 
 mod lying;
 mod result;
+mod rows;
 mod streams;
 
 pub use lying::Lying;

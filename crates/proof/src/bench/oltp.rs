@@ -27,6 +27,7 @@ mod embedded;
 mod order;
 mod pages;
 mod postgres;
+mod rows;
 mod server;
 mod setup;
 mod translation;

@@ -25,6 +25,8 @@ use crate::result::{HostFingerprint, Knob};
 use crate::stats::Better;
 use crate::subject::SizeHeld;
 
+mod rows;
+
 /// What the kernel holds for a process beside its memory and page tables: its stack in the kernel,
 /// its descriptors, its mappings (a thousand of them took 64K each; twice that).
 const KERNEL_A_PROCESS: Bytes = Bytes::from_kib(128);

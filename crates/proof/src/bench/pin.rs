@@ -21,6 +21,7 @@ use super::spaces::{Space, Take, needs_own};
 use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
 
 mod result;
+mod rows;
 
 pub use result::{Model, ModelRow, PinArm, PinPoint, PinResult, PinSettingsInForce};
 

@@ -1,95 +1,59 @@
 //! What two results were made on and with, and where that differs.
 
-use hugeleaf_units::Bytes;
-use serde::Serialize;
+use serde_json::{Map, Value as Json};
 
 use super::Note;
+use crate::rows::{Results, Value};
 
 /// What the kernel leaves of a machine's memory differs a little from boot to boot.
 const MEMORY_MAY_DIFFER: f64 = 0.01;
 
 /// A circumstance: `host.kernel`, `settings.rounds`, `knob enabled`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fact {
+pub(super) struct Fact {
     /// Its name, as in the file.
-    pub name: String,
+    name: String,
     /// Its value.
-    pub value: Value,
+    value: Value,
 }
 
-/// A value that is shown.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// Bytes.
-    Bytes(Bytes),
-    /// A plain number.
-    Number(f64),
-    /// Anything else.
-    Text(String),
-}
-
-impl Value {
-    /// A count.
-    #[allow(clippy::cast_precision_loss)] // threads, processes, connections
-    pub fn count(n: u64) -> Value {
-        Value::Number(n as f64)
+/// Everything that a result was made on and with.
+pub(super) fn of(results: &Results) -> Vec<Fact> {
+    let mut all = facts("host", &results.host);
+    if let Some(target) = &results.experiment.target {
+        all.push(Fact {
+            name: "experiment.target".to_owned(),
+            value: Value::Text(target.clone()),
+        });
     }
-
-    /// The same as a value of a file.
-    pub fn to_json(&self) -> serde_json::Value {
-        match self {
-            Value::Bytes(bytes) => bytes.get().into(),
-            Value::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
-                #[allow(clippy::cast_possible_truncation)]
-                let whole = *number as i64;
-                whole.into()
-            }
-            Value::Number(number) => (*number).into(),
-            Value::Text(text) => text.clone().into(),
-        }
+    if let Some(Json::Object(database)) = results.settings.get("database") {
+        all.extend(facts("database", database));
     }
-}
-
-impl std::fmt::Display for Value {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Value::Bytes(bytes) => f.pad(&bytes.to_string()),
-            Value::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
-                f.pad(&number.to_string())
-            }
-            Value::Number(number) => {
-                let text = format!("{number:.4}");
-                f.pad(text.trim_end_matches('0'))
-            }
-            Value::Text(text) => f.pad(text),
-        }
-    }
+    all.extend(facts("settings", &results.settings));
+    all
 }
 
 /// Everything in a part of a result, `prefix.field` each, without what says nothing: a limit that
 /// comes of the memory that was free, a folder's name.
-pub(super) fn facts(prefix: &str, part: &impl Serialize) -> Vec<Fact> {
+fn facts(prefix: &str, part: &Map<String, Json>) -> Vec<Fact> {
     const NOTHING: [&str; 2] = ["settings.most_bytes", "database.name"];
-    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(part) else {
-        return Vec::new();
-    };
     let mut facts = Vec::new();
-    for (field, value) in fields {
+    for (field, value) in part {
         if field == "knobs" {
-            facts.extend(knobs(&value));
+            facts.extend(knobs(value));
             continue;
         }
         let name = format!("{prefix}.{field}");
         if NOTHING.contains(&name.as_str()) {
             continue;
         }
-        facts.extend(of_json(&field, &value).map(|value| Fact { name, value }));
+        facts.extend(Value::of_json(field, value).map(|value| Fact { name, value }));
     }
     facts
 }
 
-fn knobs(all: &serde_json::Value) -> Vec<Fact> {
-    let text = |knob: &serde_json::Value, field: &str| Some(knob.get(field)?.as_str()?.to_owned());
+fn knobs(all: &Json) -> Vec<Fact> {
+    let text = |knob: &Json, field: &str| Some(knob.get(field)?.as_str()?.to_owned());
     let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter()
         .filter_map(|knob| {
@@ -99,24 +63,6 @@ fn knobs(all: &serde_json::Value) -> Vec<Fact> {
             })
         })
         .collect()
-}
-
-fn of_json(field: &str, value: &serde_json::Value) -> Option<Value> {
-    use serde_json::Value as Json;
-    match value {
-        Json::Null | Json::Object(_) => None,
-        Json::Number(n) => match n.as_u64() {
-            Some(bytes) if field.ends_with("_bytes") => Some(Value::Bytes(Bytes(bytes))),
-            _ => n.as_f64().map(Value::Number),
-        },
-        Json::String(text) => Some(Value::Text(text.clone())),
-        Json::Bool(is) => Some(Value::Text(if *is { "yes" } else { "no" }.to_owned())),
-        Json::Array(all) => {
-            let all = all.iter().map(|v| v.as_str().map(str::to_owned));
-            let all: Option<Vec<String>> = all.collect();
-            Some(Value::Text(all?.join(", ")))
-        }
-    }
 }
 
 /// What differs, in the order of A, then what only B tells.

@@ -1,29 +1,29 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::rows::NotAResult;
 
 const EQUAL: Asked = Asked { equal: 0.02 };
 
 /// A `bench chase` of two arms; samples by round.
 fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {
-    let arm = |label: &str, samples: &[f64]| {
-        let rounds: Vec<usize> = (0..samples.len()).collect();
+    let row = |arm: &str, samples: &[f64]| {
+        let samples = samples.iter().enumerate();
+        let samples =
+            samples.map(|(round, value)| serde_json::json!({"round": round, "value": value}));
         serde_json::json!({
-            "label": label, "page_bytes": 1, "kind": "base",
-            "points": [{
-                "working_set_bytes": 1 << 30, "samples": samples, "rounds": rounds, "hops": [],
-                "at_seconds": [], "median": 1.0, "pages_before": [], "pages_after": [],
-                "verified": true, "in_turn": false,
-            }],
+            "arm": arm, "at": {"working_set_bytes": 1 << 30},
+            "quantity": {"name": "dependent read", "unit": "ns", "better": "lower", "kind": "speed", "main": true},
+            "samples": samples.collect::<Vec<_>>(),
         })
     };
     serde_json::json!({
-        "schema": 1,
+        "schema": 2,
         "experiment": {
-            "name": "chase", "unit": "ns", "better": "lower", "started": "2026-01-02T03:04:05Z",
-            "duration_seconds": 1.0, "ending": "done",
+            "name": "chase", "started": "2026-01-02T03:04:05Z", "duration_seconds": 1.0, "ending": "done",
         },
-        "arms": [arm("base", base), arm("thp:2M", large)],
+        "arms": [{"name": "base"}, {"name": "thp:2M"}],
+        "rows": [row("base", base), row("thp:2M", large)],
         "caveats": ["virtual"],
         "host": {"kernel": kernel, "cpus": 2, "nodes": 1, "base_page_bytes": 1},
         "settings": {
@@ -39,8 +39,8 @@ fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {
 const BASE: [f64; 6] = [200.0, 202.0, 198.0, 201.0, 199.0, 203.0];
 const LARGE: [f64; 6] = [100.0, 102.0, 101.0, 99.0, 98.0, 103.0];
 
-fn read(text: &str) -> Measured {
-    Measured::read(text).unwrap()
+fn read(text: &str) -> Results {
+    Results::read(text).unwrap()
 }
 
 #[test]
@@ -90,13 +90,14 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
 fn prove_result(buckets: &str) -> String {
     let arm = |label: &str, value: f64| {
         format!(
-            r#"{{"label": "{label}", "samples": [{value}, {value}], "at_seconds": [1.0, 2.0],
-                "coverage": [[0.0, 0.0], [0.0, 0.0]] {buckets}}}"#
+            r#"{{"label": "{label}", "samples": {:?}, "at_seconds": [1.0, 2.0],
+                "coverage": [[0.0, 0.0], [0.0, 0.0]] {buckets}}}"#,
+            [value; 8]
         )
     };
     let pair =
         r#"{"base": 0.036, "large": 0.034, "ratio": 0.94, "first": "base", "at_seconds": 0.0}"#;
-    format!(
+    let text = format!(
         r#"{{"schema": 1, "experiment": {{"name": "p99", "unit": "s", "better": "lower",
             "target": "t", "design": "random-pairs", "started": "", "duration_seconds": 1.0,
             "ending": "time", "began_on": "base", "left_on": "base", "moved_bytes": 1}},
@@ -110,14 +111,16 @@ fn prove_result(buckets: &str) -> String {
         arm("base", 0.036),
         arm("large", 0.034),
         [pair; 8].join(",")
-    )
+    );
+    let result: crate::ResultFile = serde_json::from_str(&text).unwrap();
+    result.to_json()
 }
 
 #[test]
 fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let names = ["base".to_owned(), "large".to_owned()];
     let of = |buckets: &str| {
-        let result = Measured::read(&prove_result(buckets)).unwrap();
+        let result = Results::read(&prove_result(buckets)).unwrap();
         arms(&result, None, &names, EQUAL).unwrap()
     };
     assert_eq!(of("").rows[0].verdict, Some(Verdict::Faster));
@@ -185,7 +188,7 @@ fn few_samples_have_a_ratio_and_no_verdict() {
 #[test]
 fn what_is_no_result_is_told_apart() {
     let good = chase("6.1", &BASE, &LARGE);
-    let error = |text: &str| Measured::read(text).unwrap_err();
+    let error = |text: &str| Results::read(text).unwrap_err();
     assert!(matches!(
         error(&good[..good.len() / 2]),
         NotAResult::Truncated { .. }
@@ -196,16 +199,34 @@ fn what_is_no_result_is_told_apart() {
         NotAResult::NotJson(_)
     ));
     assert_eq!(error("{}"), NotAResult::Lacks("schema"));
-    assert_eq!(error("{\"schema\": 1}"), NotAResult::Lacks("experiment"));
-    let other = good.replace("\"schema\":1", "\"schema\":2");
-    assert_eq!(error(&other), NotAResult::OtherSchema("2".to_owned()));
-    let other = good.replace("\"name\":\"chase\"", "\"name\":\"juggle\"");
-    assert_eq!(
-        error(&other),
-        NotAResult::UnknownExperiment("juggle".to_owned())
-    );
-    let other = good.replace("\"hops\"", "\"leaps\"");
-    assert!(matches!(error(&other), NotAResult::Malformed { .. }));
+    assert_eq!(error("{\"schema\": 2}"), NotAResult::Lacks("experiment"));
+    let other = good.replace("\"schema\":2", "\"schema\":3");
+    assert_eq!(error(&other), NotAResult::OtherSchema("3".to_owned()));
+    let older = error(&good.replace("\"schema\":2", "\"schema\":1"));
+    assert_eq!(older, NotAResult::Older);
+    assert!(older.to_string().contains("older hugeleaf") && older.next().contains("measure again"));
+    for (from, to, why) in [
+        ("\"quantity\"", "\"quality\"", "quantity"),
+        ("\"arm\":\"thp:2M\"", "\"arm\":\"thp:4M\"", "no arm"),
+        ("{\"name\":\"thp:2M\"}", "{\"name\":\"base\"}", "two arms"),
+        ("\"arm\":\"thp:2M\"", "\"arm\":\"base\"", "two rows"),
+        ("\"round\":5", "\"round\":4", "a round twice"),
+        (
+            "\"working_set_bytes\":1073741824",
+            "\"working_set_bytes\":null",
+            "at.working_set_bytes",
+        ),
+        ("\"value\":98.0", "\"value\":null", "null"),
+        ("\"value\":98.0", "\"value\":1e999", ""),
+    ] {
+        let damaged = good.replace(from, to);
+        assert_ne!(damaged, good, "{from}");
+        let error = error(&damaged);
+        let is_one = matches!(error, NotAResult::Malformed(_) | NotAResult::NotJson(_));
+        assert!(is_one && error.to_string().contains(why), "{to}: {error}");
+    }
+    let two = good.replacen("\"unit\":\"ns\"", "\"unit\":\"µs\"", 1);
+    assert!(error(&two).to_string().contains("two different quantities"));
     let stopped = chase("6.1", &[], &[]).replace("\"done\"", "\"interrupted\"");
     let NotAResult::Empty(why) = error(&stopped) else {
         panic!("not empty");
@@ -228,10 +249,10 @@ fn zeros_are_the_same_and_have_no_ratio() {
 #[test]
 fn different_experiments_are_refused() {
     let a = read(&chase("6.1", &BASE, &LARGE));
-    let b = Measured {
-        unit: "µs".to_owned(),
-        ..a.clone()
-    };
+    let mut b = a.clone();
+    for row in &mut b.rows {
+        "µs".clone_into(&mut row.quantity.unit);
+    }
     let error = files(&a, &b, EQUAL).unwrap_err().to_string();
     assert!(
         error.contains("(ns, ") && error.contains("(µs, "),
@@ -242,7 +263,7 @@ fn different_experiments_are_refused() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "\\PC*") {
-        let _ = Measured::read(&text);
+        let _ = Results::read(&text);
     }
 
     /// A result with one character changed is read or refused, and what was read can be compared.
@@ -251,7 +272,7 @@ proptest! {
         let mut text = chase("6.1", &BASE, &LARGE);
         let at = at.min(text.len() - 1);
         text.replace_range(at..=at, &with);
-        if let Ok(measured) = Measured::read(&text) {
+        if let Ok(measured) = Results::read(&text) {
             let _ = files(&measured, &measured, EQUAL);
         }
     }

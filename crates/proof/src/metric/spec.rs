@@ -98,7 +98,7 @@ impl Typed<'_> {
         match self.gauge {
             Some(Better::Lower) => "gauge:lower:",
             Some(Better::Higher) => "gauge:higher:",
-            None => "",
+            None | Some(Better::Neither) => "",
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{LogInterval, log_ratio, signed_rank_interval};
 use serde_json::Value;
 
@@ -26,19 +27,16 @@ impl Samples {
         let Ok(text) = std::fs::read_to_string(file) else {
             return Ok(samples);
         };
-        let json: Value = serde_json::from_str(&text)?;
-        for arm in json["arms"].as_array().into_iter().flatten() {
-            let label = arm["label"].as_str().ok_or("an arm without a label")?;
-            let (arm_name, quantity) = label.split_once(": ").ok_or("a label without ': '")?;
-            let values: Vec<f64> = arm["samples"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|v| v.as_f64().unwrap_or(f64::NAN))
-                .collect();
-            samples.rounds = samples.rounds.max(values.len());
-            let quantities = samples.by_arm.entry(arm_name.to_owned()).or_default();
-            quantities.insert(quantity.to_owned(), values);
+        let results = Results::read(&text)?;
+        let rounds = results.rows.iter().flat_map(|row| &row.samples);
+        samples.rounds = rounds.filter_map(|s| Some(s.round? + 1)).max().unwrap_or(0);
+        for row in results.rows {
+            let mut values = vec![f64::NAN; samples.rounds];
+            for sample in &row.samples {
+                values[sample.round.ok_or("a sample without a round")?] = sample.value;
+            }
+            let quantities = samples.by_arm.entry(row.arm).or_default();
+            quantities.insert(row.quantity.name, values);
         }
         Ok(samples)
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::chase::{ChaseResult, ChaseSettings, cache_line, run as measure};
-use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::chase_text;
 use hugeleaf_report::bench_html::chase_html;
 use hugeleaf_report::table::Look;
@@ -92,7 +92,7 @@ impl Bench for Args {
         Summary {
             about: &result.experiment,
             lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: to_json(result),
+            json: result.to_results().to_json(),
         }
     }
 

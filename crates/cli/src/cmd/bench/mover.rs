@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
+use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::mover::{MoverResult, MoverSettings, measure};
-use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::mover_text;
 use hugeleaf_report::bench_html::mover_html;
 use hugeleaf_report::table::Look;
@@ -148,7 +148,7 @@ impl Bench for Args {
         Summary {
             about: &result.experiment,
             lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: to_json(result),
+            json: result.to_results().to_json(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! See `hugeleaf bench pagetables --help`.
 
+use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::pagetables::{PageTablesResult, PageTablesSettings, run as measure};
-use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::pagetables_text;
 use hugeleaf_report::bench_html::pagetables_html;
 use hugeleaf_report::table::Look;
@@ -86,7 +86,7 @@ impl Bench for Args {
         Summary {
             about: &result.experiment,
             lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: to_json(result),
+            json: result.to_results().to_json(),
         }
     }
 

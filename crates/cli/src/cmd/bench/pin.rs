@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::pin::{PinResult, PinSettings, measure};
-use hugeleaf_proof::bench::{BenchEvent, to_json};
 use hugeleaf_report::bench::pin_text;
 use hugeleaf_report::bench_html::pin_html;
 use hugeleaf_report::table::Look;
@@ -113,7 +113,7 @@ impl Bench for Args {
         Summary {
             about: &result.experiment,
             lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: to_json(result),
+            json: result.to_results().to_json(),
         }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rows::Results;
 use crate::stats::Method;
 use hugeleaf_sys::RealKernel;
 
@@ -70,9 +71,21 @@ fn every_point_has_its_samples_and_reads_back() {
         assert_eq!(held, size.get());
         assert!(point.spread.low.is_some());
     }
-    let back: ChaseResult = serde_json::from_str(&crate::bench::to_json(&result)).unwrap();
-    assert_eq!(back.arms[0].points[1].hops, points[1].hops);
-    assert_eq!(back.settings.seed, settings.seed);
+    let results = result.to_results();
+    let back = Results::read(&results.to_json()).unwrap();
+    assert_eq!(back, results);
+    let hops: Vec<f64> = points[1]
+        .hops
+        .iter()
+        .map(|n| f64::from(u32::try_from(*n).unwrap()))
+        .collect();
+    let row = back
+        .rows
+        .iter()
+        .rfind(|row| row.quantity.name == "reads")
+        .unwrap();
+    assert_eq!(row.values(), hops);
+    assert_eq!(back.settings["seed"], settings.seed);
 }
 
 #[test]

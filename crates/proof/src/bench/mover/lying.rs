@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::BenchError;
 use crate::bench::chase::held_by_folio;
+use crate::rows::{Layout, Place};
 use crate::subject::SizeHeld;
 
 /// How memory was found to lie.
@@ -24,6 +25,22 @@ pub struct Lying {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Lying {
+    /// As a result keeps it.
+    pub(in crate::bench) fn layout(&self, arm: &str, at: &[Place], when: &str) -> Layout {
+        Layout {
+            arm: arm.to_owned(),
+            at: at.to_vec(),
+            when: when.to_owned(),
+            round: None,
+            pages: self.pages.clone(),
+            extents_a_block: self.pieces_a_block,
+            verified: Some(self.verified),
+            note: self.note.clone(),
+        }
+    }
 }
 
 /// Reads it back.

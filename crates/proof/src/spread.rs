@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CONFIDENCE;
-use crate::result::Effect;
-use crate::stats::{log_ratio, signed_rank_interval};
+use crate::stats::{Effect, log_ratio, signed_rank_interval};
+
+/// How sure the intervals are.
+pub const CONFIDENCE: f64 = 0.95;
 
 /// The middle of some samples, with an interval where there are enough of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

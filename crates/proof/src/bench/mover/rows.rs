@@ -1,0 +1,230 @@
+//! The result of `bench mover` as rows.
+
+use super::result::{MoverArm, MoverResult, MoverSample, Times};
+use crate::bench::{Parts, without_samples};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
+use hugeleaf_units::Bytes;
+
+const MOVED: &str = "data moved";
+const CPU: &str = "CPU of the process a GiB";
+
+impl MoverResult {
+    /// As it is kept.
+    pub fn to_results(&self) -> Results {
+        let s = &self.settings;
+        let mut results = Parts {
+            about: &self.experiment,
+            title: format!(
+                "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
+                 together",
+                s.readers,
+                s.writers,
+                s.devices.join(", "),
+                Bytes(s.block_bytes)
+            ),
+            how: format!(
+                "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the arms in \
+                 a new order in each, drawn from seed {}; what was written is read back after each sample; through a ring \
+                 {} transfers under way a thread, else one",
+                Bytes(s.space_bytes),
+                Bytes(s.device_bytes),
+                s.rounds,
+                s.sample_seconds,
+                s.seed,
+                s.depth
+            ),
+            host: &self.host,
+            settings: fields(s),
+            caveats: &self.caveats,
+            command: &self.command,
+        }
+        .results();
+        results.charts = vec![
+            Chart::bars(MOVED, "Moved, MiB a second"),
+            Chart::bars(CPU, "CPU of the process a GiB"),
+        ];
+        for arm in &self.arms {
+            if !results.arms.iter().any(|known| known.name == arm.label) {
+                results.arms.push(ArmAbout::named(&arm.label));
+            }
+            add(arm, &mut results);
+        }
+        let p = &self.published;
+        results.remarks = vec![format!(
+            "published for a backup server (256K, 2 readers, 5 and 7 writers): {} to {} MiB/s, ×{}",
+            p.small_mib_per_second, p.large_mib_per_second, p.ratio
+        )];
+        if !self.bare.samples.is_empty() {
+            results.arms.push(ArmAbout::named(BARE));
+            let rate = Quantity::rate("devices alone", "MiB/s");
+            let samples = Sample::alone(self.bare.samples.clone());
+            results.rows.push(Row::new(BARE, Vec::new(), rate, samples));
+        }
+        results
+    }
+}
+
+/// The devices without a data path.
+const BARE: &str = "devices alone";
+
+fn add(arm: &MoverArm, results: &mut Results) {
+    let at = vec![Place::text("mode", &arm.mode)];
+    let rate = Quantity::rate(MOVED, "MiB/s").main();
+    results
+        .unavailable
+        .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, at.clone())));
+    let looks = [("before", &arm.before), ("after", &arm.after)];
+    let looks = || {
+        looks
+            .iter()
+            .filter_map(|(when, seen)| Some((*when, seen.as_ref()?)))
+    };
+    results
+        .layouts
+        .extend(looks().map(|(when, seen)| seen.layout(&arm.label, &at, when)));
+    if arm.raw.is_empty() {
+        results.rows.push(without_samples(&arm.label, at, rate));
+        return;
+    }
+    let wrong = looks().map(|(_, seen)| seen).find(|seen| !seen.verified);
+    let row = |quantity, samples| Row {
+        doubtful: wrong.is_some(),
+        note: wrong.and_then(|seen| seen.note.clone()),
+        ..Row::new(&arm.label, at.clone(), quantity, samples)
+    };
+    for (quantity, of) in quantities(rate) {
+        let samples: Vec<Sample> = (arm.raw.iter())
+            .filter_map(|raw| {
+                Some(Sample {
+                    at_seconds: Some(raw.at_seconds),
+                    ..Sample::of(raw.round, of(raw)?)
+                })
+            })
+            .collect();
+        if !samples.is_empty() {
+            results.rows.push(row(quantity, samples));
+        }
+    }
+    if let Some(streams) = &arm.streams {
+        #[allow(clippy::cast_precision_loss)] // streams are few
+        let kept_up = streams.samples.iter().map(|n| *n as f64);
+        let quantity = Quantity {
+            kind: crate::rows::Kind::Amount,
+            ..Quantity::rate("writers that keep up", "")
+        };
+        results.rows.push(row(quantity, Sample::alone(kept_up)));
+        let tried = results
+            .settings
+            .entry("streams")
+            .or_insert_with(|| serde_json::Value::Array(Vec::new()));
+        if let serde_json::Value::Array(all) = tried {
+            all.push(serde_json::json!({
+                "arm": arm.label, "mode": arm.mode, "rate_bytes": streams.rate_bytes,
+                "most_tried": streams.most_tried, "steps": streams.steps,
+            }));
+        }
+    }
+}
+
+type Of = Box<dyn Fn(&MoverSample) -> Option<f64>>;
+
+/// All that was seen of a sample.
+#[allow(clippy::cast_precision_loss)] // counts and bytes of a sample are below 2^52
+fn quantities(rate: Quantity) -> Vec<(Quantity, Of)> {
+    let mut all: Vec<(Quantity, Of)> = vec![
+        (rate, Box::new(|raw| Some(raw.mib_per_second))),
+        (
+            Quantity::amount(CPU, "seconds"),
+            Box::new(MoverSample::processor_per_gib),
+        ),
+        (
+            Quantity::amount("CPU of the host a GiB", "seconds"),
+            Box::new(MoverSample::host_per_gib),
+        ),
+        (
+            Quantity::time("lock and unlock, mean", "seconds"),
+            Box::new(|raw| Some(raw.lock?.mean_seconds)),
+        ),
+        (
+            Quantity::plain("length", "seconds"),
+            Box::new(|raw| Some(raw.seconds)),
+        ),
+        (
+            Quantity::plain("read", "bytes"),
+            Box::new(|raw| Some(raw.read_bytes as f64)),
+        ),
+        (
+            Quantity::plain("written", "bytes"),
+            Box::new(|raw| Some(raw.written_bytes as f64)),
+        ),
+        (
+            Quantity::plain("user", "seconds"),
+            Box::new(|raw| Some(raw.user_seconds)),
+        ),
+        (
+            Quantity::plain("system", "seconds"),
+            Box::new(|raw| Some(raw.system_seconds)),
+        ),
+        (
+            Quantity::plain("share of time waited", ""),
+            Box::new(|raw| Some(raw.waiting_share)),
+        ),
+        (
+            Quantity::plain("waits", ""),
+            Box::new(|raw| Some(raw.waits as f64)),
+        ),
+        (
+            Quantity::plain("host user", "seconds"),
+            Box::new(|raw| Some(raw.host?.user_seconds)),
+        ),
+        (
+            Quantity::plain("host system", "seconds"),
+            Box::new(|raw| Some(raw.host?.system_seconds)),
+        ),
+        (
+            Quantity::plain("host idle", "seconds"),
+            Box::new(|raw| Some(raw.host?.idle_seconds)),
+        ),
+        (
+            Quantity::plain("host I/O wait", "seconds"),
+            Box::new(|raw| Some(raw.host?.wait_seconds)),
+        ),
+        (
+            Quantity::plain("host stolen", "seconds"),
+            Box::new(|raw| Some(raw.host?.steal_seconds)),
+        ),
+    ];
+    operations(&mut all);
+    all
+}
+
+/// Of each operation its times, but for what is there already.
+#[allow(clippy::cast_precision_loss)] // counts of a sample are below 2^52
+fn operations(all: &mut Vec<(Quantity, Of)>) {
+    type OfTimes = fn(&MoverSample) -> Option<Times>;
+    let operations: [(&str, OfTimes); 3] = [
+        ("transfer", |raw| Some(raw.io)),
+        ("lock and unlock", |raw| raw.lock),
+        ("page fault of a bystander", |raw| Some(raw.bystander)),
+    ];
+    for (name, of) in operations {
+        type Get = fn(&Times) -> f64;
+        let each: [(&str, Get); 4] = [
+            ("mean", |t| t.mean_seconds),
+            ("p50", |t| t.median_seconds),
+            ("p99", |t| t.p99_seconds),
+            ("longest", |t| t.max_seconds),
+        ];
+        for (which, get) in each {
+            let name = format!("{name}, {which}");
+            if all.iter().all(|(known, _)| known.name != name) {
+                all.push((
+                    Quantity::time(&name, "seconds"),
+                    Box::new(move |raw| Some(get(&of(raw)?))),
+                ));
+            }
+        }
+        let count = Quantity::plain(&format!("{name}, count"), "");
+        all.push((count, Box::new(move |raw| Some(of(raw)?.count as f64))));
+    }
+}

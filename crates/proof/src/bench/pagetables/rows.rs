@@ -1,0 +1,135 @@
+//! The result of `bench pagetables` as rows.
+
+use super::{PageTablesArm, PageTablesPoint, PageTablesResult};
+use crate::bench::{Parts, without_samples};
+use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample, fields};
+use hugeleaf_units::Bytes;
+
+const GROWTH: &str = "page tables";
+
+fn growth() -> Quantity {
+    Quantity::amount(GROWTH, "bytes").counted().main()
+}
+
+impl PageTablesResult {
+    /// As it is kept.
+    pub fn to_results(&self) -> Results {
+        let s = &self.settings;
+        let region = Bytes(s.region_bytes);
+        let mut results = Parts {
+            about: &self.experiment,
+            title: format!(
+                "processes that attach one region of {region}: growth of their page tables, and the time of attaching and of \
+                 the first touch of all of it"
+            ),
+            how: format!(
+                "each process attaches and touches in its turn; growth is that of the same processes, counted before and after; \
+                 orders drawn from seed {}",
+                s.seed
+            ),
+            host: &self.host,
+            settings: fields(s),
+            caveats: &self.caveats,
+            command: &self.command,
+        }
+        .results();
+        results.charts = vec![
+            Chart::by(
+                "processes",
+                GROWTH,
+                "Growth of page tables by number of processes",
+            ),
+            Chart::by("processes", "attach", "Attaching, a process"),
+            Chart::by(
+                "processes",
+                "first touch",
+                "First touch of all of it, a process",
+            ),
+        ];
+        for arm in &self.arms {
+            results.arms.push(ArmAbout {
+                name: arm.label.clone(),
+                page_bytes: Some(arm.page_bytes),
+                kind: Some(arm.kind.clone()),
+            });
+            results
+                .unavailable
+                .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, Vec::new())));
+            if arm.points.is_empty() {
+                results
+                    .rows
+                    .push(without_samples(&arm.label, Vec::new(), growth()));
+            }
+            for point in &arm.points {
+                add(arm, point, &mut results);
+            }
+        }
+        results
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // page tables of a host are far below 2^52 bytes
+fn add(arm: &PageTablesArm, point: &PageTablesPoint, results: &mut Results) {
+    let at = vec![Place::number("processes", point.processes as u64)];
+    let each = point.samples.iter().map(|bytes| *bytes as f64);
+    let one = |value: f64| Sample::alone([value]);
+    let all = [
+        (growth(), one(point.growth_bytes as f64)),
+        (
+            Quantity::time("attach, all", "seconds"),
+            one(point.attach.total_seconds),
+        ),
+        (
+            Quantity::time("first touch, all", "seconds"),
+            one(point.first_touch.total_seconds),
+        ),
+        (
+            Quantity::time("attach", "seconds"),
+            Sample::alone(point.attach.samples_seconds.clone()),
+        ),
+        (
+            Quantity::time("first touch", "seconds"),
+            Sample::alone(point.first_touch.samples_seconds.clone()),
+        ),
+        (
+            Quantity::amount("page tables of a process", "bytes"),
+            Sample::alone(each),
+        ),
+        (
+            Quantity::plain("page tables before", "bytes").counted(),
+            one(point.before_bytes as f64),
+        ),
+        (
+            Quantity::plain("page tables after", "bytes").counted(),
+            one(point.after_bytes as f64),
+        ),
+        (
+            Quantity::plain("memory of an idle process", "bytes").counted(),
+            one(point.idle_bytes as f64),
+        ),
+    ];
+    let host = point.host_growth_bytes.map(|bytes| one(bytes as f64));
+    let host = host.map(|samples| {
+        (
+            Quantity::amount("page tables of the host", "bytes").counted(),
+            samples,
+        )
+    });
+    for (quantity, samples) in all.into_iter().chain(host) {
+        results.rows.push(Row {
+            doubtful: !point.verified,
+            note: point.note.clone(),
+            ..Row::new(&arm.label, at.clone(), quantity, samples)
+        });
+    }
+    results.layouts.push(Layout {
+        arm: arm.label.clone(),
+        at,
+        when: "after".to_owned(),
+        round: None,
+        pages: point.pages.clone(),
+        extents_a_block: None,
+        verified: None,
+        note: None,
+    });
+}

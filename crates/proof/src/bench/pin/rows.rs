@@ -1,0 +1,108 @@
+//! The result of `bench pin` as rows.
+
+use super::result::{PinArm, PinResult};
+use crate::bench::{Parts, without_samples};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
+use hugeleaf_units::Bytes;
+
+const PIN: &str = "pin and let go";
+
+impl PinResult {
+    /// As it is kept.
+    pub fn to_results(&self) -> Results {
+        let s = &self.settings;
+        let mut results = Parts {
+            about: &self.experiment,
+            title: format!(
+                "pinning {} and letting it go: the time of one, by how its pages lie and by number of threads",
+                Bytes(s.block_bytes)
+            ),
+            how: format!(
+                "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new order in each, drawn from seed {}",
+                Bytes(s.space_bytes),
+                s.rounds,
+                s.sample_seconds,
+                s.seed
+            ),
+            host: &self.host,
+            settings: fields(s),
+            caveats: &self.caveats,
+            command: &self.command,
+        }
+        .results();
+        results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
+        for arm in &self.arms {
+            if !results.arms.iter().any(|known| known.name == arm.label) {
+                results.arms.push(ArmAbout::named(&arm.label));
+            }
+            add(arm, &mut results);
+        }
+        let rows = self.model.published.iter();
+        let rows = rows.map(|row| format!("{} on pages of {}", row.units, Bytes(row.page_bytes)));
+        let rows: Vec<String> = rows.collect();
+        results.remarks = vec![format!(
+            "the published model: {}; turns of the lock for 256K: {}",
+            self.model.text,
+            rows.join(", ")
+        )];
+        results
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of a sample are far below 2^52
+fn add(arm: &PinArm, results: &mut Results) {
+    let method = Place::text("method", &arm.method);
+    let at = vec![method.clone()];
+    let pinned = Quantity::time(PIN, "µs").main();
+    results
+        .unavailable
+        .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, at.clone())));
+    let looks = [("before", &arm.before), ("after", &arm.after)];
+    let looks = || {
+        looks
+            .iter()
+            .filter_map(|(when, seen)| Some((*when, seen.as_ref()?)))
+    };
+    results
+        .layouts
+        .extend(looks().map(|(when, seen)| seen.layout(&arm.label, &at, when)));
+    if arm.is_empty() {
+        results.rows.push(without_samples(&arm.label, at, pinned));
+        return;
+    }
+    let wrong = looks().map(|(_, seen)| seen).find(|seen| !seen.verified);
+    let nothing = "there is nothing to do: the kernel returns at once".to_owned();
+    let row = |at: Vec<Place>, quantity, samples| Row {
+        doubtful: wrong.is_some(),
+        note: match wrong {
+            Some(seen) => seen.note.clone(),
+            None => arm.nothing_to_do.then(|| nothing.clone()),
+        },
+        ..Row::new(&arm.label, at, quantity, samples)
+    };
+    for point in arm.points.iter().filter(|point| !point.samples.is_empty()) {
+        let at = vec![
+            method.clone(),
+            Place::number("threads", point.threads as u64),
+        ];
+        let counts: Vec<f64> = point.counts.iter().map(|n| *n as f64).collect();
+        for (quantity, values) in [
+            (pinned.clone(), &point.samples),
+            (
+                Quantity::amount("CPU of one", "µs"),
+                &point.processor_samples,
+            ),
+            (Quantity::amount("waits of one", ""), &point.waits_samples),
+            (Quantity::plain("pinned", ""), &counts),
+        ] {
+            let samples = Sample::in_rounds(&point.rounds, values);
+            results.rows.push(row(at.clone(), quantity, samples));
+        }
+    }
+    let units = Sample::alone([arm.units as f64]);
+    results.rows.push(row(
+        at,
+        Quantity::plain("pages of a buffer", "").counted(),
+        units,
+    ));
+}

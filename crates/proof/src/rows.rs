@@ -1,0 +1,840 @@
+//! A result: rows, and on what, with what and how they came about.
+//!
+//! A row is a quantity of an arm at a place (a working set, a number of threads), with its samples. A ratio, its
+//! interval, a table by arm and a chart by place follow from rows alone, so whatever measures writes a [`Results`],
+//! and whatever compares or draws reads one and knows no experiment by name.
+//!
+//! A file is somebody else's input: [`Results::read`] refuses what contradicts itself.
+
+use std::collections::BTreeSet;
+
+use hugeleaf_units::Bytes;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value as Json};
+
+use crate::spread::{CONFIDENCE, Spread, effect_by_round};
+use crate::stats::{Better, Effect};
+use crate::subject::SizeHeld;
+
+/// The schema of a result.
+pub const SCHEMA: u64 = 2;
+/// The schema before, of which each experiment had a format of its own.
+const OLD_SCHEMA: u64 = 1;
+
+/// A whole result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u64,
+    /// What was measured.
+    pub experiment: Experiment,
+    /// What was compared; others are held against the first.
+    pub arms: Vec<ArmAbout>,
+    /// What was measured, in the order in which it is to be shown.
+    pub rows: Vec<Row>,
+    /// How memory lay, where that was read back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layouts: Vec<Layout>,
+    /// What the host could not give.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unavailable: Vec<Unavailable>,
+    /// Intervals that were thrown away, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<Json>,
+    /// What is to be drawn of the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub charts: Vec<Chart>,
+    /// What the rows say together, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    /// What a reader must know before believing it, a sentence each.
+    #[serde(default)]
+    pub caveats: Vec<String>,
+    /// The machine.
+    pub host: Map<String, Json>,
+    /// Settings, and knobs of the kernel.
+    pub settings: Map<String, Json>,
+    /// The exact command, passwords left out.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// What an experiment says of its rows itself: the verdict and the pairs of `prove`, the summary of a benchmark.
+    #[serde(flatten)]
+    pub analysis: Map<String, Json>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// `chase`; of `prove` the metric's name.
+    pub name: String,
+    /// What the figures are, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// How they were taken, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub how: String,
+    /// What it was measured on, where that is a program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// When it began (RFC 3339, UTC).
+    pub started: String,
+    /// How long it took, taking memory included; missing where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_seconds: Option<f64>,
+    /// Why it ended: `done`, `interrupted`; `prove` has more.
+    pub ending: String,
+    /// What `prove` says of its experiment beside.
+    #[serde(flatten)]
+    pub more: Map<String, Json>,
+}
+
+impl Experiment {
+    /// Whether it was ended before it was done.
+    pub fn is_interrupted(&self) -> bool {
+        self.ending == "interrupted"
+    }
+}
+
+/// An arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArmAbout {
+    /// As its flag names it: `base`, `thp:2M`.
+    pub name: String,
+    /// Size of its pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_bytes: Option<u64>,
+    /// `base`, `thp` or `hugetlb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+impl ArmAbout {
+    /// One of which the name says all.
+    pub fn named(name: impl Into<String>) -> ArmAbout {
+        ArmAbout {
+            name: name.into(),
+            page_bytes: None,
+            kind: None,
+        }
+    }
+}
+
+/// A quantity of an arm at a place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The arm.
+    pub arm: String,
+    /// Where within the experiment.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "write_places",
+        deserialize_with = "read_places"
+    )]
+    pub at: Vec<Place>,
+    /// What.
+    pub quantity: Quantity,
+    /// How much, in the order it was taken.
+    pub samples: Vec<Sample>,
+    /// Whether its memory was seen not to be, or not seen to be, on the pages of its arm.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub doubtful: bool,
+    /// What a reader must know of this row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Row {
+    /// One without a note.
+    pub fn new(arm: &str, at: Vec<Place>, quantity: Quantity, samples: Vec<Sample>) -> Row {
+        Row {
+            arm: arm.to_owned(),
+            at,
+            quantity,
+            samples,
+            doubtful: false,
+            note: None,
+        }
+    }
+
+    /// Its values.
+    pub fn values(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.value).collect()
+    }
+
+    /// Their median; `None` of nothing.
+    pub fn spread(&self) -> Option<Spread> {
+        Spread::of(&self.values(), CONFIDENCE)
+    }
+
+    /// Whether the other is of the same quantity at the same place.
+    pub fn is_same_as(&self, other: &Row) -> bool {
+        self.at == other.at && self.quantity.name == other.quantity.name
+    }
+
+    /// The sentence on it, with whether it was seen to be on its pages.
+    pub fn said(&self) -> Option<String> {
+        const NOT_SEEN: &str = "not all of it was seen to be on these pages";
+        match (self.doubtful, &self.note) {
+            (false, note) => note.clone(),
+            (true, None) => Some(NOT_SEEN.to_owned()),
+            (true, Some(note)) => Some(format!("{NOT_SEEN}: {note}")),
+        }
+    }
+
+    /// This over another, by the rounds that both have; `None` where these are too few.
+    pub fn over(&self, other: &Row) -> Option<Effect> {
+        let of = |row: &Row| -> Vec<(usize, f64)> {
+            let samples = row.samples.iter();
+            samples.filter_map(|s| Some((s.round?, s.value))).collect()
+        };
+        effect_by_round(of(other).into_iter(), of(self).into_iter())
+    }
+}
+
+/// Where within an experiment something was measured: `working_set_bytes`, `threads`, `mode`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// As the file calls it; of bytes it ends so.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+impl Place {
+    /// A count, or bytes, by its name.
+    pub fn number(name: &str, value: u64) -> Place {
+        Place {
+            name: name.to_owned(),
+            value: Value::named(name, value),
+        }
+    }
+
+    /// A word.
+    pub fn text(name: &str, value: &str) -> Place {
+        Place {
+            name: name.to_owned(),
+            value: Value::Text(value.to_owned()),
+        }
+    }
+
+    /// Its name for a reader: `working set`.
+    pub fn head(&self) -> String {
+        self.name.trim_end_matches("_bytes").replace('_', " ")
+    }
+}
+
+/// A value that is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Bytes.
+    Bytes(Bytes),
+    /// A plain number.
+    Number(f64),
+    /// Anything else.
+    Text(String),
+}
+
+impl Value {
+    /// Bytes where the name says so, else a count.
+    pub fn named(name: &str, n: u64) -> Value {
+        #[allow(clippy::cast_precision_loss)] // threads, processes, connections
+        match name.ends_with("_bytes") {
+            true => Value::Bytes(Bytes(n)),
+            false => Value::Number(n as f64),
+        }
+    }
+
+    /// As a number, to draw it.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Value::Bytes(bytes) => Some(bytes.as_f64()),
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// The same as a value of a file.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Value::Bytes(bytes) => bytes.get().into(),
+            Value::Number(number) if number.fract() == 0.0 && number.abs() < 2f64.powi(53) => {
+                #[allow(clippy::cast_possible_truncation)]
+                let whole = *number as i64;
+                whole.into()
+            }
+            Value::Number(number) => (*number).into(),
+            Value::Text(text) => text.clone().into(),
+        }
+    }
+
+    /// From a field of a file; `None` of what is neither a number nor a word (or several).
+    pub fn of_json(field: &str, value: &Json) -> Option<Value> {
+        match value {
+            Json::Null | Json::Object(_) => None,
+            Json::Number(n) => match n.as_u64() {
+                Some(n) => Some(Value::named(field, n)),
+                None => n.as_f64().map(Value::Number),
+            },
+            Json::String(text) => Some(Value::Text(text.clone())),
+            Json::Bool(is) => Some(Value::Text(if *is { "yes" } else { "no" }.to_owned())),
+            Json::Array(all) => {
+                let all = all.iter().map(|v| v.as_str().map(str::to_owned));
+                let all: Option<Vec<String>> = all.collect();
+                Some(Value::Text(all?.join(", ")))
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Bytes(bytes) => f.pad(&bytes.to_string()),
+            Value::Number(number) if number.fract() == 0.0 || number.abs() < 0.001 => {
+                f.pad(&number.to_string())
+            }
+            Value::Number(number) => {
+                let text = format!("{number:.4}");
+                f.pad(text.trim_end_matches('0'))
+            }
+            Value::Text(text) => f.pad(text),
+        }
+    }
+}
+
+fn write_places<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
+}
+
+fn read_places<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
+    let map = Map::deserialize(deserializer)?;
+    let place = |(name, value): (String, Json)| {
+        let is_one = value.is_number() || value.is_string();
+        let value = Value::of_json(&name, &value).filter(|_| is_one);
+        let value =
+            value.ok_or_else(|| D::Error::custom(format!("at.{name} is no number and no word")))?;
+        Ok(Place { name, value })
+    };
+    map.into_iter().map(place).collect()
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Quantity {
+    /// `NOTPM`, `New-Order p99`, `page tables`.
+    pub name: String,
+    /// Its unit: `ns`, `seconds`, `bytes`, nothing for a plain number.
+    #[serde(default)]
+    pub unit: String,
+    /// Which way it gets better.
+    pub better: Better,
+    /// What it is a measure of.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Whether the experiment was made for it; the others were also measured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub main: bool,
+}
+
+impl Quantity {
+    /// A rate: more is better.
+    pub fn rate(name: &str, unit: &str) -> Quantity {
+        Quantity {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            better: Better::Higher,
+            kind: Kind::Speed,
+            main: false,
+        }
+    }
+
+    /// A time: less is better.
+    pub fn time(name: &str, unit: &str) -> Quantity {
+        Quantity {
+            better: Better::Lower,
+            ..Quantity::rate(name, unit)
+        }
+    }
+
+    /// What was used up: less is better.
+    pub fn amount(name: &str, unit: &str) -> Quantity {
+        Quantity {
+            kind: Kind::Amount,
+            ..Quantity::time(name, unit)
+        }
+    }
+
+    /// What is neither good nor bad: how long was measured, how often.
+    pub fn plain(name: &str, unit: &str) -> Quantity {
+        Quantity {
+            better: Better::Neither,
+            ..Quantity::amount(name, unit)
+        }
+    }
+
+    /// By its unit alone: times and bytes are better the less, what is a second the more.
+    pub fn of_unit(name: &str, unit: &str) -> Quantity {
+        match unit {
+            "seconds" | "ns" | "µs" => Quantity::time(name, unit),
+            "bytes" => Quantity::amount(name, unit),
+            unit if unit.ends_with("/s") => Quantity::rate(name, unit),
+            _ => Quantity::plain(name, unit),
+        }
+    }
+
+    /// The same, counted once.
+    #[must_use]
+    pub fn counted(self) -> Quantity {
+        Quantity {
+            kind: Kind::Counted,
+            ..self
+        }
+    }
+
+    /// The same, as what the experiment is made for.
+    #[must_use]
+    pub fn main(self) -> Quantity {
+        Quantity { main: true, ..self }
+    }
+}
+
+/// What a quantity is a measure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A rate or a time: it gets faster or slower.
+    Speed,
+    /// What was used up: it gets less or more.
+    #[default]
+    Amount,
+    /// The same, counted once and not sampled: its ratio is what it is, without an interval.
+    Counted,
+    /// A quantile read from a histogram's buckets: it is known to its bucket only, so the samples
+    /// make no interval.
+    InBuckets,
+}
+
+/// A sample.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// The round, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<usize>,
+    /// What was measured.
+    pub value: f64,
+    /// When, since the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_seconds: Option<f64>,
+    /// Coverage at the start and the end of its interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<[f64; 2]>,
+    /// Of a quantile: the edges of the bucket that holds it, missing where open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<[Option<f64>; 2]>,
+}
+
+impl Sample {
+    /// Of a round.
+    pub fn of(round: usize, value: f64) -> Sample {
+        Sample {
+            round: Some(round),
+            value,
+            ..Sample::default()
+        }
+    }
+
+    /// Values with the rounds in which they were taken.
+    pub fn in_rounds(rounds: &[usize], values: &[f64]) -> Vec<Sample> {
+        let pairs = rounds.iter().zip(values);
+        pairs
+            .map(|(round, value)| Sample::of(*round, *value))
+            .collect()
+    }
+
+    /// Values without rounds.
+    pub fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
+        let one = |value| Sample {
+            value,
+            ..Sample::default()
+        };
+        values.into_iter().map(one).collect()
+    }
+}
+
+/// How memory lay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The arm.
+    pub arm: String,
+    /// Where within the experiment.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "write_places",
+        deserialize_with = "read_places"
+    )]
+    pub at: Vec<Place>,
+    /// `before` or `after` the samples, or the `end` of a round.
+    pub when: String,
+    /// The round, of a look in each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<usize>,
+    /// By page size, as the kernel maps it.
+    pub pages: Vec<SizeHeld>,
+    /// Extents of neighbouring frames in a block, mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents_a_block: Option<f64>,
+    /// Whether all of it was seen to be as its arm says; missing where that is said of the rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<bool>,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// What the host could not give.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Unavailable {
+    /// The arm.
+    pub arm: String,
+    /// Where within the experiment; everywhere where it says nothing.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "write_places",
+        deserialize_with = "read_places"
+    )]
+    pub at: Vec<Place>,
+    /// From this length on there was none.
+    pub from_bytes: u64,
+    /// Why.
+    pub reason: String,
+    /// What to do, with which the largest that was asked for is available.
+    pub next: String,
+}
+
+/// What is to be drawn: a quantity by place, a curve an arm; or a bar an arm. Of rows at several words (a mode, a
+/// method) each word has a chart of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chart {
+    /// Its title.
+    pub title: String,
+    /// The place along the axis; bars where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<String>,
+    /// The quantity.
+    pub y: String,
+    /// Whether it is drawn over the first arm, as a ratio.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over_first: bool,
+}
+
+impl Chart {
+    /// A quantity by place.
+    pub fn by(x: &str, y: &str, title: &str) -> Chart {
+        Chart {
+            title: title.to_owned(),
+            x: Some(x.to_owned()),
+            y: y.to_owned(),
+            over_first: false,
+        }
+    }
+
+    /// A bar an arm.
+    pub fn bars(y: &str, title: &str) -> Chart {
+        Chart {
+            x: None,
+            ..Chart::by("", y, title)
+        }
+    }
+
+    /// The same over the first arm.
+    #[must_use]
+    pub fn over_first(self) -> Chart {
+        Chart {
+            over_first: true,
+            ..self
+        }
+    }
+}
+
+/// Why a text is no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAResult {
+    /// It ends too early.
+    #[error("it ends in the middle (line {line}): it was not written to its end, or cut")]
+    Truncated {
+        /// Where.
+        line: usize,
+    },
+    /// It is no JSON.
+    #[error("it is no JSON: {0}")]
+    NotJson(String),
+    /// It is JSON, and no result.
+    #[error("it has no '{0}': it is no result of prove or bench")]
+    Lacks(&'static str),
+    /// It is of the time before results were rows.
+    #[error("it has schema 1: an older hugeleaf wrote it, and this one reads schema {SCHEMA}")]
+    Older,
+    /// It is written by another version.
+    #[error("it has schema {0}, and this program reads {SCHEMA}")]
+    OtherSchema(String),
+    /// It does not read.
+    #[error("it does not read as a result: {0}")]
+    Malformed(String),
+    /// It holds nothing.
+    #[error("it holds no samples: {0}")]
+    Empty(&'static str),
+}
+
+impl NotAResult {
+    /// What to do next.
+    pub fn next(&self) -> String {
+        match self {
+            NotAResult::Truncated { .. } => "copy it again, or measure again",
+            NotAResult::NotJson(_) | NotAResult::Lacks(_) => {
+                "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf \
+                 trace diff"
+            }
+            NotAResult::Older => {
+                "measure again, or compare two files of that version with the hugeleaf that wrote them"
+            }
+            NotAResult::OtherSchema(_) => {
+                "compare with the version of hugeleaf that wrote it, or measure again"
+            }
+            NotAResult::Malformed(_) => "measure again: the file was changed or is damaged",
+            NotAResult::Empty(_) => "measure again, and let it end",
+        }
+        .to_owned()
+    }
+}
+
+impl Results {
+    /// Reads the text of a result's file.
+    ///
+    /// # Errors
+    /// [`NotAResult`].
+    pub fn read(text: &str) -> Result<Results, NotAResult> {
+        let whole: Json = serde_json::from_str(text).map_err(|e| match e.is_eof() {
+            true => NotAResult::Truncated { line: e.line() },
+            false => NotAResult::NotJson(e.to_string()),
+        })?;
+        match whole.get("schema") {
+            None => return Err(NotAResult::Lacks("schema")),
+            Some(schema) if schema.as_u64() == Some(OLD_SCHEMA) => return Err(NotAResult::Older),
+            Some(schema) if schema.as_u64() != Some(SCHEMA) => {
+                return Err(NotAResult::OtherSchema(schema.to_string()));
+            }
+            Some(_) => {}
+        }
+        for field in ["experiment", "arms", "rows"] {
+            whole.get(field).ok_or(NotAResult::Lacks(field))?;
+        }
+        let results: Results =
+            serde_json::from_value(whole).map_err(|e| NotAResult::Malformed(e.to_string()))?;
+        results.check().map_err(NotAResult::Malformed)?;
+        if results.rows.iter().all(|row| row.samples.is_empty()) {
+            return Err(NotAResult::Empty(
+                match results.experiment.is_interrupted() {
+                    true => "it was interrupted before anything was measured",
+                    false => "none of its arms was available",
+                },
+            ));
+        }
+        Ok(results)
+    }
+
+    /// Refuses what contradicts itself: two arms or two rows of one name, a row of no arm, a round twice, one quantity in
+    /// two units.
+    fn check(&self) -> Result<(), String> {
+        let mut arms = BTreeSet::new();
+        for arm in &self.arms {
+            if !arms.insert(arm.name.as_str()) {
+                return Err(format!("two arms are called '{}'", arm.name));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        let mut units = std::collections::BTreeMap::new();
+        for row in &self.rows {
+            let name = &row.quantity.name;
+            let at: Vec<String> = row
+                .at
+                .iter()
+                .map(|p| format!("{}={}", p.name, p.value.to_json()))
+                .collect();
+            if !arms.contains(row.arm.as_str()) {
+                return Err(format!(
+                    "a row of '{name}' is of '{}', which is no arm",
+                    row.arm
+                ));
+            }
+            if !seen.insert((&row.arm, at, name)) {
+                return Err(format!(
+                    "two rows are '{name}' of {} at the same place",
+                    row.arm
+                ));
+            }
+            let about = (
+                &row.quantity.unit,
+                row.quantity.better,
+                row.quantity.kind,
+                row.quantity.main,
+            );
+            if *units.entry(name).or_insert(about) != about {
+                return Err(format!("'{name}' is two different quantities"));
+            }
+            let rounds: Vec<usize> = row.samples.iter().filter_map(|s| s.round).collect();
+            let different: BTreeSet<usize> = rounds.iter().copied().collect();
+            if different.len() != rounds.len() {
+                return Err(format!("'{name}' of {} has a round twice", row.arm));
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the arms that are compared, in order: those of which there is what the experiment is made for, where
+    /// it is made for something.
+    pub fn arm_names(&self) -> Vec<String> {
+        let is_for = self.rows.iter().any(|row| row.quantity.main);
+        let has = |arm: &&ArmAbout| {
+            let mut rows = self.rows.iter().filter(|row| row.arm == arm.name);
+            !is_for || rows.any(|row| row.quantity.main)
+        };
+        let arms = self.arms.iter().filter(has);
+        arms.map(|arm| arm.name.clone()).collect()
+    }
+
+    /// Adds the samples of a benchmark that names them `ARM: QUANTITY`, or `ARM` alone; a sample that is no number
+    /// is left out, and its round with it.
+    pub fn add_labelled(&mut self, label: &str, unit: &str, values: &[f64]) {
+        let unit_alone = if unit == "seconds" { "time" } else { unit };
+        let (arm, quantity) = label.split_once(": ").unwrap_or((label, unit_alone));
+        if self.arms.iter().all(|known| known.name != arm) {
+            self.arms.push(ArmAbout::named(arm));
+        }
+        let values = values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| value.is_finite());
+        let samples = values
+            .map(|(round, value)| Sample::of(round, *value))
+            .collect();
+        self.rows.push(Row::new(
+            arm,
+            Vec::new(),
+            Quantity::of_unit(quantity, unit),
+            samples,
+        ));
+    }
+
+    /// One without any row, of an experiment that ended as it should.
+    pub fn empty(name: &str, started: &str) -> Results {
+        Results {
+            schema: SCHEMA,
+            experiment: Experiment {
+                name: name.to_owned(),
+                title: String::new(),
+                how: String::new(),
+                target: None,
+                started: started.to_owned(),
+                duration_seconds: None,
+                ending: "done".to_owned(),
+                more: Map::new(),
+            },
+            arms: Vec::new(),
+            rows: Vec::new(),
+            layouts: Vec::new(),
+            unavailable: Vec::new(),
+            rejected: Vec::new(),
+            charts: Vec::new(),
+            remarks: Vec::new(),
+            caveats: Vec::new(),
+            host: Map::new(),
+            settings: Map::new(),
+            command: Vec::new(),
+            analysis: Map::new(),
+        }
+    }
+
+    /// What a reader must know of a row: why its arm is unavailable, or what was seen of its memory.
+    pub fn said_of(&self, row: &Row) -> Option<String> {
+        let is_of = |not: &&Unavailable| {
+            not.arm == row.arm && not.at.iter().all(|place| row.at.contains(place))
+        };
+        let not = self.unavailable.iter().find(is_of);
+        let not = not.filter(|_| row.samples.is_empty());
+        not.map(|not| format!("unavailable: {}", not.reason))
+            .or_else(|| row.said())
+    }
+
+    /// The row of a quantity of an arm at a place.
+    pub fn row(&self, arm: &str, at: &[Place], quantity: &str) -> Option<&Row> {
+        let mut rows = self.rows.iter();
+        rows.find(|row| row.arm == arm && row.at == at && row.quantity.name == quantity)
+    }
+
+    /// What the experiment is made for; of a result without any row nothing.
+    pub fn main(&self) -> Option<&Quantity> {
+        let rows = || self.rows.iter().map(|row| &row.quantity);
+        rows()
+            .find(|quantity| quantity.main)
+            .or_else(|| rows().next())
+    }
+
+    /// `chase (ns, lower is better)`.
+    pub fn in_words(&self) -> String {
+        let name = &self.experiment.name;
+        match self.main() {
+            Some(q) if q.better == Better::Neither => format!("{name} ({})", q.unit),
+            Some(q) => format!("{name} ({}, {} is better)", q.unit, q.better),
+            None => name.clone(),
+        }
+    }
+
+    /// The text of its file: readable, a row a line.
+    pub fn to_json(&self) -> String {
+        let Ok(Json::Object(fields)) = serde_json::to_value(self) else {
+            return format!("{{\"schema\": {SCHEMA}, \"error\": \"it cannot be written\"}}\n");
+        };
+        let order = ["schema", "experiment", "arms", "rows"];
+        let rest = fields.keys().filter(|key| !order.contains(&key.as_str()));
+        let keys: Vec<&str> = order.into_iter().chain(rest.map(String::as_str)).collect();
+        let lines: Vec<String> = (keys.into_iter())
+            .filter_map(|key| {
+                Some(format!(
+                    "  {}: {}",
+                    Json::from(key),
+                    in_lines(fields.get(key)?)
+                ))
+            })
+            .collect();
+        format!("{{\n{}\n}}\n", lines.join(",\n"))
+    }
+}
+
+/// Lists and objects with an element a line.
+fn in_lines(value: &Json) -> String {
+    let (open, close, lines): (_, _, Vec<String>) = match value {
+        Json::Array(all) => ('[', ']', all.iter().map(|v| format!("    {v}")).collect()),
+        Json::Object(all) => {
+            let line =
+                |(key, v): (&String, &Json)| format!("    {}: {v}", Json::from(key.as_str()));
+            ('{', '}', all.iter().map(line).collect())
+        }
+        other => return other.to_string(),
+    };
+    match lines.is_empty() {
+        true => format!("{open}{close}"),
+        false => format!("{open}\n{}\n  {close}", lines.join(",\n")),
+    }
+}
+
+/// The fields of a struct, as a result keeps them.
+pub fn fields(of: &impl Serialize) -> Map<String, Json> {
+    match serde_json::to_value(of) {
+        Ok(Json::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
