@@ -8,42 +8,38 @@ use hugeleaf_units::Bytes;
 use maud::{Markup, html};
 
 use crate::bench::{self, NotHadLine, duration, short};
-use crate::bench_plot::{Axes, Curve, Marks, Point, curves};
-use crate::page::{Top, circumstances, notes, table};
-use crate::svg::drawn;
+use crate::chart::drawn;
+use crate::page::{
+    Axis, Chart, ChartKind, Point, Scale, Series, Top, Unit, circumstances, notes, table,
+};
 
 /// The page of `bench chase`.
 pub fn chase_html(result: &ChaseResult) -> String {
     let arms = bench::chase::measured(result);
-    let lines: Vec<Curve> = arms
-        .iter()
-        .map(|arm| Curve {
-            name: arm.label.clone(),
-            points: arm
-                .points
-                .iter()
-                .map(|p| Point {
-                    x: Bytes(p.working_set_bytes).as_f64(),
-                    y: p.spread.median,
-                    ends: p.spread.low.zip(p.spread.high),
-                    sure: p.verified,
-                })
-                .collect(),
-        })
-        .collect();
-    let axes = Axes {
-        x_name: "working set",
-        y_name: "ns a read",
-        x_marks: &[],
-        y_marks: Marks::Decimal,
-        x_label: &bytes,
-        y_label: &short_mark,
-    };
+    let lines = arms.iter().map(|arm| Series {
+        name: arm.label.clone(),
+        points: arm
+            .points
+            .iter()
+            .map(|p| Point {
+                x: Bytes(p.working_set_bytes).as_f64(),
+                y: p.spread.median,
+                interval: p.spread.low.zip(p.spread.high),
+                doubtful: !p.verified,
+                ..Point::default()
+            })
+            .collect(),
+    });
+    let latency = curves(
+        axis("working set", Unit::Bytes, Scale::Binary),
+        axis("ns a read", Unit::Number, Scale::Decimal),
+        lines.collect(),
+    );
     let heads = arms.iter().map(|arm| arm.label.as_str());
     let heads: Vec<&str> = ["working set"].into_iter().chain(heads).collect();
     let body = html! {
         h2 { "Latency by working set" }
-        (drawn(curves(&lines, &axes)))
+        (drawn(&latency))
         p { "A point is the median, the bar through it its interval. Hollow points were not seen to be \
              on the pages of their arm. Both axes are logarithmic." }
         h2 { "Nanoseconds a read" }
@@ -68,28 +64,23 @@ pub fn chase_html(result: &ChaseResult) -> String {
 
 /// The page of `bench pagetables`.
 pub fn pagetables_html(result: &PageTablesResult) -> String {
-    let lines = |value: Value| -> Vec<Curve> {
+    let lines = |name, unit, scale, value: Value| {
         let arms = result.arms.iter().filter(|arm| !arm.points.is_empty());
-        arms.map(|arm| Curve {
+        let series = arms.map(|arm| Series {
             name: arm.label.clone(),
             points: arm.points.iter().map(|p| point(p, value)).collect(),
-        })
-        .collect()
+        });
+        let x = axis("processes", Unit::Number, Scale::Binary);
+        curves(x, axis(name, unit, scale), series.collect())
     };
-    let axes = |y_name, y_marks, y_label| Axes {
-        x_name: "processes",
-        y_name,
-        x_marks: &[],
-        y_marks,
-        x_label: &count,
-        y_label,
-    };
-    let growth = lines(|p| (as_f64(p.growth_bytes), None));
-    let attach = lines(|p| {
+    let growth = lines("page tables", Unit::Bytes, Scale::Binary, |p| {
+        (as_f64(p.growth_bytes), None)
+    });
+    let attach = lines("attach", Unit::Seconds, Scale::Decimal, |p| {
         let spread = &p.attach.spread;
         (spread.median, spread.low.zip(spread.high))
     });
-    let touch = lines(|p| {
+    let touch = lines("first touch", Unit::Seconds, Scale::Decimal, |p| {
         let spread = &p.first_touch.spread;
         (spread.median, spread.low.zip(spread.high))
     });
@@ -101,13 +92,13 @@ pub fn pagetables_html(result: &PageTablesResult) -> String {
         .collect();
     let body = html! {
         h2 { "Growth of page tables by number of processes" }
-        (drawn(curves(&growth, &axes("page tables", Marks::Binary, &bytes))))
+        (drawn(&growth))
         p { "Over the same processes without the region. Both axes are logarithmic. Hollow points were \
              not seen to be on the pages of their arm." }
         h2 { "Attaching, a process" }
-        (drawn(curves(&attach, &axes("attach", Marks::Decimal, &seconds))))
+        (drawn(&attach))
         h2 { "First touch of all of it, a process" }
-        (drawn(curves(&touch, &axes("first touch", Marks::Decimal, &seconds))))
+        (drawn(&touch))
         p { "A point is the median of all processes, the bar through it its interval." }
         h2 { "All numbers" }
         (table(&heads, &rows))
@@ -177,31 +168,33 @@ fn first_of(lines: Vec<String>) -> String {
     lines.into_iter().next().unwrap_or_default()
 }
 
-/// A bar an arm of a mode, as long as its value; widths are parts of the longest.
+/// A bar an arm of a mode, as long as its value.
 fn bars(result: &MoverResult, mode: &str, value: &dyn Fn(&MoverArm) -> Option<f64>) -> Markup {
     let arms = result.arms.iter().filter(|arm| arm.mode == mode);
-    let found: Vec<(&str, f64)> = arms
-        .filter_map(|arm| Some((arm.label.as_str(), value(arm)?)))
-        .collect();
-    let top = found
-        .iter()
-        .map(|(_, v)| *v)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    html! {
-        table {
-            @for (label, v) in found {
-                tr {
-                    td { (label) }
-                    td style="width: 70%" {
-                        svg width="100%" height="14" role="img" aria-label=(format!("{label}: {}", short(v))) {
-                            rect width=(format!("{:.1}%", v / top * 100.0)) height="14" fill="#2a6f97" {}
-                        }
-                    }
-                    td { (short(v)) }
-                }
-            }
-        }
+    let found = arms.filter_map(|arm| Some((arm.label.clone(), value(arm)?)));
+    let (mut steps, mut points) = (Vec::new(), Vec::new());
+    for ((label, y), at) in found.zip(0u32..) {
+        let x = f64::from(at);
+        steps.push((x, label));
+        points.push(Point {
+            x,
+            y,
+            note: short(y),
+            ..Point::default()
+        });
     }
+    drawn(&Chart {
+        kind: ChartKind::Bars,
+        x: Axis {
+            steps,
+            ..Axis::default()
+        },
+        series: vec![Series {
+            name: String::new(),
+            points,
+        }],
+        ..Chart::default()
+    })
 }
 
 /// The page of `bench pin`.
@@ -212,32 +205,27 @@ pub fn pin_html(result: &PinResult) -> String {
         }
         methods
     });
-    let axes = Axes {
-        x_name: "threads",
-        y_name: "µs each",
-        x_marks: &[],
-        y_marks: Marks::Decimal,
-        x_label: &count,
-        y_label: &short_mark,
-    };
-    let lines = |method: &str| -> Vec<Curve> {
+    let lines = |method: &str| {
         let arms = bench::pin::measured(result).filter(|arm| arm.method == method);
-        arms.map(|arm| Curve {
+        let series = arms.map(|arm| Series {
             name: arm.label.clone(),
-            points: arm
-                .points
-                .iter()
+            points: (arm.points.iter())
                 .filter_map(|p| pin_point(arm, p))
                 .collect(),
-        })
-        .collect()
+        });
+        let x = axis("threads", Unit::Number, Scale::Binary);
+        curves(
+            x,
+            axis("µs each", Unit::Number, Scale::Decimal),
+            series.collect(),
+        )
     };
     let heads = bench::pin::COLUMNS.map(str::to_lowercase);
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let body = html! {
         @for method in methods {
             h2 { "One pin by number of threads, " (method) }
-            (drawn(curves(&lines(method), &axes)))
+            (drawn(&lines(method)))
         }
         p { "A point is the median, the bar through it its interval. Both axes are logarithmic. Hollow \
              points were not seen to be on the pages of their name." }
@@ -267,8 +255,9 @@ fn pin_point(arm: &PinArm, point: &PinPoint) -> Option<Point> {
     Some(Point {
         x: f64::from(u32::try_from(point.threads).ok()?),
         y: spread.median,
-        ends: spread.low.zip(spread.high),
-        sure: arm.before.as_ref().is_none_or(|lying| lying.verified),
+        interval: spread.low.zip(spread.high),
+        doubtful: arm.before.as_ref().is_some_and(|lying| !lying.verified),
+        ..Point::default()
     })
 }
 
@@ -276,12 +265,13 @@ fn pin_point(arm: &PinArm, point: &PinPoint) -> Option<Point> {
 type Value = fn(&PageTablesPoint) -> (f64, Option<(f64, f64)>);
 
 fn point(of: &PageTablesPoint, value: Value) -> Point {
-    let (y, ends) = value(of);
+    let (y, interval) = value(of);
     Point {
         x: f64::from(u32::try_from(of.processes).unwrap_or(u32::MAX)),
         y,
-        ends,
-        sure: of.verified,
+        interval,
+        doubtful: !of.verified,
+        ..Point::default()
     }
 }
 
@@ -290,32 +280,22 @@ fn as_f64(bytes: i64) -> f64 {
     bytes as f64
 }
 
-/// A mark at an axis of bytes; all marks are whole powers of two.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-pub(crate) fn bytes(value: f64) -> String {
-    Bytes(value.round().max(0.0) as u64).to_string()
-}
-
-pub(crate) fn count(value: f64) -> String {
-    format!("{value:.0}")
-}
-
-fn short_mark(value: f64) -> String {
-    let text = short(value);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+fn axis(name: &str, unit: Unit, scale: Scale) -> Axis {
+    Axis {
+        name: name.to_owned(),
+        unit,
+        scale,
+        ..Axis::default()
     }
 }
 
-fn seconds(value: f64) -> String {
-    let text = duration(value);
-    match text.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            let number = number.trim_end_matches('0').trim_end_matches('.');
-            format!("{number} {unit}")
-        }
-        _ => text,
+pub(crate) const fn curves(x: Axis, y: Axis, series: Vec<Series>) -> Chart {
+    Chart {
+        title: String::new(),
+        kind: ChartKind::Curves,
+        x,
+        y,
+        series,
     }
 }
 
@@ -362,7 +342,9 @@ mod tests {
             assert!(page.contains(part), "{part}");
         }
         // The doubtful point is hollow: one triangle filled, one not.
-        assert_eq!(page.matches("<polygon").count(), 1);
+        assert_eq!(page.matches("<polygon").count(), 2);
+        let hollow = "fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.5\"";
+        assert_eq!(page.matches(hollow).count(), 1);
     }
 
     #[test]

@@ -266,7 +266,7 @@ impl Span {
 
 /// What stands at a mark; `step` is the distance to the next one, where all are alike.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
+pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
     // As many decimals as the step has: no two marks read the same.
     let digits = |factor: f64| {
         let step = step.map_or(1.0, |step| step * factor);

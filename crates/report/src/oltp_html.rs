@@ -17,11 +17,13 @@ use crate::bench::oltp::{
     KINDS, cost_rows, how, kind_rows, meaning, oltp_headline, translation_meaning, without_step,
 };
 use crate::bench_html;
-use crate::bench_plot::{Axes, Curve, Level, Marks, Point, curves};
-use crate::oltp_plot::{Group, Look, Row, bars};
-use crate::page::{Top, circumstances, command, notes, page, table};
+use crate::bench_html::curves;
+use crate::chart::drawn;
+use crate::page::{
+    Axis, Chart, ChartKind, Point, Scale, Series, Top, Unit, circumstances, command, notes, page,
+    table,
+};
 use crate::prove::number;
-use crate::svg::drawn;
 
 /// The page.
 pub fn oltp_html(result: &OltpResult) -> String {
@@ -62,34 +64,82 @@ fn single(run: &OltpSample) -> Markup {
     }
 }
 
-fn rows(indices: Vec<Index>, in_words: &dyn Fn(&Index) -> String) -> Vec<Row> {
-    let row = |index: Index| Row {
-        note: in_words(&index),
-        label: index.label,
-        value: index.value,
-        ends: index.ends,
-        dots: index.dots,
-        look: match index.seen {
-            Seen::Yes => Look::Sure,
-            Seen::NotAll | Seen::CannotBeTold => Look::Doubtful,
-        },
+/// Bars under a title, each with its name.
+struct Group {
+    title: String,
+    is_ours: bool,
+    rows: Vec<(String, Point)>,
+}
+
+fn rows(indices: Vec<Index>, in_words: &dyn Fn(&Index) -> String) -> Vec<(String, Point)> {
+    let row = |index: Index| {
+        let point = Point {
+            note: in_words(&index),
+            y: index.value.unwrap_or(f64::NAN),
+            interval: index.ends,
+            samples: index.dots,
+            doubtful: index.seen != Seen::Yes,
+            ..Point::default()
+        };
+        (index.label, point)
     };
     indices.into_iter().map(row).collect()
 }
 
 fn published(title: &str, values: &[(&str, f64)]) -> Group {
-    let row = |(size, value): &(&str, f64)| Row {
-        label: (*size).to_owned(),
-        value: Some(*value),
-        ends: None,
-        dots: Vec::new(),
-        note: number(*value),
-        look: Look::Published,
+    let row = |(size, value): &(&str, f64)| {
+        let point = Point {
+            y: *value,
+            note: number(*value),
+            ..Point::default()
+        };
+        ((*size).to_owned(), point)
     };
     Group {
         title: format!("{title}, as published"),
+        is_ours: false,
         rows: values.iter().map(row).collect(),
     }
+}
+
+/// One group below the other, with a line at 100 through all. Where nothing of ours was measured, that is said.
+fn bars(groups: Vec<Group>, axis: &str) -> Markup {
+    let ours = groups.iter().filter(|g| g.is_ours);
+    if ours
+        .flat_map(|g| &g.rows)
+        .all(|(_, point)| point.y.is_nan())
+    {
+        return html! { p {
+            "This chart could not be drawn: nothing was measured that could be held against the first arm"
+        } };
+    }
+    let (mut steps, mut series, mut x) = (Vec::new(), Vec::new(), 0.0);
+    for group in groups {
+        let mut points = Vec::new();
+        for (label, point) in group.rows {
+            steps.push((x, label));
+            points.push(Point { x, ..point });
+            x += 1.0;
+        }
+        series.push(Series {
+            name: group.title,
+            points,
+        });
+    }
+    drawn(&Chart {
+        kind: ChartKind::Bars,
+        x: Axis {
+            steps,
+            ..Axis::default()
+        },
+        y: Axis {
+            name: axis.to_owned(),
+            level: Some(100.0),
+            ..Axis::default()
+        },
+        series,
+        ..Chart::default()
+    })
 }
 
 /// What stands below bars: `base = 100`.
@@ -130,6 +180,7 @@ fn throughput(result: &OltpResult) -> Markup {
     let hollow = hollow(&indices);
     let ours = Group {
         title: format!("NOTPM{}", with_step(result, last.at)),
+        is_ours: true,
         rows: rows(indices, &index_text),
     };
     let theirs = published("DB2 9, POWER5+, 473 GB of buffer pools", &PUBLISHED);
@@ -138,7 +189,7 @@ fn throughput(result: &OltpResult) -> Markup {
          first arm its samples over their median. Fewer than 6 rounds have no interval. Bars begin at 0.";
     html! {
         h2 { "NOTPM by page size" (with_step(result, last.at)) ", " (axis(result)) }
-        (drawn(bars(&[ours, theirs], &axis(result), 100.0)))
+        (bars(vec![ours, theirs], &axis(result)))
         p { (caption) @if let Some(hollow) = hollow { " " (hollow) } }
         (command(&result.command))
     }
@@ -169,7 +220,7 @@ fn translation(result: &OltpResult) -> Markup {
     };
     html! {
         h2 { (heading) ", " (axis(result)) }
-        (drawn(bars(&translation_groups(translation, indices, &seen), &axis(result), 100.0)))
+        (bars(translation_groups(translation, indices, &seen), &axis(result)))
         p { (capital(&translation_meaning(translation))) "." @if let Some(hollow) = hollow { " " (hollow) } }
         @if translation.source == TranslationSource::Chase {
             p { "Published with counters: cycles an instruction ×0.89, TLB misses ×0.87, for 64K over 4K. \
@@ -193,6 +244,7 @@ fn translation_groups(
     };
     let group = |title: &str, indices, unit| Group {
         title: title.to_owned(),
+        is_ours: true,
         rows: rows(indices, &in_words(unit)),
     };
     match translation.source {
@@ -221,7 +273,7 @@ fn translation_groups(
 type Value<'a> = &'a dyn Fn(&OltpArm, &Index) -> Option<(f64, Option<(f64, f64)>)>;
 
 /// A curve an arm over the steps.
-fn step_curves(result: &OltpResult, point: Value<'_>) -> Vec<Curve> {
+fn step_curves(result: &OltpResult, point: Value<'_>) -> Vec<Series> {
     let all: Vec<(Step<'_>, Vec<Index>)> = steps(result)
         .into_iter()
         .map(|step| {
@@ -233,27 +285,38 @@ fn step_curves(result: &OltpResult, point: Value<'_>) -> Vec<Curve> {
         all.iter()
             .filter_map(|(step, indices)| {
                 let at = step.arms.iter().position(|arm| arm.label == label)?;
-                let (y, ends) = point(step.arms[at], &indices[at])?;
+                let (y, interval) = point(step.arms[at], &indices[at])?;
                 Some(Point {
                     x: Bytes(step.at?).as_f64(),
                     y,
-                    ends,
-                    sure: indices[at].seen == Seen::Yes,
+                    interval,
+                    doubtful: indices[at].seen != Seen::Yes,
+                    ..Point::default()
                 })
             })
             .collect::<Vec<Point>>()
     };
-    let curves = labels(result).into_iter().map(|label| Curve {
+    let curves = labels(result).into_iter().map(|label| Series {
         name: label.to_owned(),
         points: points(label),
     });
     curves.filter(|curve| !curve.points.is_empty()).collect()
 }
 
-/// The values of the steps, where they are what is asked for.
-fn marks(result: &OltpResult, by: StepsBy) -> Option<Vec<f64>> {
+/// The axis of the steps, where they are what is asked for.
+fn step_axis(result: &OltpResult, by: StepsBy) -> Option<Axis> {
     let steps = result.steps.as_ref().filter(|steps| steps.by == by)?;
-    Some(steps.values.iter().map(|v| Bytes(*v).as_f64()).collect())
+    let label = |value: u64| match by {
+        StepsBy::Cache => Bytes(value).to_string(),
+        StepsBy::Connections => value.to_string(),
+    };
+    let values = steps.values.iter();
+    Some(Axis {
+        name: step_name(result).to_owned(),
+        scale: Scale::Binary,
+        steps: values.map(|v| (Bytes(*v).as_f64(), label(*v))).collect(),
+        ..Axis::default()
+    })
 }
 
 const CURVES: &str = "A point is an estimate, the bar through it its 95 % interval. Points of one step stand \
@@ -261,7 +324,7 @@ const CURVES: &str = "A point is an estimate, the bar through it its 95 % interv
 
 /// Chart 3 of the published study.
 fn by_cache(result: &OltpResult) -> Markup {
-    let Some(x_marks) = marks(result, StepsBy::Cache) else {
+    let Some(x) = step_axis(result, StepsBy::Cache) else {
         return html! {};
     };
     // The first arm is the line at 1.
@@ -271,17 +334,15 @@ fn by_cache(result: &OltpResult) -> Markup {
         let ends = arm.effect.map(|e| (e.low, e.high));
         Some((value, ends))
     });
-    let axes = Axes {
-        x_name: "cache",
-        y_name: &format!("over {first}"),
-        x_marks: &x_marks,
-        y_marks: Marks::From(Level::One),
-        x_label: &bench_html::bytes,
-        y_label: &|y| format!("×{}", crate::prove::ratio(y)),
+    let y = Axis {
+        name: format!("over {first}"),
+        unit: Unit::Ratio,
+        level: Some(1.0),
+        ..Axis::default()
     };
     html! {
         h2 { "Gain by size of the cache" }
-        (drawn(curves(&lines, &axes)))
+        (drawn(&curves(x, y, lines)))
         p { (CURVES) " The line at ×1 is " (first) ". The axis of the cache is logarithmic, that of the gain is \
              not, and it is cut off below. " (capital(PUBLISHED_GAIN)) "." }
         (command(&result.command))
@@ -320,7 +381,7 @@ fn step_name(result: &OltpResult) -> &'static str {
 }
 
 fn by_connections(result: &OltpResult) -> Markup {
-    let Some(x_marks) = marks(result, StepsBy::Connections) else {
+    let Some(x) = step_axis(result, StepsBy::Connections) else {
         return html! {};
     };
     let tables = step_curves(result, &|arm, _| {
@@ -331,21 +392,24 @@ fn by_connections(result: &OltpResult) -> Markup {
         let spread = index.spread?;
         Some((spread.median, spread.low.zip(spread.high)))
     });
-    let axes = |y_name, y_marks, y_label| Axes {
-        x_name: "connections",
-        y_name,
-        x_marks: &x_marks,
-        y_marks,
-        x_label: &bench_html::count,
-        y_label,
+    let axis = |name: &str, unit, scale| Axis {
+        name: name.to_owned(),
+        unit,
+        scale,
+        ..Axis::default()
+    };
+    let bytes = axis("page tables", Unit::Bytes, Scale::Binary);
+    let whole = Axis {
+        level: Some(0.0),
+        ..axis("NOTPM", Unit::Number, Scale::Linear)
     };
     html! {
         h2 { "Page tables by number of connections" }
-        (drawn(curves(&tables, &axes("page tables", Marks::Binary, &bench_html::bytes))))
+        (drawn(&curves(x.clone(), bytes, tables)))
         p { "Of all processes of the database, at the end of a run. Both axes are logarithmic. " (CURVES) }
         (command(&result.command))
         h2 { "NOTPM by number of connections" }
-        (drawn(curves(&notpm, &axes("NOTPM", Marks::From(Level::Zero), &number))))
+        (drawn(&curves(x, whole, notpm)))
         p { "Medians of the runs; the axis begins at 0. " (CURVES) }
         (command(&result.command))
     }
@@ -448,8 +512,9 @@ mod tests {
         needs_nothing(&page);
         assert_eq!(page.matches("<svg").count(), 2);
         let svg = chart(&page, 0);
-        // Three sure arms and four published bars are filled and edged, one is hollow.
-        assert_eq!(svg.matches("<rect").count(), 2 * 7 + 1);
+        // Three sure arms and four published bars are filled, one is hollow.
+        assert_eq!(svg.matches("<rect").count(), 7 + 1);
+        assert_eq!(svg.matches("fill=\"none\"").count(), 1);
         // A dot a sample of each arm that was had.
         assert_eq!(svg.matches("<circle").count(), 4 * 10);
         for part in ["116 [114, 118]", "not had", "126", "16G", "locked"] {
@@ -481,7 +546,8 @@ mod tests {
             assert!(svg.contains(part), "{part}");
         }
         // The load's own pages count here: thp:2M is hollow in both groups.
-        assert_eq!(svg.matches("<rect").count(), 2 * (1 + 2 + 1 + 1 + 2) + 3);
+        assert_eq!(svg.matches("<rect").count(), (1 + 2 + 1 + 1 + 2) + 3);
+        assert_eq!(svg.matches("fill=\"none\"").count(), 3);
         for part in ["TLB misses a transaction", "10,015, 100", "1321, 13"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }
@@ -506,7 +572,9 @@ mod tests {
         // The first arm is the line at 1. Locked has filled circles, hugetlb:2M filled squares; triangles are
         // hollow.
         assert_eq!(svg.matches("<circle").count(), 3);
-        assert_eq!(svg.matches("<polygon").count(), 3);
+        assert_eq!(svg.matches("<polygon").count(), 3 + 3);
+        let hollow = "fill=\"none\" stroke=\"currentColor\" stroke-width=\"1.5\"";
+        assert_eq!(svg.matches(hollow).count(), 3);
         assert!(page.contains("NOTPM by page size with a cache of 4G"));
         assert!(page.contains("×1.13 with 473 GB"));
         let page = oltp_html(&testing::by_connections());

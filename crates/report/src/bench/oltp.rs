@@ -320,7 +320,8 @@ fn step_tables(result: &OltpResult, look: Look) -> String {
         StepsBy::Connections => {
             out.push_str("page tables by connections\n");
             let cell = |result: &OltpResult, arm: &OltpArm, _: &Index, _: bool| {
-                page_tables(result, arm).map(|s| crate::bench_html::bytes(s.median))
+                page_tables(result, arm)
+                    .map(|s| crate::chart::label(s.median, None, crate::page::Unit::Bytes))
             };
             out.push_str(&grid(result, &cell, look));
             let mib = Bytes::from_mib(1).as_f64();

@@ -58,7 +58,7 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
         return None;
     }
     let span = Span::of(
-        reach.into_iter().chain([from]),
+        reach.into_iter().chain([from]).chain(chart.y.level),
         &Axis {
             level: Some(from),
             ..axis.clone()
@@ -78,18 +78,25 @@ pub(super) fn draw(chart: &Chart) -> Option<Markup> {
         span,
         from,
     };
+    let headings = headings(chart, &steps);
     let legend = legend(chart, 10.0, |_, (x, y)| {
         rectangle((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), 0.85)
     });
+    let legend = legend.filter(|_| headings.is_empty());
     let top = if legend.is_some() { LINE + 8.0 } else { 4.0 };
-    let bottom = top + steps.iter().map(|s| height(s, stacks)).sum::<f64>();
+    let heights = steps.iter().map(|s| height(s, stacks)).sum::<f64>();
+    let bottom = top + heights + room_for(headings.len());
     let has_axis = !chart.y.name.is_empty();
     let mut y = top;
     let body = html! {
         @if let Some(legend) = legend { (legend) }
         @if has_axis { (axis_below(&axis, &frame, (top, bottom))) }
         @if let Some(x) = frame.at(chart.y.level.unwrap_or(from)) { (line((x, top), (x, bottom), 1.0, 0.7)) }
-        @for step in &steps {
+        @for (place, step) in steps.iter().enumerate() {
+            @if let Some((_, title)) = headings.iter().find(|(first, _)| *first == place) {
+                (words(title, (4.0, y + LINE / 2.0 + 3.0), "start"))
+                @let () = y += room_for(1);
+            }
             (one(step, &frame, y, stacks))
             @let () = y += height(step, stacks);
         }
@@ -116,6 +123,28 @@ fn steps(chart: &Chart) -> Vec<Step<'_>> {
         points: at(*value),
     });
     steps.filter(|step| !step.points.is_empty()).collect()
+}
+
+/// Where each series has steps of its own, its name stands above the first of them: the place of that step, and
+/// the name.
+fn headings<'a>(chart: &'a Chart, steps: &[Step<'_>]) -> Vec<(usize, &'a str)> {
+    let own = |step: &Step<'_>| match step.points[..] {
+        [(series, _)] => Some(series),
+        _ => None,
+    };
+    let Some(own) = steps.iter().map(own).collect::<Option<Vec<usize>>>() else {
+        return Vec::new();
+    };
+    let is_whole = own.is_sorted() && chart.kind == ChartKind::Bars && own.first() != own.last();
+    let firsts = (0..own.len()).filter(|at| is_whole && (*at == 0 || own[*at] != own[at - 1]));
+    firsts
+        .map(|at| (at, chart.series[own[at]].name.as_str()))
+        .collect()
+}
+
+/// Of so many headings.
+fn room_for(headings: usize) -> f64 {
+    f64::from(u32::try_from(headings).unwrap_or(0)) * (LINE + 6.0)
 }
 
 fn value(point: &Point) -> f64 {

@@ -1,63 +1,64 @@
 //! `hugeleaf trace diff --json`.
 
-use hugeleaf_trace::tables::measured::Collection;
+use hugeleaf_trace::model::LockTotals;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use serde_json::{Value, json};
 
 use super::diff::Compared;
-use super::json::{about, cpu, findings, intervals, io, not_measured_list, pages, put_measured};
+use super::json::{
+    about, cpu, findings, intervals, io, measured, missing, not_measured_list, pages,
+};
 use super::words::float;
-use crate::json::Object;
+use crate::json;
 
 /// The answer.
 pub fn diff_json(compared: &Compared<'_>) -> String {
-    let side = |shown: &super::Shown<'_>| {
-        let mut object = Object::new();
-        object
-            .put("trace", about(shown))
-            .put("intervals", intervals(shown.trace))
-            .put("findings", findings(shown))
-            .put("not_measured", not_measured_list(shown.trace));
-        put_measured(&mut object, shown.trace, "cpu", Collection::CpuTime, cpu);
-        put_measured(&mut object, shown.trace, "io", Collection::Io, io);
-        put_measured(&mut object, shown.trace, "pages", Collection::Memory, pages);
-        object.build()
+    let sides = [compared.before, compared.after];
+    let [before, after] = sides.map(|shown| {
+        json!({
+            "trace": about(&shown),
+            "intervals": intervals(shown.trace),
+            "findings": findings(&shown),
+            "not_measured": not_measured_list(shown.trace),
+            "cpu": measured(shown.trace, Collection::CpuTime, cpu),
+            "io": measured(shown.trace, Collection::Io, io),
+            "pages": measured(shown.trace, Collection::Memory, pages),
+        })
+    });
+    // A side that was not measured says why: 0 would be a claim.
+    let of = |what: Collection, at: usize, value: Value| {
+        not_measured(sides[at].trace, what).map_or(value, |why| missing(&why))
     };
-    let hot = compared.hot();
-    let sampled = compared.measured(Collection::CpuSamples);
-    let functions = hot.iter().map(|hot| {
-        let share = |at: usize| sampled[at].then_some(hot.shares[at]);
+    // A list of nothing says that there was nothing: not where neither could tell.
+    let list = |what: Collection, list: Vec<Value>| match compared.not_measured(what) {
+        Some(why) if compared.measured(what) == [false; 2] => missing(&why),
+        _ => Value::from(list),
+    };
+    let functions = compared.hot().into_iter().map(|hot| {
+        let share = |at: usize| of(Collection::CpuSamples, at, hot.shares[at].into());
         json!({"function": hot.name, "module": hot.module, "kernel": hot.kernel,
             "before_share": share(0), "after_share": share(1)})
     });
-    let counted = compared.measured(Collection::Locks);
-    let locks = compared.waits().into_iter().map(|(function, [a, b])| {
-        let seconds = |nanos: u64| float(nanos) / 1e9;
-        let side = |at: usize, t: &hugeleaf_trace::model::LockTotals| {
-            let of =
-                json!({"contentions": t.contentions, "waited_seconds": seconds(t.waited_nanos)});
-            counted[at].then_some(of)
+    let waits = compared.waits().into_iter().map(|(function, totals)| {
+        let side = |at: usize| {
+            let LockTotals {
+                contentions,
+                waited_nanos,
+                ..
+            } = totals[at];
+            let waits =
+                json!({"contentions": contentions, "waited_seconds": float(waited_nanos) / 1e9});
+            of(Collection::Locks, at, waits)
         };
-        json!({"function": function, "before": side(0, &a), "after": side(1, &b)})
+        json!({"function": function, "before": side(0), "after": side(1)})
     });
-    let mut answer = Object::answer();
-    answer
-        .put("not_comparable", compared.not_comparable())
-        .put("before", side(&compared.before))
-        .put("after", side(&compared.after))
-        .put("functions", functions.collect::<Vec<Value>>())
-        .put("locks", locks.collect::<Vec<Value>>());
-    // A list of nothing says that there was nothing: not where neither could tell.
-    for (name, what, measured) in [
-        ("functions", Collection::CpuSamples, sampled),
-        ("locks", Collection::Locks, counted),
-    ] {
-        if let (false, Some(why)) = (measured.contains(&true), compared.not_measured(what)) {
-            answer
-                .put(name, Value::Null)
-                .put(&format!("{name}_error"), why);
-        }
-    }
-    answer.render()
+    json::answer(&json!({
+        "not_comparable": compared.not_comparable(),
+        "before": before,
+        "after": after,
+        "functions": list(Collection::CpuSamples, functions.collect()),
+        "locks": list(Collection::Locks, waits.collect()),
+    }))
 }
 
 #[cfg(test)]

@@ -1,78 +1,64 @@
-//! `hugeleaf trace show --json`.
+//! `hugeleaf trace show --json`. Rows of the tables write themselves; here they are put together.
 
+use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Held, Interval, Lock, LockAction, LockTotals, SourceState};
+use hugeleaf_trace::model::{Interval, Lock, LockAction, LockEvent, MemoryEvent, MemoryState};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::tables::locks::Waits;
 use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
-use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, segments, sizes};
-use hugeleaf_trace::tables::profile::{self, Modes, SymbolRow};
+use hugeleaf_trace::tables::memory::{Whose, newest, segments, sizes};
+use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::{Of, locks, share, work};
-use hugeleaf_verdict::trace::TraceFinding;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::Shown;
 use super::words::{float, when};
-use crate::json::Object;
+use crate::json;
 
 /// Functions on the way to a lock that are listed.
-const WAY: usize = 12;
+const DEPTH: usize = 12;
 
 /// The whole answer; with locks, those alone, and their events.
 pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
     let trace = shown.trace;
-    let mut answer = Object::answer();
-    answer.put("trace", about(shown));
     if let Some(only) = only {
         let list: Vec<Value> = only.iter().map(|l| lock(trace, l, true)).collect();
-        answer.put("locks", list);
-        return answer.render();
+        return json::answer(&json!({ "trace": about(shown), "locks": list }));
     }
-    answer.put("intervals", intervals(trace));
-    type Of = fn(&Trace) -> Value;
-    let parts: [(&str, Collection, Of); 8] = [
-        ("cpu", Collection::CpuTime, cpu),
-        ("profile", Collection::CpuSamples, profile),
-        ("locks", Collection::Locks, lock_table),
-        ("faults", Collection::Vmstat, faults),
-        ("pages", Collection::Memory, pages),
-        ("segments", Collection::Memory, segment_list),
-        ("io", Collection::Io, io),
-        ("memory", Collection::Vmstat, memory),
-    ];
-    for (name, what, of) in parts {
-        put_measured(&mut answer, trace, name, what, of);
-    }
-    let missing = Collection::PINS.map(|what| not_measured(trace, what));
-    match missing.iter().all(Option::is_some) {
-        true => {
-            let why = missing.into_iter().flatten().collect::<Vec<_>>().join("; ");
-            answer.put("pins", Value::Null).put("pins_error", why)
-        }
-        false => answer.put("pins", pins(trace)),
+    let measured = |what, of| measured(trace, what, of);
+    let no_pins = Collection::PINS.map(|what| not_measured(trace, what));
+    let pins = match no_pins.into_iter().collect::<Option<Vec<String>>>() {
+        Some(why) => missing(&why.join("; ")),
+        None => json!(work::pins(trace)),
     };
-    answer
-        .put("counters", counters(trace))
-        .put("sources", sources(trace))
-        .put("not_measured", not_measured_list(trace))
-        .put("findings", findings(shown));
-    answer.render()
+    json::answer(&json!({
+        "trace": about(shown),
+        "intervals": intervals(trace),
+        "cpu": measured(Collection::CpuTime, cpu),
+        "profile": measured(Collection::CpuSamples, profile),
+        "locks": measured(Collection::Locks, lock_table),
+        "faults": measured(Collection::Vmstat, |t| json!({"by_page_size": intervals::faults_by_size(t)})),
+        "pages": measured(Collection::Memory, pages),
+        "segments": measured(Collection::Memory, |t| json!(newest(t).map_or(Vec::new(), segments))),
+        "io": measured(Collection::Io, io),
+        "memory": measured(Collection::Vmstat, memory),
+        "pins": pins,
+        "counters": trace.counters.iter().map(with_state).collect::<Vec<_>>(),
+        "sources": trace.sources.iter().map(with_state).collect::<Vec<_>>(),
+        "not_measured": not_measured_list(trace),
+        "findings": findings(shown),
+    }))
 }
 
-/// A part of what was measured, or `null` with why it was not: an empty list and a 0 say that there was
-/// nothing.
-pub(super) fn put_measured(
-    object: &mut Object,
-    trace: &Trace,
-    name: &str,
-    what: Collection,
-    of: fn(&Trace) -> Value,
-) {
-    match not_measured(trace, what) {
-        None => object.put(name, of(trace)),
-        Some(why) => object
-            .put(name, Value::Null)
-            .put(&format!("{name}_error"), why),
-    };
+/// What was not measured: `null`, with why in a field beside it. An empty list and a 0 say that there was nothing.
+pub(super) fn missing(why: &str) -> Value {
+    json!({ UNREADABLE: why })
+}
+
+/// A part of what was measured, or why it was not.
+pub(super) fn measured(trace: &Trace, what: Collection, of: fn(&Trace) -> Value) -> Value {
+    not_measured(trace, what).map_or_else(|| of(trace), |why| missing(&why))
 }
 
 /// All that was not measured.
@@ -85,467 +71,274 @@ pub(super) fn not_measured_list(trace: &Trace) -> Value {
 /// Who called a function.
 pub fn callers_json(shown: &Shown<'_>, function: &str, callers: &profile::Callers) -> String {
     let direct = callers.direct.iter().map(|row| {
-        json!({"function": row.name, "module": row.module, "kernel": row.kernel,
-            "samples": row.samples})
+        json!({"function": row.name, "module": row.module, "kernel": row.kernel, "samples": row.samples})
     });
-    let paths = callers.paths.iter();
-    let paths = paths.map(|path| json!({"path": path.names, "samples": path.samples}));
-    let mut answer = Object::answer();
-    answer
-        .put("trace", about(shown))
-        .put("function", function)
-        .put("samples", callers.samples)
-        .put("callers", direct.collect::<Vec<_>>())
-        .put("paths", paths.collect::<Vec<_>>());
-    answer.render()
+    json::answer(&json!({
+        "trace": about(shown),
+        "function": function,
+        "samples": callers.samples,
+        "callers": direct.collect::<Vec<_>>(),
+        "paths": callers.paths,
+    }))
 }
 
 /// What was traced, where and when; the comparison uses it too.
 pub(super) fn about(shown: &Shown<'_>) -> Value {
-    let trace = shown.trace;
-    let mut about = Object::new();
-    about
-        .put("file", shown.file)
-        .put("version", trace.tool_version.as_str())
-        .put("command", trace.command.clone())
-        .put("started", when(trace))
-        .put("seconds", trace.seconds)
-        .put("asked_seconds", trace.asked_seconds)
-        .put(
-            "ending",
-            serde_json::to_value(trace.ending).unwrap_or(Value::Null),
-        )
-        .put_some("clock_note", trace.clock_note.clone())
-        .put("notes", trace.notes.clone());
-    if let Some(target) = &trace.target {
-        about.put("target", json!({"text": target.text, "pids": target.pids}));
-    }
-    let host = &trace.host;
-    let mut of = Object::new();
-    of.put("name", host.name.as_str())
-        .put("kernel", host.kernel.as_str())
-        .put("arch", host.arch.as_str())
-        .put_some("cpu_model", host.cpu_model.clone())
-        .put("cpus", host.cpus)
-        .put_some("memory_bytes", host.memory_bytes)
-        .put("base_page_bytes", host.base_page_bytes)
-        .put_some("pmd_page_bytes", host.pmd_page_bytes)
-        .put("nodes", host.nodes.clone())
-        .put_some("virtual", host.virtual_machine);
-    about.put("host", of.build());
-    about.build()
-}
-
-fn cpu_time(cpu: &CpuTime, is_host: bool) -> Value {
-    let mut object = Object::new();
-    object
-        .put("user_seconds", cpu.user)
-        .put("system_seconds", cpu.system);
-    if is_host {
-        object
-            .put("idle_seconds", cpu.idle)
-            .put("wait_seconds", cpu.wait)
-            .put("steal_seconds", cpu.steal);
-    }
-    object
-        .put_some("system_over_user", cpu.system_over_user())
-        .put_some("user_share", cpu.share(cpu.user).filter(|_| is_host))
-        .put_some("system_share", cpu.share(cpu.system).filter(|_| is_host));
-    object.build()
+    let (trace, host) = (shown.trace, &shown.trace.host);
+    json!({
+        "file": shown.file,
+        "version": trace.tool_version,
+        "command": trace.command,
+        "started": when(trace),
+        "seconds": trace.seconds,
+        "asked_seconds": trace.asked_seconds,
+        "ending": trace.ending,
+        "clock_note": trace.clock_note,
+        "notes": trace.notes,
+        "target": trace.target,
+        "host": {
+            "name": host.name,
+            "kernel": host.kernel,
+            "arch": host.arch,
+            "cpu_model": host.cpu_model,
+            "cpus": host.cpus,
+            "memory_bytes": host.memory_bytes,
+            "base_page_bytes": host.base_page_bytes,
+            "pmd_page_bytes": host.pmd_page_bytes,
+            "nodes": host.nodes,
+            "virtual": host.virtual_machine,
+        },
+    })
 }
 
 pub(super) fn cpu(trace: &Trace) -> Value {
-    let mut object = Object::new();
-    object.put("host", cpu_time(&intervals::host_cpu(trace), true));
-    if let (Some(_), Some(cpu)) = (&trace.target, intervals::target_cpu(trace)) {
-        object.put("target", cpu_time(&cpu, false));
+    let time = |cpu: &CpuTime, is_host: bool| {
+        let of_host = |value: f64| is_host.then_some(value);
+        json!({
+            "user_seconds": cpu.user,
+            "system_seconds": cpu.system,
+            "idle_seconds": of_host(cpu.idle),
+            "wait_seconds": of_host(cpu.wait),
+            "steal_seconds": of_host(cpu.steal),
+            "system_over_user": cpu.system_over_user(),
+            "user_share": cpu.share(cpu.user).and_then(of_host),
+            "system_share": cpu.share(cpu.system).and_then(of_host),
+        })
+    };
+    let target = trace
+        .target
+        .as_ref()
+        .and_then(|_| intervals::target_cpu(trace));
+    json!({
+        "host": time(&intervals::host_cpu(trace), true),
+        "target": target.map(|cpu| time(&cpu, false)),
+    })
+}
+
+/// A model's own fields; `None` of what is no struct, which no model is.
+fn fields(model: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(model) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
     }
-    object.build()
 }
 
-fn held(table: &[Held]) -> Value {
-    let row = |h: &Held| json!({"page_bytes": h.page_bytes, "kind": h.kind, "bytes": h.bytes});
-    table.iter().map(row).collect()
-}
+/// Fields of intervals that are counted in `/proc/stat`, and those of `/proc/vmstat`.
+const STAT: [&str; 9] = [
+    "user_seconds",
+    "system_seconds",
+    "idle_seconds",
+    "wait_seconds",
+    "steal_seconds",
+    "runnable",
+    "blocked",
+    "context_switches",
+    "forks",
+];
+const VMSTAT: [&str; 6] = [
+    "faults",
+    "faults_major",
+    "page_in_bytes",
+    "page_out_bytes",
+    "swap_in_bytes",
+    "swap_out_bytes",
+];
 
+/// Without what was not measured: 0 would be a claim.
 pub(super) fn intervals(trace: &Trace) -> Value {
-    let seen = [Collection::CpuTime, Collection::Vmstat, Collection::Io]
-        .map(|what| not_measured(trace, what).is_none());
-    trace.intervals.iter().map(|i| interval(i, seen)).collect()
-}
-
-fn interval(interval: &Interval, [stat, vmstat, io]: [bool; 3]) -> Value {
-    let mut object = Object::new();
-    object
-        .put("at_seconds", interval.at_seconds)
-        .put("seconds", interval.seconds);
-    if stat {
-        object
-            .put("user_seconds", interval.user_seconds)
-            .put("system_seconds", interval.system_seconds)
-            .put("idle_seconds", interval.idle_seconds)
-            .put("wait_seconds", interval.wait_seconds)
-            .put("steal_seconds", interval.steal_seconds)
-            .put("runnable", interval.runnable)
-            .put("blocked", interval.blocked)
-            .put("context_switches", interval.context_switches)
-            .put("forks", interval.forks);
-    }
-    if vmstat {
-        object
-            .put("faults", interval.faults)
-            .put("faults_major", interval.faults_major)
-            .put("page_in_bytes", interval.page_in_bytes)
-            .put("page_out_bytes", interval.page_out_bytes)
-            .put("swap_in_bytes", interval.swap_in_bytes)
-            .put("swap_out_bytes", interval.swap_out_bytes);
-    }
-    object
-        .put_some("page_tables_bytes", interval.page_tables_bytes)
-        .put("by_page_size", held(&interval.host_by_size));
-    let faults = interval.faults_by_size.iter().filter(|_| vmstat);
-    let faults: Vec<Value> = faults
-        .map(|f| json!({"page_bytes": f.page_bytes, "count": f.count}))
-        .collect();
-    object.put("faults_by_size", faults);
-    if let Some(p) = &interval.pressure {
-        object.put(
-            "pressure",
-            json!({"cpu_some": p.cpu_some, "memory_some": p.memory_some, "memory_full": p.memory_full,
-                "io_some": p.io_some, "io_full": p.io_full}),
-        );
-    }
-    if let Some(t) = &interval.target {
-        let mut target = json!({"processes": t.processes, "user_seconds": t.user_seconds,
-            "system_seconds": t.system_seconds, "faults_minor": t.faults_minor,
-            "faults_major": t.faults_major, "page_tables_bytes": t.page_tables_bytes,
-            "locked_bytes": t.locked_bytes, "pinned_bytes": t.pinned_bytes,
-            "by_page_size": held(&t.by_size)});
-        if let Some(target) = target.as_object_mut().filter(|_| io) {
-            target.insert("read_bytes".to_owned(), t.read_bytes.into());
-            target.insert("write_bytes".to_owned(), t.write_bytes.into());
+    let lacks = |what| not_measured(trace, what).is_some();
+    let (stat, vmstat, io) = (
+        lacks(Collection::CpuTime),
+        lacks(Collection::Vmstat),
+        lacks(Collection::Io),
+    );
+    let interval = |interval: &Interval| {
+        let mut of = fields(interval);
+        let held = of.remove("host_by_size");
+        of.insert("by_page_size".to_owned(), held.into());
+        of.retain(|name, _| {
+            !(stat && STAT.contains(&name.as_str()) || vmstat && VMSTAT.contains(&name.as_str()))
+        });
+        if vmstat {
+            of.insert("faults_by_size".to_owned(), json!([]));
         }
-        object.put("target", target);
-    }
-    object.build()
+        if let Some(Value::Object(target)) = of.get_mut("target") {
+            let held = target.remove("by_size");
+            target.insert("by_page_size".to_owned(), held.into());
+            target.retain(|name, _| !(io && matches!(name.as_str(), "read_bytes" | "write_bytes")));
+        }
+        Value::Object(of)
+    };
+    trace.intervals.iter().map(interval).collect()
 }
 
-fn modes(object: &mut Object, modes: &Modes, all: u64) {
-    object
-        .put("samples", modes.total())
-        .put("kernel_samples", modes.kernel)
-        .put("user_samples", modes.user)
-        .put("other_samples", modes.other)
-        .put_some("share", share(modes.total(), all));
+/// A row of a table with its part of the whole.
+#[derive(Serialize)]
+struct Shared<T> {
+    #[serde(flatten)]
+    row: T,
+    share: Option<f64>,
 }
 
-pub(super) fn function(row: &SymbolRow, all: u64) -> Value {
-    let mut object = Object::new();
-    object
-        .put("function", row.name.as_str())
-        .put("module", row.module.as_str())
-        .put("kernel", row.kernel)
-        .put("samples", row.samples)
-        .put("with_callees_samples", row.with_callees)
-        .put_some("share", share(row.samples, all));
-    object.build()
+pub(super) fn functions(trace: &Trace, of: Of) -> Value {
+    let all = profile::modes(trace, of).total();
+    let rows = profile::by_symbol(trace, of).into_iter();
+    let share = |row: SymbolRow| Shared {
+        share: share(row.samples, all),
+        row,
+    };
+    json!(
+        rows.filter(|row| row.samples > 0)
+            .map(share)
+            .collect::<Vec<_>>()
+    )
 }
 
 fn profile(trace: &Trace) -> Value {
     let counted = profile::counted(trace);
-    let processes = profile::by_process(trace).into_iter().map(|row| {
-        let mut object = Object::new();
-        object
-            .put("name", row.name.as_str())
-            .put("processes", row.processes)
-            .put("in_target", row.in_target);
-        modes(&mut object, &row.modes, counted.busy);
-        object.build()
+    let processes = profile::by_process(trace).into_iter().map(|row| Shared {
+        share: share(row.modes.total(), counted.busy),
+        row,
     });
-    let threads = profile::by_thread(trace, Of::Host).into_iter().map(|row| {
-        let mut object = Object::new();
-        object
-            .put("pid", row.pid)
-            .put("tid", row.tid)
-            .put("name", row.name.as_str());
-        modes(&mut object, &row.modes, counted.busy);
-        object.build()
-    });
-    let functions = |of| -> Value {
-        let all = profile::modes(trace, of).total();
-        let rows = profile::by_symbol(trace, of);
-        let leaves = rows.iter().filter(|row| row.samples > 0);
-        leaves.map(|row| function(row, all)).collect()
-    };
-    let mut object = Object::new();
-    object
-        .put("sampled_by", trace.sampled_by.as_str())
-        .put("samples_a_second", trace.samples_a_second)
-        .put("busy_samples", counted.busy)
-        .put("idle_samples", counted.idle)
-        .put("processes", processes.collect::<Vec<_>>())
-        .put("threads", threads.collect::<Vec<_>>())
-        .put("functions", functions(Of::Host));
-    if trace.target.is_some() {
-        object.put("target_functions", functions(Of::Target));
-    }
-    object.build()
-}
-
-fn totals(object: &mut Object, totals: &LockTotals) {
-    let seconds = |nanos: u64| float(nanos) / 1e9;
-    object
-        .put("contentions", totals.contentions)
-        .put("waited_seconds", seconds(totals.waited_nanos))
-        .put_some("mean_seconds", totals.mean_nanos().map(seconds))
-        .put("longest_seconds", seconds(totals.longest_nanos));
+    let threads = profile::by_thread(trace, Of::Host)
+        .into_iter()
+        .map(|row| Shared {
+            share: share(row.modes.total(), counted.busy),
+            row,
+        });
+    json!({
+        "sampled_by": trace.sampled_by,
+        "samples_a_second": trace.samples_a_second,
+        "busy_samples": counted.busy,
+        "idle_samples": counted.idle,
+        "processes": processes.collect::<Vec<_>>(),
+        "threads": threads.collect::<Vec<_>>(),
+        "functions": functions(trace, Of::Host),
+        "target_functions": trace.target.as_ref().map(|_| functions(trace, Of::Target)),
+    })
 }
 
 fn lock_table(trace: &Trace) -> Value {
     let table = locks::table(trace);
-    let mut object = Object::new();
-    totals(&mut object, &table.all);
-    let mut others = Object::new();
-    others.put("locks", table.others_count);
-    totals(&mut others, &table.others);
-    let list: Vec<Value> = table
-        .rows
-        .iter()
-        .map(|row| lock(trace, row.lock, false))
-        .collect();
-    object.put("locks", list).put("others", others.build());
-    object.build()
+    let mut of = fields(&Waits::from(&table.all));
+    let mut others = fields(&Waits::from(&table.others));
+    others.insert("locks".to_owned(), table.others_count.into());
+    let list = table.rows.iter().map(|row| lock(trace, row.lock, false));
+    of.insert("locks".to_owned(), list.collect());
+    of.insert("others".to_owned(), others.into());
+    Value::Object(of)
 }
 
 fn lock(trace: &Trace, lock: &Lock, with_events: bool) -> Value {
     let all = locks::table(trace).all.waited_nanos;
-    let mut object = Object::new();
-    object
-        .put("address", lock.address)
-        .put_some("name", lock.name.clone())
-        .put("kind", lock.kind.name())
-        .put_some("function", locks::function(trace, lock));
-    totals(&mut object, &lock.totals);
-    object
-        .put_some("share", share(lock.totals.waited_nanos, all))
-        .put("failed", lock.failed);
-    let threads = locks::by_thread(trace, Some(lock)).into_iter().map(|row| {
-        let mut object = Object::new();
-        object
-            .put("pid", row.pid)
-            .put("tid", row.tid)
-            .put("name", row.name.as_str());
-        totals(&mut object, &row.totals);
-        object.build()
+    let mut of = fields(&Waits::from(&lock.totals));
+    let more = json!({
+        "address": lock.address,
+        "name": lock.name,
+        "kind": lock.kind.name(),
+        "function": locks::function(trace, lock),
+        "share": share(lock.totals.waited_nanos, all),
+        "failed": lock.failed,
+        "threads": locks::by_thread(trace, Some(lock)),
+        "callers": locks::by_caller(trace, Some(lock), DEPTH),
+        "callers_estimated": lock.callers_estimated,
+        "events": with_events.then(|| lock.events.iter().map(|e| event(trace, e)).collect::<Vec<_>>()),
+        "events_left_out": with_events.then_some(lock.events_left_out),
     });
-    let callers = locks::by_caller(trace, Some(lock), WAY)
-        .into_iter()
-        .map(|row| {
-            let mut object = Object::new();
-            object
-                .put("function", row.function.as_str())
-                .put("kind", row.kind.name())
-                .put("path", row.path.clone());
-            totals(&mut object, &row.totals);
-            object.build()
-        });
-    object
-        .put("threads", threads.collect::<Vec<_>>())
-        .put("callers", callers.collect::<Vec<_>>())
-        .put("callers_estimated", lock.callers_estimated);
-    if with_events {
-        object
-            .put("events", events(trace, lock))
-            .put("events_left_out", lock.events_left_out);
-    }
-    object.build()
+    of.extend(fields(&more));
+    Value::Object(of)
 }
 
-fn events(trace: &Trace, lock: &Lock) -> Value {
-    let event = |event: &hugeleaf_trace::model::LockEvent| {
-        let mut object = Object::new();
-        let what = match event.what {
-            LockAction::Waits => "waits",
-            LockAction::Got => "got",
-            LockAction::GaveUp => "gave-up",
-        };
-        object
-            .put("at_seconds", float(event.at_nanos) / 1e9)
-            .put("what", what)
-            .put("pid", trace.processes[event.process as usize].pid)
-            .put("tid", event.tid)
-            .put("cpu", event.cpu);
-        if event.what != LockAction::Waits {
-            object.put("waited_seconds", float(event.waited_nanos) / 1e9);
-        }
-        let function = event
-            .function
-            .map(|f| trace.symbols[f as usize].name.clone());
-        object.put_some("function", function);
-        object.build()
-    };
-    lock.events.iter().map(event).collect()
-}
-
-fn faults(trace: &Trace) -> Value {
-    let sizes = intervals::faults_by_size(trace);
-    let row = |f: &hugeleaf_trace::model::SizeCount| json!({"page_bytes": f.page_bytes, "count": f.count});
-    json!({"by_page_size": sizes.iter().map(row).collect::<Vec<_>>()})
-}
-
-fn size_rows(rows: &[SizeRow]) -> Value {
-    let row = |row: &SizeRow| {
-        let mut object = Object::new();
-        object
-            .put("page_bytes", row.page_bytes)
-            .put("kind", row.kind.as_str())
-            .put_some("before_bytes", row.before)
-            .put_some("after_bytes", row.after);
-        object.build()
-    };
-    rows.iter().map(row).collect()
-}
-
-pub(super) fn pages(trace: &Trace) -> Value {
-    let mut object = Object::new();
-    object.put("host", size_rows(&sizes(trace, Whose::Host)));
-    if trace.target.is_some() {
-        object.put("target", size_rows(&sizes(trace, Whose::Target)));
-    }
-    let tables = |state: &Option<hugeleaf_trace::model::MemoryState>| {
-        state.as_ref().and_then(|m| m.page_tables_bytes)
-    };
-    object
-        .put_some("page_tables_before_bytes", tables(&trace.memory_before))
-        .put_some("page_tables_after_bytes", tables(&trace.memory_after));
-    object.build()
-}
-
-fn segment_list(trace: &Trace) -> Value {
-    let rows = newest(trace).map_or(Vec::new(), segments);
-    let row = |row: &hugeleaf_trace::tables::memory::SegmentRow<'_>| {
-        let s = row.segment;
-        json!({"pid": row.pid, "start": s.start, "end": s.end, "role": s.role, "name": s.name,
-            "resident_bytes": s.resident_bytes, "locked_bytes": s.locked_bytes, "asked": s.asked,
-            "by_page_size": held(&s.by_page_size)})
-    };
-    rows.iter().map(row).collect()
-}
-
-fn memory(trace: &Trace) -> Value {
-    let counter = |c: &hugeleaf_trace::model::MemoryCounter| {
-        let mut object = Object::new();
-        object
-            .put("name", c.name.as_str())
-            .put_some("page_bytes", c.page_bytes)
-            .put("total", c.total)
-            .put("by_interval", c.by_interval.clone());
-        object.build()
-    };
-    let event = |e: &hugeleaf_trace::model::MemoryEvent| {
-        let mut object = Object::new();
-        let process = e.process.map(|p| &trace.processes[p as usize]);
-        object
-            .put("name", e.name.as_str())
-            .put("detail", e.detail.as_str())
-            .put_some("pid", process.map(|p| p.pid))
-            .put_some("process", process.map(|p| p.name.clone()))
-            .put_some("tid", e.tid)
-            .put("count", e.count)
-            .put_some("pages", e.pages)
-            .put_some("seconds", e.nanos.map(|n| float(n) / 1e9));
-        object.build()
-    };
+fn event(trace: &Trace, event: &LockEvent) -> Value {
+    let has_waited = event.what != LockAction::Waits;
+    let symbol = |place: u32| trace.symbols[place as usize].name.as_str();
     json!({
-        "counters": trace.memory_counters.iter().map(counter).collect::<Vec<_>>(),
-        "events": trace.memory_events.iter().map(event).collect::<Vec<_>>(),
+        "at_seconds": float(event.at_nanos) / 1e9,
+        "what": event.what,
+        "pid": trace.processes[event.process as usize].pid,
+        "tid": event.tid,
+        "cpu": event.cpu,
+        "waited_seconds": has_waited.then_some(float(event.waited_nanos) / 1e9),
+        "function": event.function.map(symbol),
     })
 }
 
-fn pins(trace: &Trace) -> Value {
-    let row = |row: work::PinRow| {
-        let mut object = Object::new();
-        object
-            .put("call", row.call.as_str())
-            .put("calls", row.calls)
-            .put_some("bytes", row.bytes)
-            .put_some("failed", row.failed)
-            .put("estimated", row.estimated)
-            .put("threads", row.threads);
-        object.build()
+pub(super) fn pages(trace: &Trace) -> Value {
+    let tables = |state: &Option<MemoryState>| state.as_ref().and_then(|m| m.page_tables_bytes);
+    json!({
+        "host": sizes(trace, Whose::Host),
+        "target": trace.target.as_ref().map(|_| sizes(trace, Whose::Target)),
+        "page_tables_before_bytes": tables(&trace.memory_before),
+        "page_tables_after_bytes": tables(&trace.memory_after),
+    })
+}
+
+fn memory(trace: &Trace) -> Value {
+    let event = |e: &MemoryEvent| {
+        let process = e.process.map(|p| &trace.processes[p as usize]);
+        json!({
+            "name": e.name,
+            "detail": e.detail,
+            "pid": process.map(|p| p.pid),
+            "process": process.map(|p| &p.name),
+            "tid": e.tid,
+            "count": e.count,
+            "pages": e.pages,
+            "seconds": e.nanos.map(|n| float(n) / 1e9),
+        })
     };
-    work::pins(trace).into_iter().map(row).collect()
+    let events = trace.memory_events.iter().map(event);
+    json!({ "counters": trace.memory_counters, "events": events.collect::<Vec<_>>() })
 }
 
 pub(super) fn io(trace: &Trace) -> Value {
-    let mut object = Object::new();
-    if let Some(work) = work::work(trace) {
-        object
-            .put("read_calls", work.read_calls)
-            .put("write_calls", work.write_calls)
-            .put("read_bytes", work.read_bytes)
-            .put("write_bytes", work.write_bytes)
-            .put("bytes_a_second", work.bytes_a_second)
-            .put_some("cpu_seconds_a_gigabyte", work.cpu_seconds_a_gigabyte);
-    }
+    let mut of = work::work(trace).map_or_else(Map::new, |work| fields(&work));
     let thread = |row: work::IoRow| {
+        // What was moved, which the calls alone need not show.
         let (read, written) = work::moved(&row.io);
-        json!({"pid": row.pid, "tid": row.tid, "name": row.name,
-            "read_calls": row.io.read_calls, "write_calls": row.io.write_calls,
-            "read_bytes": read, "write_bytes": written,
-            "device_read_bytes": row.io.device_read_bytes,
-            "device_write_bytes": row.io.device_write_bytes})
+        let mut of = fields(&row);
+        of.insert("read_bytes".to_owned(), read.into());
+        of.insert("write_bytes".to_owned(), written.into());
+        Value::Object(of)
     };
-    let threads: Vec<Value> = work::io_by_thread(trace).into_iter().map(thread).collect();
-    object.put("threads", threads);
-    object.build()
+    let threads = work::io_by_thread(trace).into_iter().map(thread);
+    of.insert("threads".to_owned(), threads.collect());
+    Value::Object(of)
 }
 
-fn state(object: &mut Object, state: &SourceState) {
-    match state {
-        SourceState::Used => object.put("state", "used"),
-        SourceState::NotHere { reason } => object
-            .put("state", "not-here")
-            .put("reason", reason.as_str()),
-        SourceState::Refused { reason, remedy } => object
-            .put("state", "refused")
-            .put("reason", reason.as_str())
-            .put("remedy", remedy.as_str()),
-        SourceState::Off => object.put("state", "off"),
-    };
-}
-
-fn counters(trace: &Trace) -> Value {
-    let row = |counter: &hugeleaf_trace::model::Counter| {
-        let mut object = Object::new();
-        object
-            .put("name", counter.name.as_str())
-            .put("event", counter.event.as_str());
-        state(&mut object, &counter.state);
-        object
-            .put_some("value", counter.value)
-            .put_some("running_share", counter.running_share);
-        object.build()
-    };
-    trace.counters.iter().map(row).collect()
-}
-
-fn sources(trace: &Trace) -> Value {
-    let row = |source: &hugeleaf_trace::model::Source| {
-        let mut object = Object::new();
-        object.put("name", source.name.as_str());
-        state(&mut object, &source.state);
-        object
-            .put("events", source.events)
-            .put("lost", source.lost)
-            .put_some("share_of_time", source.share_of_time);
-        object.build()
-    };
-    trace.sources.iter().map(row).collect()
+/// A source or a counter, its state among its own fields.
+fn with_state(model: &impl Serialize) -> Value {
+    let mut of = fields(model);
+    if let Some(Value::Object(mut state)) = of.remove("state") {
+        let is = state.remove("is");
+        of.insert("state".to_owned(), is.into());
+        of.extend(state);
+    }
+    Value::Object(of)
 }
 
 pub(super) fn findings(shown: &Shown<'_>) -> Value {
-    let row = |finding: &TraceFinding| {
+    let row = |finding: &hugeleaf_verdict::trace::TraceFinding| {
         let effects: Vec<&str> = finding.effects.iter().map(|e| e.name()).collect();
         json!({"id": finding.id, "severity": finding.severity.name(), "effects": effects,
             "text": finding.text, "evidence": finding.evidence, "command": shown.command(finding)})

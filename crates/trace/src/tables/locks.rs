@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Serialize, Serializer};
+
 use super::profile::thread_name;
 use super::share;
 use crate::model::{Lock, LockAction, LockKind, LockTotals, Trace};
@@ -30,8 +32,38 @@ pub struct LockTable<'a> {
     pub all: LockTotals,
 }
 
+/// Waits as an answer in JSON has them: times in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Waits {
+    contentions: u64,
+    waited_seconds: f64,
+    mean_seconds: Option<f64>,
+    longest_seconds: f64,
+}
+
+impl From<&LockTotals> for Waits {
+    #[allow(clippy::cast_precision_loss)]
+    fn from(totals: &LockTotals) -> Waits {
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        Waits {
+            contentions: totals.contentions,
+            waited_seconds: seconds(totals.waited_nanos),
+            mean_seconds: totals.mean_nanos().map(seconds),
+            longest_seconds: seconds(totals.longest_nanos),
+        }
+    }
+}
+
+fn waits<S: Serializer>(totals: &LockTotals, serializer: S) -> Result<S::Ok, S::Error> {
+    Waits::from(totals).serialize(serializer)
+}
+
+fn kind_name<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
+}
+
 /// Waits of a thread.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadRow {
     /// Its process.
     pub pid: u32,
@@ -40,23 +72,28 @@ pub struct ThreadRow {
     /// Its name.
     pub name: String,
     /// Its waits.
+    #[serde(flatten, serialize_with = "waits")]
     pub totals: LockTotals,
     /// Its part of the time waited.
+    #[serde(skip)]
     pub share: Option<f64>,
 }
 
 /// Waits at a place in the code.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallerRow {
     /// The function that takes the lock; `?` where it is not known.
     pub function: String,
     /// As what.
+    #[serde(serialize_with = "kind_name")]
     pub kind: LockKind,
     /// The way there, from the function outward.
     pub path: Vec<String>,
     /// Waits.
+    #[serde(flatten, serialize_with = "waits")]
     pub totals: LockTotals,
     /// Its part of the time waited.
+    #[serde(skip)]
     pub share: Option<f64>,
 }
 

@@ -1,17 +1,21 @@
 //! Memory by page size, before and after.
 
+use serde::Serialize;
+
 use crate::model::{Held, MemoryState, SegmentMemory, Trace};
 
 /// A page size and what was on it. `None` where that state was not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SizeRow {
     /// The size.
     pub page_bytes: u64,
     /// `base`, `thp` or `hugetlb`.
     pub kind: String,
     /// Before.
+    #[serde(rename = "before_bytes")]
     pub before: Option<u64>,
     /// After.
+    #[serde(rename = "after_bytes")]
     pub after: Option<u64>,
 }
 
@@ -25,13 +29,15 @@ pub enum Whose {
 }
 
 /// A segment that was seen at the end.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SegmentRow<'a> {
     /// Its process.
     pub pid: u32,
     /// Name of its process.
+    #[serde(skip)]
     pub process: &'a str,
     /// The segment.
+    #[serde(flatten)]
     pub segment: &'a SegmentMemory,
 }
 

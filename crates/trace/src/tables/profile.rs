@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 use super::Of;
 use crate::model::{Mode, Sample, Symbol, Trace};
 
@@ -32,6 +35,18 @@ impl Modes {
     }
 }
 
+/// With their sum, as an answer in JSON has them.
+impl Serialize for Modes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut of = serializer.serialize_struct("Modes", 4)?;
+        of.serialize_field("samples", &self.total())?;
+        of.serialize_field("kernel_samples", &self.kernel)?;
+        of.serialize_field("user_samples", &self.user)?;
+        of.serialize_field("other_samples", &self.other)?;
+        of.end()
+    }
+}
+
 /// How many samples there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
@@ -42,7 +57,7 @@ pub struct Counted {
 }
 
 /// All processes of one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProcessRow {
     /// The name.
     pub name: String,
@@ -51,11 +66,12 @@ pub struct ProcessRow {
     /// Whether one of them belongs to the target.
     pub in_target: bool,
     /// Their samples.
+    #[serde(flatten)]
     pub modes: Modes,
 }
 
 /// A thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ThreadRow {
     /// Its process.
     pub pid: u32,
@@ -64,13 +80,15 @@ pub struct ThreadRow {
     /// Name of the thread; that of the process where it has none.
     pub name: String,
     /// Its samples.
+    #[serde(flatten)]
     pub modes: Modes,
 }
 
 /// A function.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SymbolRow {
     /// Its name; `[module+0x12]` without symbols.
+    #[serde(rename = "function")]
     pub name: String,
     /// The program, the library, `[kernel]`.
     pub module: String,
@@ -79,6 +97,7 @@ pub struct SymbolRow {
     /// Samples in it.
     pub samples: u64,
     /// Samples in it and in what it called.
+    #[serde(rename = "with_callees_samples")]
     pub with_callees: u64,
 }
 
@@ -94,9 +113,10 @@ pub struct Callers {
 }
 
 /// A way to a function.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Path {
     /// Names, from the function outward.
+    #[serde(rename = "path")]
     pub names: Vec<String>,
     /// Samples.
     pub samples: u64,

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::intervals::target_cpu;
 use super::profile::thread_name;
 use crate::model::{ThreadIo, Trace};
 
 /// I/O of a thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IoRow {
     /// Its process.
     pub pid: u32,
@@ -16,11 +18,12 @@ pub struct IoRow {
     /// Its name.
     pub name: String,
     /// What it did.
+    #[serde(flatten)]
     pub io: ThreadIo,
 }
 
 /// The target's work.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Work {
     /// Calls that read.
     pub read_calls: u64,
@@ -52,7 +55,7 @@ impl Work {
 }
 
 /// Calls that pin, by what they are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PinRow {
     /// `mlock`, `direct read`, …
     pub call: String,
