@@ -26,11 +26,7 @@ fn letter_of(names: &[String]) -> Vec<char> {
 /// The curves in lines of at most `width` characters, the last one ended; what the letters stand for is in the
 /// first. A column is a value of x; where two points fall together, the letter of the later series stands beside
 /// the earlier one. Empty where no point can be drawn.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
+#[allow(clippy::cast_precision_loss)]
 pub fn text(chart: &Chart, width: usize) -> String {
     let points = || chart.series.iter().flat_map(|s| &s.points);
     let Some(mut span) = Span::tight(points().map(|p| p.y), &chart.y) else {
@@ -48,21 +44,7 @@ pub fn text(chart: &Chart, width: usize) -> String {
     // Too many columns: every second one, or third.
     let every = columns.len().div_ceil(fits).max(1);
     let shown: Vec<f64> = columns.into_iter().step_by(every).collect();
-    let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
-    for (series, letter) in chart.series.iter().zip(&letters) {
-        for (column, x) in shown.iter().enumerate() {
-            #[allow(clippy::float_cmp)]
-            let at = |p: &&Point| p.x == *x;
-            let Some(part) = series.points.iter().find(at).and_then(|p| span.part(p.y)) else {
-                continue;
-            };
-            let row = (part * (ROWS - 1) as f64).round() as usize;
-            let cells = &mut grid[row.min(ROWS - 1)][column * step..(column + 1) * step];
-            if let Some(free) = cells.iter_mut().find(|c| **c == ' ') {
-                *free = *letter;
-            }
-        }
-    }
+    let grid = grid(chart, &letters, &shown, (step, span));
     let value = |row: usize| {
         let place = span.from + (span.to - span.from) * row as f64 / (ROWS - 1) as f64;
         if span.place(1.0) == Some(1.0) {
@@ -108,6 +90,36 @@ pub fn text(chart: &Chart, width: usize) -> String {
         .collect();
     out += format!("{:>AXIS$}  {below}", "").trim_end();
     out + "\n"
+}
+
+/// The letters where their points are, the lowest row first; a column takes so many characters.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+fn grid(
+    chart: &Chart,
+    letters: &[char],
+    shown: &[f64],
+    (step, span): (usize, Span),
+) -> Vec<Vec<char>> {
+    let mut grid = vec![vec![' '; shown.len() * step]; ROWS];
+    for (series, letter) in chart.series.iter().zip(letters) {
+        for (column, x) in shown.iter().enumerate() {
+            #[allow(clippy::float_cmp)]
+            let at = |p: &&Point| p.x == *x;
+            let Some(part) = series.points.iter().find(at).and_then(|p| span.part(p.y)) else {
+                continue;
+            };
+            let row = (part * (ROWS - 1) as f64).round() as usize;
+            let cells = &mut grid[row.min(ROWS - 1)][column * step..(column + 1) * step];
+            if let Some(free) = cells.iter_mut().find(|c| **c == ' ') {
+                *free = *letter;
+            }
+        }
+    }
+    grid
 }
 
 /// To three digits: a mark in letters stands where its line is, not at a round value.
