@@ -11,10 +11,20 @@ if [ "$minor" -lt 90 ]; then
     exit 0
 fi
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# A folder that is new: cargo keeps what it unpacked and compiled by name, version and the folder of the registry
+# that it makes for this, and would take it again whatever the packages hold by now.
+built=$(mktemp -d)
 packages=(hugeleaf-units hugeleaf-sys hugeleaf-host hugeleaf)
+clean() {
+    rm -rf "$log" "$built"
+    for package in "${packages[@]}"; do
+        # A local registry has no host in its folder's name.
+        rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/"$package"-[0-9]*
+    done
+}
+trap clean EXIT
 # --allow-dirty: what is checked is what lies here, committed or not.
-if cargo publish --dry-run --locked --allow-dirty "${packages[@]/#/--package=}" </dev/null >"$log" 2>&1; then
+if CARGO_TARGET_DIR=$built cargo publish --dry-run --locked --allow-dirty "${packages[@]/#/--package=}" </dev/null >"$log" 2>&1; then
     grep -E '^ *(Packaged|Verifying|warning)' "$log" || true
     exit 0
 fi
