@@ -82,11 +82,11 @@ fn page_tables(runs: &Runs) -> String {
         return String::new();
     };
     let last = |arm: &String| {
-        let rows = results
+        let mut rows = results
             .rows
             .iter()
             .filter(|row| row.quantity.main && !row.samples.is_empty());
-        rows.filter(|row| row.arm == *arm).next_back()
+        rows.rfind(|row| row.arm == *arm)
     };
     let region = Bytes(run.value["settings"]["region_bytes"].as_u64().unwrap_or(0));
     let mut out = format!(

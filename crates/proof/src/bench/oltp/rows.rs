@@ -181,7 +181,8 @@ fn quantities(runs: &[&OltpSample]) -> Vec<(Quantity, Of)> {
         }),
     ));
     costs(&mut all);
-    let rest: [(Quantity, fn(&OltpSample) -> Option<f64>); 10] = [
+    type Get = fn(&OltpSample) -> Option<f64>;
+    let rest: [(Quantity, Get); 10] = [
         (Quantity::amount("page tables", "bytes"), |run| {
             run.page_tables_bytes.map(|bytes| bytes as f64)
         }),
