@@ -595,13 +595,10 @@ fn files_do_not_import_in_circles() {
         ),
         (
             "proof",
-            "bench::chase bench::chase::look bench::mover bench::mover::result bench::oltp \
-             bench::oltp::arms bench::oltp::child bench::oltp::copier bench::oltp::cost \
-             bench::oltp::elsewhere bench::oltp::embedded bench::oltp::order \
-             bench::oltp::postgres bench::oltp::setup bench::oltp::translation \
-             bench::oltp::watch bench::pin bench::pin::result compare compare::facts metric \
-             metric::command metric::http metric::mysql metric::perf metric::postgres \
-             metric::redis metric::shown metric::spec",
+            "bench::chase bench::chase::look bench::mover bench::mover::result bench::pin \
+             bench::pin::result compare compare::facts metric metric::command metric::http \
+             metric::mysql metric::perf metric::postgres metric::redis metric::shown \
+             metric::spec",
         ),
         (
             "report",

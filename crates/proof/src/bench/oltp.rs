@@ -24,6 +24,7 @@ mod copier;
 mod cost;
 mod elsewhere;
 mod embedded;
+mod measure;
 mod order;
 mod pages;
 mod postgres;
@@ -35,13 +36,11 @@ mod usage;
 mod watch;
 
 pub use arms::OltpArm;
-use arms::{Cell, Grid, Turn, in_turn};
 pub use copier::{COPIER, copy_until_ended};
-pub use order::{Database, Machine, Order, Refusal, SERVERS, ServerKind, measure};
+pub use measure::{SERVERS, measure};
+pub use order::{Database, Machine, Order, Refusal, ServerKind};
 pub use pages::Pages;
-use translation::{by_chase, by_counters};
-use usage::tree_usage;
-use watch::{Processes, Watcher};
+pub use watch::Watcher;
 
 /// What is measured.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
-use super::order::{Machine, Order, Progress};
-use super::setup::Setup;
-use super::{NOT_COUNTED, OltpArm, OltpResult, by_chase, by_counters};
+use super::order::{Machine, Order, Progress, Setup};
+use super::translation::{by_chase, by_counters};
+use super::{NOT_COUNTED, OltpArm, OltpResult};
 use crate::bench::BenchEvent;
 use crate::bench::chase::{ChaseSettings, cache_line, run as chase};
 

@@ -2,10 +2,10 @@
 
 use hugeleaf_workload::tpcc::PostgresStore;
 
-use super::order::{Machine, Order, Progress, Refusal, Server, run_once};
+use super::arms::Turn;
+use super::order::{Machine, Order, Progress, Refusal, Server, Setup, run_once};
 use super::pages::Pages;
-use super::setup::Setup;
-use super::{Processes, Turn, Watcher};
+use super::watch::{Processes, Watcher};
 use crate::bench::NotHad;
 
 pub(super) struct Elsewhere<'a> {

@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{SqliteCache, SqliteSettings, SqliteStore, Store, TpccError};
 
+use super::arms::Turn;
 use super::child::{program, refusal, run_out};
 use super::copier::Copier;
-use super::order::{Machine, Order, Progress, Refusal, Server, fill, run_once};
+use super::order::{Machine, Order, Progress, Refusal, Server, Setup, fill, run_once};
 use super::pages::Pages;
-use super::setup::Setup;
-use super::{Io, OltpResult, Processes, Turn, Watcher};
+use super::watch::{Processes, Watcher};
+use super::{Io, OltpResult};
 use crate::SizeHeld;
 use crate::bench::{NotHad, is_not_had};
 

@@ -10,14 +10,16 @@ use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::why::available;
 use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, TpccError, Warmed};
 
+use super::arms::Turn;
 use super::child::{program, refusal};
 use super::copier::Copier;
 use super::order::{
-    Database, Machine, Order, Progress, Refusal, Server, ServerKind, fill, run_once,
+    Database, Machine, Order, Progress, Refusal, Server, ServerKind, Setup, fill, run_once,
 };
 use super::pages::Pages;
-use super::setup::Setup;
-use super::{Io, OltpRunError, Processes, Turn, Watcher, tree_usage};
+use super::usage::tree_usage;
+use super::watch::{Processes, Watcher};
+use super::{Io, OltpRunError};
 use crate::bench::{CONFIDENCE, NotHad, Spread};
 
 /// `--start postgres`.

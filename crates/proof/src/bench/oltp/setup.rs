@@ -4,17 +4,8 @@
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 
-use super::order::{Database, Machine, Order, Refusal};
+use super::order::{Database, Machine, Order, Refusal, Setup};
 use super::{Io, Steps, StepsBy};
-
-/// What a run is set to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Setup {
-    pub(super) cache: Bytes,
-    pub(super) connections: usize,
-    pub(super) touch: Option<i32>,
-    pub(super) io: Io,
-}
 
 /// The cache where nothing says how large it is to be.
 const USUAL: Bytes = Bytes::from_mib(256);
