@@ -11,10 +11,10 @@ use crate::blocks::{self, Rules};
 use crate::error::ChangeError;
 use crate::mover::unreached;
 use crate::options::{DemoteOptions, Percent, ranges_of};
-use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
 use crate::split::{self, Splitter};
-use crate::work::{Course, Means, Skipped, State, Work};
+use crate::work::{Course, Means, State, Work};
 use crate::{pacer, privilege, readback, totals, work, zeros};
 
 /// How often a huge page is tried that stayed whole though the kernel reported success: somebody

@@ -36,8 +36,8 @@ pub use error::ChangeError;
 pub use mover::promote;
 pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
 pub use outcome::{
-    DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Stage,
-    StoppedBy,
+    DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped,
+    Stage, StoppedBy,
 };
 pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
 pub use split::{NoSplit, can_split_shared};

@@ -13,10 +13,10 @@ use hugeleaf_verdict::eligible::{self, Kind};
 use crate::blocks::{self, Block, ObjectId, Rules};
 use crate::error::ChangeError;
 use crate::options::{Percent, PromoteOptions, ranges_of};
-use crate::outcome::{Method, Outcome, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
-use crate::work::{Course, Means, Opened, Skipped, State, Work};
+use crate::work::{Course, Means, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
 
 /// How long to wait before the second pass; doubled for each further one.
@@ -121,7 +121,10 @@ fn switch_on(
             return true;
         }
         if let Err(error) = need_unfiltered(means.root, process.pid) {
-            skipped.push((process.pid, error));
+            skipped.push(Skipped {
+                pid: process.pid,
+                error,
+            });
             return false;
         }
         if !dry_run && let Err(error) = means.kernel.switch_thp_on(&identity.fd) {
@@ -130,7 +133,7 @@ fn switch_on(
                 true => privilege::denied(means.root, pid, uid, error),
                 false => ChangeError::Sys(error),
             };
-            skipped.push((pid, error));
+            skipped.push(Skipped { pid, error });
             return false;
         }
         process.thp_disabled = Fact::Known(false);
@@ -138,7 +141,7 @@ fn switch_on(
         true
     });
     match (open.is_empty(), skipped.first()) {
-        (true, Some((_, error))) => Err(error.clone()),
+        (true, Some(first)) => Err(first.error.clone()),
         _ => Ok(switched),
     }
 }

@@ -1,11 +1,14 @@
 //! What came of a change. Everything in here was read back from the page map or smaps.
 
+use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_host::Role;
 use hugeleaf_sys::{Errno, Pid};
 use hugeleaf_units::{Bytes, PageSize, Range};
 use hugeleaf_verdict::eligible;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
 use crate::split::NoSplit;
@@ -80,10 +83,57 @@ impl From<eligible::Reason> for Reason {
     }
 }
 
+/// What it means, in a sentence.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Reason::Not(reason) => reason.says(),
+            Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
+            Reason::CgroupLimit => {
+                "no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)"
+            }
+            Reason::NoContiguousMemory => "no contiguous memory available (ENOMEM)",
+            Reason::Unmapped => "unmapped or freed by the program meanwhile",
+            Reason::FileUnsupported => "this kernel cannot put this file on huge pages",
+            Reason::Refused => "refused by the kernel (EINVAL)",
+            Reason::Denied => "not permitted any more: the process changed its rights",
+            Reason::Other(errno) => return write!(f, "refused by the kernel: {errno}"),
+            Reason::NotSeen => {
+                "the kernel reported success, and the page map says otherwise: the program or \
+                 khugepaged changed it again"
+            }
+            Reason::SharedByOthers(None) => {
+                "mapped by several processes: the kernel passes over such pages and reports success"
+            }
+            Reason::SharedByOthers(Some(why)) => {
+                return write!(
+                    f,
+                    "mapped by several processes, which takes another way: {why}"
+                );
+            }
+            Reason::Locked => "locked in memory (mlock): the kernel refuses to split it",
+            Reason::Interrupted => "not reached: interrupted",
+            Reason::Pressure => "not reached: the host stayed short of memory",
+            Reason::ProcessEnded => "the process ended or became another program",
+        };
+        f.write_str(text)
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Reason", 2)?;
+        fields.serialize_field("reason", self.id())?;
+        fields.serialize_field("text", &self.to_string())?;
+        fields.end()
+    }
+}
+
 /// Bytes with the reason why they were not moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// Why.
+    #[serde(flatten)]
     pub reason: Reason,
     /// How much.
     pub bytes: Bytes,
@@ -108,7 +158,8 @@ impl Part {
 }
 
 /// How a process ended while it was worked on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ended {
     /// It exited, or its id now belongs to another process.
     Exited,
@@ -127,6 +178,12 @@ pub enum Method {
     SplitFile,
 }
 
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl Method {
     /// Its name on screens and in JSON.
     pub const fn name(self) -> &'static str {
@@ -139,22 +196,25 @@ impl Method {
 }
 
 /// What was moved by one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DoneBy {
     /// The call.
+    #[serde(rename = "by")]
     pub method: Method,
     /// How much, as read back.
     pub bytes: Bytes,
 }
 
 /// What was asked and got for one role of a process's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RoleOutcome {
     /// The role.
     pub role: Role,
     /// Asked of the kernel (or, in a dry run, what would be).
+    #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     /// Got, as read back.
+    #[serde(rename = "done_bytes")]
     pub done: Bytes,
 }
 
@@ -176,7 +236,7 @@ impl RoleOutcome {
 
 /// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
 /// address ([`Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessOutcome {
     /// Its id.
     pub pid: Pid,
@@ -185,10 +245,13 @@ pub struct ProcessOutcome {
     /// Its systemd unit, where known.
     pub unit: Option<String>,
     /// What the plan set out to move.
+    #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     /// What was where it should be before (on huge pages; for a demotion on base pages).
+    #[serde(rename = "already_bytes")]
     pub already: Bytes,
     /// What was moved, as read back.
+    #[serde(rename = "done_bytes")]
     pub done: Bytes,
     /// By what it was moved. Less than `done` where it went there by itself.
     pub done_by: Vec<DoneBy>,
@@ -197,21 +260,29 @@ pub struct ProcessOutcome {
     /// What was not asked for, and why.
     pub left_out: Vec<Part>,
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
+    #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Base pages that hold only zeros, which splitting gave back to the kernel and which were brought
     /// back: at once, or by a promotion of what was split before.
+    #[serde(rename = "zeros_brought_back_bytes")]
     pub zeros_brought_back: Bytes,
     /// The same where they stay given back: the process is so much smaller than before.
+    #[serde(rename = "zeros_given_back_bytes")]
     pub zeros_given_back: Bytes,
     /// Shared memory that splitting unmapped: the process maps it again as it touches it.
+    #[serde(rename = "unmapped_bytes")]
     pub unmapped: Bytes,
     /// Why either stays so, where that is known.
+    #[serde(skip)]
     pub no_zeros: Option<NoZeros>,
     /// Moved bytes that are locked in memory: a demotion cannot split them.
+    #[serde(rename = "locked_bytes")]
     pub locked: Bytes,
     /// The same by role.
+    #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     /// The blocks that were moved, in order of address, neighbours joined.
+    #[serde(skip)]
     pub moved: Vec<Range>,
     /// Time spent on this process, pauses included.
     pub seconds: f64,
@@ -220,40 +291,61 @@ pub struct ProcessOutcome {
     /// The same after; `None` where the process is gone.
     pub coverage_after: Option<f64>,
     /// Its page tables before.
+    #[serde(rename = "page_tables_before_bytes")]
     pub page_tables_before: Bytes,
     /// Its page tables after; `None` where the process is gone.
+    #[serde(rename = "page_tables_after_bytes")]
     pub page_tables_after: Option<Bytes>,
     /// Resident size before, hugetlb included.
+    #[serde(rename = "resident_before_bytes")]
     pub resident_before: Bytes,
     /// Resident size after; `None` where the process is gone.
+    #[serde(rename = "resident_after_bytes")]
     pub resident_after: Option<Bytes>,
     /// Whether THP, which it had switched off for itself, was switched on again; in a dry run,
     /// whether it would be.
+    #[serde(rename = "thp_switched_on")]
     pub switched_on: bool,
     /// How it ended midway, where it did.
     pub ended: Option<Ended>,
 }
 
 /// Why all of it ended before the plan was through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StoppedBy {
     /// The stop flag (Ctrl-C).
     Signal,
     /// The host stayed short of memory.
+    #[serde(rename = "memory-pressure")]
     Pressure,
     /// The kernel found no contiguous memory.
     NoContiguousMemory,
 }
 
+/// A process that was asked for and could not be worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// Which.
+    pub pid: Pid,
+    /// Why.
+    #[serde(serialize_with = "in_words")]
+    pub error: ChangeError,
+}
+
+fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(error)
+}
+
 /// What came of a promotion or a demotion.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// One entry a process that was asked for and lived when the work began, in that order.
     pub processes: Vec<ProcessOutcome>,
     /// What they come to, each page once.
     pub totals: Totals,
     /// Processes that were asked for and could not be worked on, and why.
-    pub skipped: Vec<(Pid, ChangeError)>,
+    pub skipped: Vec<Skipped>,
     /// Whether the stop flag ended it early.
     pub interrupted: bool,
     /// What ended it early.
@@ -270,6 +362,7 @@ pub struct Outcome {
     /// How long it held back for the host's sake, beyond the budget.
     pub held_back_seconds: f64,
     /// The size of page moved to or from.
+    #[serde(rename = "huge_page_bytes")]
     pub huge_page: PageSize,
 }
 
@@ -289,7 +382,7 @@ impl Outcome {
     pub fn is_complete(&self) -> bool {
         let totals = &self.totals;
         let ended = self.processes.iter().any(|p| p.ended.is_some());
-        let missed = self.skipped.iter().any(|(_, error)| !error.is_end());
+        let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
         let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
         let any = !(totals.done + totals.already).is_zero();
         !ended && !missed && self.stopped_by.is_none() && all && any

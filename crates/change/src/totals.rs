@@ -6,19 +6,23 @@ use std::collections::{HashMap, HashSet};
 use hugeleaf_host::Role;
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
+use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, Holes, ObjectId};
 use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::work::Work;
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     /// What was set out to be moved.
+    #[serde(rename = "asked_bytes")]
     pub asked: Bytes,
     /// What was where it should be before.
+    #[serde(rename = "already_bytes")]
     pub already: Bytes,
     /// What was moved, as read back: in every process that maps it.
+    #[serde(rename = "done_bytes")]
     pub done: Bytes,
     /// What was asked and not moved, or not mapped where it was asked for.
     pub failed: Vec<Part>,
@@ -26,12 +30,16 @@ pub struct Totals {
     /// proportional share.
     pub left_out: Vec<Part>,
     /// Memory that was filled up.
+    #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Moved bytes that are locked in memory.
+    #[serde(rename = "locked_bytes")]
     pub locked: Bytes,
     /// By role.
+    #[serde(rename = "roles")]
     pub by_role: Vec<RoleOutcome>,
     /// What a lower limit of residence would take.
+    #[serde(skip)]
     pub holes: Holes,
 }
 

@@ -13,7 +13,7 @@ use crate::blocks::Plan;
 use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::options::Percent;
-use crate::outcome::{Ended, Method, Progress, Reason, Stage, StoppedBy};
+use crate::outcome::{Ended, Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pressure::{self, Sample, Weather};
 use crate::sink::Sink;
 use crate::split::NoSplit;
@@ -96,8 +96,6 @@ impl Work {
 
 /// A process that can be worked on.
 pub(crate) type Opened = (Identity, Process);
-/// A process that was asked for and cannot be worked on.
-pub(crate) type Skipped = (Pid, ChangeError);
 
 /// Opens and reads the processes: the pidfd first, so that what is read afterwards is known to
 /// belong to it.
@@ -118,12 +116,12 @@ pub(crate) fn open_all(
             Ok(one) => open.push(one),
             // These hold for every process: going on is of no use.
             Err(e @ (ChangeError::NoPidfd | ChangeError::NoProcessMadvise)) => return Err(e),
-            Err(e) => skipped.push((*pid, e)),
+            Err(error) => skipped.push(Skipped { pid: *pid, error }),
         }
     }
     if open.is_empty() {
         let first = skipped.into_iter().next();
-        return Err(first.map_or(ChangeError::NoTarget, |(_, error)| error));
+        return Err(first.map_or(ChangeError::NoTarget, |skipped: Skipped| skipped.error));
     }
     Ok((open, skipped))
 }

@@ -14,7 +14,6 @@ use hugeleaf_units::Bytes;
 
 use crate::table::{Align, Look, Paint, Table};
 
-pub(crate) use json::place;
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
 
@@ -106,15 +105,15 @@ fn steps(steps: &[StepOutcome], look: Look) -> String {
     ]);
     for step in steps {
         let now = match (&step.after, step.state) {
-            (Some(after), _) => shown(after),
+            (Some(after), _) => after.in_short(),
             (None, State::Already | State::AsBefore) => {
-                step.before.as_ref().map_or_else(dash, shown)
+                step.before.as_ref().map_or_else(dash, Place::in_short)
             }
             _ => dash(),
         };
         table.row([
             step.state.id().to_owned(),
-            step.before.as_ref().map_or_else(dash, shown),
+            step.before.as_ref().map_or_else(dash, Place::in_short),
             now,
             step.id.clone(),
             step.path.display().to_string(),
@@ -136,37 +135,11 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// A place in a word or two.
-fn shown(place: &Place) -> String {
-    match place {
-        Place::Absent => "absent".to_owned(),
-        Place::NoMount => "not mounted".to_owned(),
-        Place::File { content, .. } => {
-            let text = content.text();
-            match text.lines().count() {
-                1 => "1 line".to_owned(),
-                n => format!("{n} lines"),
-            }
-        }
-        Place::Folder { mode, .. } => format!("folder {mode:04o}"),
-        Place::Other => "special file".to_owned(),
-        Place::Value { value } => value.split_whitespace().collect::<Vec<_>>().join(" "),
-        Place::Pool { pages, surplus: 0 } => pages.to_string(),
-        Place::Pool { pages, surplus } => format!("{pages} +{surplus}"),
-        Place::Mount { .. } => "mounted".to_owned(),
-        Place::OtherMount { kind } => kind.clone(),
-    }
-}
-
 /// A pool that is short: what is missing, what holds the memory, what would help.
 fn short(short: &Shortage, asked: Asked<'_>, look: Look) -> String {
     let text = format!(
         "{} of {} pages of {} are missing on node {}, after {} tries with compaction between them",
-        short.missing(),
-        short.wanted,
-        short.size,
-        short.node,
-        short.attempts,
+        short.missing, short.wanted, short.size, short.node, short.attempts,
     );
     let mut out = look.wrap("short: ", &text);
     let mut parts = Vec::new();
@@ -197,7 +170,7 @@ fn short(short: &Shortage, asked: Asked<'_>, look: Look) -> String {
 
 /// What would bring the missing pages, by what holds the memory.
 fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
-    let missing = short.missing().of(short.size);
+    let missing = short.missing.of(short.size);
     let known = |fact: &Fact<Bytes>| fact.known().copied().unwrap_or(Bytes::ZERO);
     let free = known(&short.free);
     let caches = known(&short.cache) + known(&short.kernel_reclaimable);
@@ -356,12 +329,11 @@ pub fn undo_list(all: &[Applied], look: Look) -> String {
         ("PLAN", Align::Left),
     ]);
     for one in all {
-        let begun = one.steps.iter().filter(|s| s.before.is_some()).count();
         table.row([
             one.id.to_string(),
             one.time.clone(),
             standing(one).to_owned(),
-            begun.to_string(),
+            begun(one).to_string(),
             one.plan_file.clone(),
         ]);
     }
@@ -375,6 +347,11 @@ pub fn undo_list(all: &[Applied], look: Look) -> String {
         }
     }
     text
+}
+
+/// How many steps were begun.
+fn begun(one: &Applied) -> usize {
+    one.steps.iter().filter(|s| s.before.is_some()).count()
 }
 
 /// How an apply stands, in a word or two.

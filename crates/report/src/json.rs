@@ -40,7 +40,6 @@
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_host::{Fact, Held};
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_verdict::plan::PagesOf;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -177,20 +176,6 @@ pub fn by_page_size(table: &[Held]) -> Value {
                 "page_bytes": held.size.bytes().get(),
                 "kind": held.kind.name(),
                 "bytes": held.bytes.get(),
-            })
-        })
-        .collect()
-}
-
-/// Pages of pools: `[{page_bytes, kind, pages, bytes}]`, as plans and their checks write them.
-pub fn pool_pages(all: &[PagesOf]) -> Value {
-    all.iter()
-        .map(|of| {
-            json!({
-                "page_bytes": of.page.bytes().get(),
-                "kind": PageKind::Hugetlb.name(),
-                "pages": of.pages.get(),
-                "bytes": of.bytes().get(),
             })
         })
         .collect()

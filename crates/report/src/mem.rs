@@ -422,7 +422,7 @@ impl Mem<'_> {
             object.put("segments", SEGMENTS);
             object.put_fact("run", &p.run, |settings| run_json(p, settings));
             if !roles.is_empty() {
-                object.put("roles", roles::json(roles));
+                object.put("roles", crate::json::value(&roles));
             }
         }
         object.build()

@@ -1,16 +1,15 @@
 //! `hugeleaf plan`: demand, pools, what stays for base pages, settings, and the steps that follow;
 //! the same as JSON.
 
-use hugeleaf_change::host::{Looked, Obstacle, Place};
+use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
 use hugeleaf_units::{Bytes, Pages};
 use hugeleaf_verdict::plan::{
-    ForDemand, ForPool, ForService, Plan, What, demand_lines, kind_name, needs, place_name,
-    sum_pages,
+    BasePages, ForDemand, ForHost, ForPool, ForService, Knob, Needs, PagesOf, Plan, What,
+    demand_lines, kind_name, needs, sum_pages,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::apply::place;
-use crate::json::{Object, pool_pages};
+use crate::json::answer;
 use crate::table::{Align, Look, Paint, Table, clean};
 
 /// A plan, and its steps held against the host.
@@ -111,24 +110,40 @@ impl Planned<'_> {
 
     /// The same as JSON.
     pub fn json(&self) -> String {
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            file: Option<&'a str>,
+            host: &'a ForHost,
+            base: BaseAnswer<'a>,
+            services: Vec<ServiceAnswer<'a>>,
+            pools: &'a [ForPool],
+            knobs: &'a [Knob],
+            rights: Vec<Right<'a>>,
+            steps: Vec<StepAnswer>,
+            obstacles: Vec<String>,
+            force: Option<&'a str>,
+            notes: &'a [String],
+            unread: &'a [String],
+        }
         let plan = self.plan;
-        let mut answer = Object::answer();
-        answer.put_some("file", self.written);
-        answer.put("host", host_json(plan));
-        answer.put("base", base_json(plan));
-        let services: Vec<Value> = plan.services.iter().map(service_json).collect();
-        answer.put("services", services);
-        answer.put("pools", pools_json(plan));
-        answer.put("knobs", knobs_json(plan));
-        answer.put("rights", rights_json(plan));
-        let steps: Vec<Value> = self.steps.iter().map(step_json).collect();
-        answer.put("steps", steps);
-        let obstacles: Vec<String> = self.obstacles.iter().map(ToString::to_string).collect();
-        answer.put("obstacles", obstacles);
-        answer.put_some("force", plan.force.as_deref());
-        answer.put("notes", plan.notes.clone());
-        answer.put("unread", self.unread.to_vec());
-        answer.render()
+        answer(&Answer {
+            file: self.written,
+            host: &plan.host,
+            base: BaseAnswer {
+                base: &plan.base,
+                in_pools_bytes: plan.in_pools(),
+                left_bytes: plan.left(),
+            },
+            services: plan.services.iter().map(ServiceAnswer::of).collect(),
+            pools: &plan.pools,
+            knobs: &plan.knobs,
+            rights: lacks(plan),
+            steps: self.steps.iter().map(StepAnswer::of).collect(),
+            obstacles: self.obstacles.iter().map(ToString::to_string).collect(),
+            force: plan.force.as_deref(),
+            notes: &plan.notes,
+            unread: self.unread,
+        })
     }
 }
 
@@ -265,39 +280,43 @@ fn settings(plan: &Plan, look: Look) -> String {
     text
 }
 
-/// What users lack, and the change.
-fn lacks(plan: &Plan) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    if let Some(group) = &plan.group {
-        let change = format!("vm.hugetlb_shm_group = {}", group.gid);
-        found.push((group.why.clone(), change));
-    }
-    for limit in &plan.limits {
-        let change = format!(
+/// What a user lacks, and the change.
+#[derive(Serialize)]
+struct Right<'a> {
+    lacks: &'a str,
+    change: String,
+}
+
+fn lacks(plan: &Plan) -> Vec<Right<'_>> {
+    let group = plan.group.iter().map(|group| Right {
+        lacks: &group.why,
+        change: format!("vm.hugetlb_shm_group = {}", group.gid),
+    });
+    let limits = plan.limits.iter().map(|limit| Right {
+        lacks: &limit.why,
+        change: format!(
             "limits.d: {} soft and hard memlock {}",
             limit.user, limit.memlock
-        );
-        found.push((limit.why.clone(), change));
-    }
-    for unit in &plan.units {
-        if let Some(memlock) = unit.memlock {
-            let change = format!("{}: LimitMEMLOCK={memlock}", unit.unit);
-            found.push((unit.why.clone(), change));
-        }
-    }
-    found
+        ),
+    });
+    let units = plan.units.iter().filter_map(|unit| {
+        Some(Right {
+            lacks: &unit.why,
+            change: format!("{}: LimitMEMLOCK={}", unit.unit, unit.memlock?),
+        })
+    });
+    group.chain(limits).chain(units).collect()
 }
 
 fn rights(plan: &Plan, look: Look) -> String {
-    let lacks = lacks(plan);
     let mut text = String::new();
     let mut last = None;
-    for (why, change) in &lacks {
-        if last != Some(why) {
-            text += &look.wrap("  ", why);
+    for right in lacks(plan) {
+        if last != Some(right.lacks) {
+            text += &look.wrap("  ", right.lacks);
         }
-        last = Some(why);
-        text += &look.wrap("    change: ", change);
+        last = Some(right.lacks);
+        text += &look.wrap("    change: ", &right.change);
     }
     match text.is_empty() {
         true => text,
@@ -336,121 +355,72 @@ fn after(looked: &Looked) -> String {
     }
 }
 
-fn step_json(looked: &Looked) -> Value {
-    let step = &looked.step;
-    let mut object = Object::new();
-    object
-        .put("id", step.id.as_str())
-        .put("what", step.what.name())
-        .put("path", step.path.display().to_string())
-        .put_some("before", place(&looked.before, short))
-        .put_some("after", place(&looked.wanted, short))
-        .put("state", looked.state.id())
-        .put("why", step.why.as_str())
-        .put("verify", step.verify.as_str())
-        .put_some("needs", needs(&step.needs));
-    object.build()
+/// A step as it would be made.
+#[derive(Serialize)]
+struct StepAnswer {
+    #[serde(flatten)]
+    step: StepOutcome,
+    needs: Option<String>,
 }
 
-fn service_json(service: &ForService) -> Value {
-    let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
-    let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
-    let asked = sum_pages(got.iter().chain(&missing));
-    let short: u64 = missing.iter().map(|p| p.pages.get()).sum();
-    let reason = (short > 0).then_some("base pages keep what they use and the margin");
-    let demands: Vec<Value> = service.demands.iter().map(demand_json).collect();
-    let configured = service.configured_by.as_ref();
-    let mut object = Object::new();
-    object
-        .put("name", service.name.as_str())
-        .put("kind", kind_name(service.kind))
-        .put_some("unit", service.unit.as_deref())
-        .put_some("user", service.user.as_deref())
-        .put_some("configured_by", configured.map(|p| p.display().to_string()))
-        .put("asked", pool_pages(&asked))
-        .put("got", pool_pages(&got))
-        .put("short_pages", short)
-        .put_some("reason", reason)
-        .put("restart", service.restart)
-        .put("demands", demands)
-        .put("ways", service.ways.clone());
-    object.build()
+impl StepAnswer {
+    fn of(looked: &Looked) -> StepAnswer {
+        StepAnswer {
+            step: StepOutcome {
+                after: Some(looked.wanted.clone()),
+                needs: Needs::Nothing,
+                ..StepOutcome::of(looked)
+            },
+            needs: needs(&looked.step.needs),
+        }
+    }
 }
 
-fn demand_json(demand: &ForDemand) -> Value {
-    let pieces: Vec<Value> = demand
-        .pieces
-        .iter()
-        .map(|p| json!({"count": p.count, "each_bytes": p.bytes.get()}))
-        .collect();
-    json!({
-        "what": demand.what,
-        "source": demand.source,
-        "from": place_name(demand.from),
-        "pieces": pieces,
-        "got": pool_pages(&demand.pages),
-        "missing": pool_pages(&demand.missing),
-        "arithmetic": demand_lines(demand),
-    })
+/// A service with what it comes to.
+#[derive(Serialize)]
+struct ServiceAnswer<'a> {
+    #[serde(flatten)]
+    service: &'a ForService,
+    asked: Vec<PagesOf>,
+    got: Vec<PagesOf>,
+    short_pages: Pages,
+    reason: Option<&'static str>,
+    demands: Vec<DemandAnswer<'a>>,
 }
 
-fn host_json(plan: &Plan) -> Value {
-    let host = &plan.host;
-    let mut object = Object::new();
-    object
-        .put_some("name", host.name.as_deref())
-        .put_some("id", host.id.as_deref())
-        .put_some("kernel", host.kernel.as_deref())
-        .put_some("arch", host.arch.as_deref())
-        .put_bytes("memory_bytes", host.memory)
-        .put("nodes", host.nodes.clone());
-    object.build()
+/// A demand with the sum in words.
+#[derive(Serialize)]
+struct DemandAnswer<'a> {
+    #[serde(flatten)]
+    demand: &'a ForDemand,
+    arithmetic: Vec<String>,
 }
 
-fn base_json(plan: &Plan) -> Value {
-    let mut object = Object::new();
-    object
-        .put_bytes("used_bytes", plan.base.used)
-        .put_bytes("moves_bytes", plan.base.moves)
-        .put_bytes("in_pools_bytes", plan.in_pools())
-        .put_bytes("other_pools_bytes", plan.base.other_pools)
-        .put_some("left_bytes", plan.left().map(Bytes::get))
-        .put_bytes("margin_bytes", plan.base.margin);
-    object.build()
+impl ServiceAnswer<'_> {
+    fn of(service: &ForService) -> ServiceAnswer<'_> {
+        let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
+        let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
+        let short = missing.iter().map(|p| p.pages.get()).sum();
+        let demand = |demand| DemandAnswer {
+            demand,
+            arithmetic: demand_lines(demand),
+        };
+        ServiceAnswer {
+            service,
+            asked: sum_pages(got.iter().chain(&missing)),
+            got,
+            short_pages: Pages(short),
+            reason: (short > 0).then_some("base pages keep what they use and the margin"),
+            demands: service.demands.iter().map(demand).collect(),
+        }
+    }
 }
 
-fn pools_json(plan: &Plan) -> Vec<Value> {
-    let one = |pool: &hugeleaf_verdict::plan::ForPool| {
-        let mut object = Object::new();
-        object
-            .put_bytes("page_bytes", pool.page.bytes())
-            .put_some("node", pool.node)
-            .put_some("was", pool.was.map(Pages::get))
-            .put("pages", pool.pages.get())
-            .put("others", pool.others.get())
-            .put("promised", pool.promised.get())
-            .put("idle", pool.idle.get())
-            .put("for", pool.services.clone());
-        object.build()
-    };
-    plan.pools.iter().map(one).collect()
-}
-
-fn knobs_json(plan: &Plan) -> Vec<Value> {
-    let one = |knob: &hugeleaf_verdict::plan::Knob| {
-        let mut object = Object::new();
-        object
-            .put("path", knob.path.display().to_string())
-            .put_some("was", knob.was.as_deref())
-            .put("now", knob.now.as_str())
-            .put("why", knob.why.as_str())
-            .put("risk", knob.risk.as_str());
-        object.build()
-    };
-    plan.knobs.iter().map(one).collect()
-}
-
-fn rights_json(plan: &Plan) -> Vec<Value> {
-    let one = |(lacks, change): (String, String)| json!({"lacks": lacks, "change": change});
-    lacks(plan).into_iter().map(one).collect()
+/// What stays for base pages, with what follows from it.
+#[derive(Serialize)]
+struct BaseAnswer<'a> {
+    #[serde(flatten)]
+    base: &'a BasePages,
+    in_pools_bytes: Bytes,
+    left_bytes: Option<Bytes>,
 }

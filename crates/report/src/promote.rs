@@ -1,17 +1,14 @@
 //! What `promote` and `demote` say at their end: what they got, what they did not and why, what it
 //! cost, how to undo it, and how to make it last.
 
-use hugeleaf_change::{
-    ChangeError, DoneBy, Ended, Method, NoZeros, Outcome, Part, ProcessOutcome, Reason, StoppedBy,
-    Totals,
-};
+use hugeleaf_change::{Ended, Method, NoZeros, Outcome, Part, ProcessOutcome, Reason, StoppedBy};
 use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::json::Object;
+use crate::json::answer;
 use crate::table::{Align, Look, Paint, Table, percent};
 
 /// Which way memory was moved.
@@ -103,8 +100,9 @@ pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
         );
         out.push_str(&look.wrap("  ", &line));
     }
-    for (pid, error) in &outcome.skipped {
-        out.push_str(&look.wrap("  ", &format!("process {pid} was skipped: {error}")));
+    for skipped in &outcome.skipped {
+        let line = format!("process {} was skipped: {}", skipped.pid, skipped.error);
+        out.push_str(&look.wrap("  ", &line));
     }
     out.push_str(&ending(outcome, request, look));
     out
@@ -307,44 +305,12 @@ fn reasons(
     let mut out = format!("{}\n", look.paint(&format!("{title}:"), Paint::Bold));
     for part in parts {
         let first = format!("  {:>6}  ", part.bytes.to_string());
-        out.push_str(&look.wrap(&first, &meaning(part.reason)));
+        out.push_str(&look.wrap(&first, &part.reason.to_string()));
         if let Some(command) = remedy(part.reason, holes, request) {
             out.push_str(&format!("          next: {command}\n"));
         }
     }
     out
-}
-
-/// What a reason means, in a sentence.
-pub fn meaning(reason: Reason) -> String {
-    let text = match reason {
-        Reason::Not(reason) => reason.says(),
-        Reason::Busy => "busy in every pass (EAGAIN): pinned for I/O, or held elsewhere",
-        Reason::CgroupLimit => {
-            "no room under the cgroup's memory limit, or its pages are held (EBUSY in every pass)"
-        }
-        Reason::NoContiguousMemory => "no contiguous memory to be had (ENOMEM)",
-        Reason::Unmapped => "unmapped or given back by the program meanwhile",
-        Reason::FileUnsupported => "this kernel cannot put this file on huge pages",
-        Reason::Refused => "refused by the kernel (EINVAL)",
-        Reason::Denied => "not permitted any more: the process changed its rights",
-        Reason::Other(errno) => return format!("refused by the kernel: {errno}"),
-        Reason::NotSeen => {
-            "the kernel reported success, and the page map says otherwise: the program or \
-             khugepaged changed it again"
-        }
-        Reason::SharedByOthers(None) => {
-            "mapped by several processes: the kernel passes over such pages and reports success"
-        }
-        Reason::SharedByOthers(Some(why)) => {
-            return format!("mapped by several processes, which takes another way: {why}");
-        }
-        Reason::Locked => "locked in memory (mlock): the kernel refuses to split it",
-        Reason::Interrupted => "not reached: interrupted",
-        Reason::Pressure => "not reached: the host stayed short of memory",
-        Reason::ProcessEnded => "the process ended or became another program",
-    };
-    text.to_owned()
 }
 
 /// The command that would change it, where there is one.
@@ -524,117 +490,16 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
 
 /// The answer as JSON.
 pub fn json(outcome: &Outcome) -> String {
-    let mut answer = Object::answer();
-    answer
-        .put("dry_run", outcome.dry_run)
-        .put("interrupted", outcome.interrupted)
-        .put("complete", outcome.is_complete())
-        .put_some("stopped_by", outcome.stopped_by.map(stopped_by))
-        .put_bytes("huge_page_bytes", outcome.huge_page.bytes())
-        .put("seconds", outcome.seconds)
-        .put("moving_seconds", outcome.moving_seconds)
-        .put("held_back_seconds", outcome.held_back_seconds)
-        .put_some("estimated_seconds", outcome.estimated_seconds)
-        .put("totals", totals(&outcome.totals))
-        .put(
-            "processes",
-            outcome.processes.iter().map(process).collect::<Value>(),
-        )
-        .put(
-            "skipped",
-            outcome.skipped.iter().map(skipped).collect::<Value>(),
-        );
-    answer.render()
-}
-
-/// Each page once.
-fn totals(totals: &Totals) -> Value {
-    let mut object = Object::new();
-    object
-        .put_bytes("asked_bytes", totals.asked)
-        .put_bytes("already_bytes", totals.already)
-        .put_bytes("done_bytes", totals.done)
-        .put("failed", parts(&totals.failed))
-        .put("left_out", parts(&totals.left_out))
-        .put_bytes("grown_bytes", totals.grown)
-        .put_bytes("locked_bytes", totals.locked)
-        .put("roles", totals.by_role.iter().map(role).collect::<Value>());
-    object.build()
-}
-
-const fn stopped_by(by: StoppedBy) -> &'static str {
-    match by {
-        StoppedBy::Signal => "signal",
-        StoppedBy::Pressure => "memory-pressure",
-        StoppedBy::NoContiguousMemory => "no-contiguous-memory",
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        complete: bool,
+        #[serde(flatten)]
+        outcome: &'a Outcome,
     }
-}
-
-fn skipped((pid, error): &(hugeleaf_host::Pid, ChangeError)) -> Value {
-    json!({"pid": pid.0, "error": error.to_string()})
-}
-
-fn process(p: &ProcessOutcome) -> Value {
-    let mut object = Object::new();
-    object
-        .put("pid", p.pid.0)
-        .put("name", p.name.clone())
-        .put_some("unit", p.unit.clone())
-        .put_bytes("asked_bytes", p.asked)
-        .put_bytes("already_bytes", p.already)
-        .put_bytes("done_bytes", p.done)
-        .put("done_by", p.done_by.iter().map(done_by).collect::<Value>())
-        .put("failed", parts(&p.failed))
-        .put("left_out", parts(&p.left_out))
-        .put("thp_switched_on", p.switched_on)
-        .put_bytes("grown_bytes", p.grown)
-        .put_bytes("zeros_brought_back_bytes", p.zeros_brought_back)
-        .put_bytes("zeros_given_back_bytes", p.zeros_given_back)
-        .put_bytes("unmapped_bytes", p.unmapped)
-        .put_bytes("locked_bytes", p.locked)
-        .put("roles", p.by_role.iter().map(role).collect::<Value>())
-        .put("seconds", p.seconds)
-        .put_some("coverage_before", p.coverage_before)
-        .put_some("coverage_after", p.coverage_after)
-        .put_bytes("page_tables_before_bytes", p.page_tables_before)
-        .put_some(
-            "page_tables_after_bytes",
-            p.page_tables_after.map(Bytes::get),
-        )
-        .put_bytes("resident_before_bytes", p.resident_before)
-        .put_some("resident_after_bytes", p.resident_after.map(Bytes::get))
-        .put_some("ended", p.ended.map(ended));
-    object.build()
-}
-
-const fn ended(ended: Ended) -> &'static str {
-    match ended {
-        Ended::Exited => "exited",
-        Ended::Replaced => "replaced",
-    }
-}
-
-fn role(role: &hugeleaf_change::RoleOutcome) -> Value {
-    json!({
-        "role": role.role.name(),
-        "asked_bytes": role.asked.get(),
-        "done_bytes": role.done.get(),
+    answer(&Answer {
+        complete: outcome.is_complete(),
+        outcome,
     })
-}
-
-fn done_by(done: &DoneBy) -> Value {
-    json!({"by": done.method.name(), "bytes": done.bytes.get()})
-}
-
-fn parts(parts: &[Part]) -> Value {
-    let each = parts.iter().map(|part| {
-        json!({
-            "reason": part.reason.id(),
-            "bytes": part.bytes.get(),
-            "text": meaning(part.reason),
-        })
-    });
-    each.collect()
 }
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {
@@ -661,8 +526,9 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 mod tests {
     use super::*;
     use hugeleaf_change::blocks::Holes;
-    use hugeleaf_change::{NoSplit, RoleOutcome};
+    use hugeleaf_change::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
+    use serde_json::Value;
 
     const LOOK: Look = Look::plain(100);
 
@@ -945,7 +811,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         ] {
             let reason = Reason::SharedByOthers(Some(why));
             assert_eq!(reason.id(), "shared-by-others");
-            let text = meaning(reason);
+            let text = reason.to_string();
             assert!(text.contains(says), "{text}");
             let remedy = remedy(reason, None, &request);
             assert_eq!(remedy.is_some(), next.is_some(), "{why:?}");
@@ -958,11 +824,11 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
 
     #[test]
     fn every_reason_has_a_sentence() {
-        let other = meaning(Reason::Other(Errno::FAULT));
+        let other = Reason::Other(Errno::FAULT).to_string();
         assert!(other.contains("Bad address"), "{other}");
         let shared = Reason::SharedByOthers(None);
         for reason in [shared, Reason::Locked, eligible::Reason::Hugetlb.into()] {
-            assert!(!meaning(reason).is_empty());
+            assert!(!reason.to_string().is_empty());
             assert_eq!(remedy(reason, None, &request(Direction::Demote)), None);
         }
     }

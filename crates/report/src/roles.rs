@@ -3,9 +3,7 @@
 use hugeleaf_host::Held;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_verdict::roles::RoleState;
-use serde_json::Value;
 
-use crate::json::{Object, by_page_size};
 use crate::table::{Align, Look, Table};
 
 /// A sentence in fewer columns is hard to read: it then goes below its row.
@@ -91,23 +89,6 @@ fn why(state: &RoleState) -> Option<String> {
 fn worth_typing(state: &RoleState) -> Option<&str> {
     let command = state.command.as_deref()?;
     (command != "# nothing to do").then_some(command)
-}
-
-/// `roles[]` as every answer has them.
-pub fn json(roles: &[RoleState]) -> Value {
-    let role = |state: &RoleState| {
-        let mut object = Object::new();
-        object
-            .put("role", state.role.name())
-            .put("asked", state.asked.clone())
-            .put("got", by_page_size(&state.got))
-            .put_bytes("missing_bytes", state.missing)
-            .put_bytes("small_bytes", state.small)
-            .put_some("reason", state.reason.clone())
-            .put_some("command", state.command.clone());
-        object.build()
-    };
-    roles.iter().map(role).collect()
 }
 
 #[cfg(test)]

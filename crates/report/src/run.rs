@@ -4,14 +4,15 @@ use hugeleaf_host::Pid;
 use hugeleaf_proof::result::{HostFingerprint, Knob};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::RoleState;
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::json::Object;
+use crate::json::answer;
 use crate::roles;
 use crate::table::clean;
 
 /// How the program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Exit {
     /// With this status.
     Status(u8),
@@ -20,17 +21,20 @@ pub enum Exit {
 }
 
 /// A process, as it was when it held most.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
     /// Its id.
     pub pid: Pid,
     /// Its name.
     pub name: String,
     /// When it was looked at, since the program's start.
+    #[serde(rename = "seen_at_seconds")]
     pub seconds: f64,
     /// What was resident then.
+    #[serde(rename = "seen_resident_bytes")]
     pub resident: Bytes,
     /// The most that was ever resident, as the kernel has it; at least `resident`.
+    #[serde(rename = "peak_resident_bytes")]
     pub peak: Bytes,
     /// Whether that was the look at its end, for which the library makes it wait.
     pub at_exit: bool,
@@ -52,28 +56,38 @@ impl Seen {
     }
 }
 
+/// What a run depends on besides the machine.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunSettings {
+    /// Version of hugeleaf.
+    pub version: String,
+    /// The knobs of the kernel as they were.
+    pub knobs: Vec<Knob>,
+}
+
 /// All of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
     /// The command as it was typed, passwords left out.
     pub command: Vec<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
     /// How long the program ran.
+    #[serde(rename = "duration_seconds")]
     pub seconds: f64,
     /// How it ended.
     pub exit: Exit,
     /// The machine.
     pub host: HostFingerprint,
-    /// The knobs of the kernel as they were.
-    pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
-    pub version: String,
+    /// What else it depends on.
+    pub settings: RunSettings,
     /// The processes, those that held most first.
     pub processes: Vec<Seen>,
     /// Processes that are not listed: they held less than all that are.
+    #[serde(rename = "processes_left_out")]
     pub left_out: usize,
     /// Resident in all processes together when that was most, as their sizes add up.
+    #[serde(rename = "peak_resident_bytes")]
     pub peak: Bytes,
     /// The roles of all processes that lived then, shared memory counted once.
     pub roles: Vec<RoleState>,
@@ -82,34 +96,7 @@ pub struct RunReport {
 impl RunReport {
     /// As the file has it.
     pub fn json(&self) -> String {
-        let mut exit = Object::new();
-        match self.exit {
-            Exit::Status(status) => exit.put("status", status),
-            Exit::Signal(signal) => exit.put("signal", signal),
-        };
-        // These are plain values: serialising them cannot fail.
-        let host = serde_json::to_value(&self.host).unwrap_or_default();
-        let knobs = serde_json::to_value(&self.knobs).unwrap_or_default();
-        let mut settings = Object::new();
-        settings
-            .put("version", self.version.clone())
-            .put("knobs", knobs);
-        let mut report = Object::answer();
-        report
-            .put("command", self.command.clone())
-            .put("started", self.started.clone())
-            .put("duration_seconds", self.seconds)
-            .put("exit", exit.build())
-            .put_bytes("peak_resident_bytes", self.peak)
-            .put("roles", roles::json(&self.roles))
-            .put(
-                "processes",
-                self.processes.iter().map(seen_json).collect::<Value>(),
-            )
-            .put("processes_left_out", self.left_out)
-            .put("host", host)
-            .put("settings", settings.build());
-        report.render()
+        answer(self)
     }
 
     /// As a person reads it.
@@ -151,17 +138,4 @@ impl RunReport {
         }
         text
     }
-}
-
-fn seen_json(seen: &Seen) -> Value {
-    let mut object = Object::new();
-    object
-        .put("pid", seen.pid.0)
-        .put("name", seen.name.clone())
-        .put("seen_at_seconds", seen.seconds)
-        .put_bytes("peak_resident_bytes", seen.peak)
-        .put_bytes("seen_resident_bytes", seen.resident)
-        .put("at_exit", seen.at_exit)
-        .put("roles", roles::json(&seen.roles));
-    object.build()
 }

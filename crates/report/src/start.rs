@@ -1,12 +1,14 @@
 //! What `hugeleaf run` says before a program starts: on standard error what is known not to be
 //! had and what LDR_CNTRL means here, and with `--dry-run` all that would be set.
 
+use std::collections::BTreeMap;
+
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
 use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want, Way};
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::json::Object;
+use crate::json::answer;
 use crate::table::{Align, Look, Table};
 
 /// What would be started, and with what.
@@ -120,39 +122,38 @@ pub fn text(start: &Start, look: Look) -> String {
 
 /// The same as JSON.
 pub fn json(start: &Start) -> String {
-    let mut environment = Object::new();
-    for (name, value) in &start.environment {
-        environment.put(name, value.clone());
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        command: &'a [String],
+        environment: BTreeMap<&'a str, &'a str>,
+        roles: [Role; 4],
+        missing: &'a [Missing],
+        obstacle: Option<&'a str>,
     }
-    let role = |role: &RunRole| -> Value {
-        let mut object = Object::new();
-        object.put("role", role.name());
-        object.put("asked", start.asked(*role));
-        object.put("tries", start.ways(*role));
-        object.put("mandatory", start.settled.settings.rungs(*role).mandatory);
-        if let Some(bytes) = start.after(*role) {
-            object.put("after_bytes", bytes.get());
-        }
-        object.build()
-    };
-    let missing = |missing: &Missing| -> Value {
-        let mut object = Object::new();
-        object.put("asked", missing.asked.clone());
-        object.put("reason", missing.because.clone());
-        object.put("command", missing.command.clone());
-        object.build()
-    };
-    let roles: Vec<Value> = RunRole::ALL.iter().map(role).collect();
-    let not_had: Vec<Value> = start.settled.missing.iter().map(missing).collect();
-    let mut answer = Object::answer();
-    answer.put("command", start.command.clone());
-    answer.put("environment", environment.build());
-    answer.put("roles", roles);
-    answer.put("missing", not_had);
-    if let Some(obstacle) = &start.obstacle {
-        answer.put("obstacle", obstacle.clone());
+    #[derive(Serialize)]
+    struct Role {
+        role: RunRole,
+        asked: String,
+        tries: Vec<String>,
+        mandatory: bool,
+        after_bytes: Option<Bytes>,
     }
-    answer.render()
+    let environment = start.environment.iter();
+    answer(&Answer {
+        command: &start.command,
+        environment: environment
+            .map(|(name, value)| (&**name, &**value))
+            .collect(),
+        roles: RunRole::ALL.map(|role| Role {
+            role,
+            asked: start.asked(role),
+            tries: start.ways(role),
+            mandatory: start.settled.settings.rungs(role).mandatory,
+            after_bytes: start.after(role),
+        }),
+        missing: &start.settled.missing,
+        obstacle: start.obstacle.as_deref(),
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, View};
 use crate::table::{Look, Paint, percent};
 
-pub(crate) use json::finding as finding_json;
 pub use json::status as status_json;
 
 /// How many of a kind are shown before `and N more`.

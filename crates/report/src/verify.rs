@@ -6,12 +6,12 @@ mod prometheus;
 
 use hugeleaf_host::Fact;
 use hugeleaf_units::Pages;
-use hugeleaf_verdict::plan::{PagesOf, kind_name};
-use hugeleaf_verdict::verify::{Place, PoolRow, Report, Row};
-use serde_json::{Value, json};
+use hugeleaf_verdict::plan::PagesOf;
+use hugeleaf_verdict::verify::{PoolRow, Report, Row, time};
+use serde::Serialize;
 
-use crate::json::{Object, pool_pages};
-use crate::status::{finding_json, findings_section};
+use crate::json::answer;
+use crate::status::findings_section;
 use crate::table::{Align, Look, Paint, Table};
 
 pub use prometheus::verify_prometheus;
@@ -44,7 +44,7 @@ fn all_good(report: &Report) -> String {
         })
         .collect();
     let plan = report.plan.as_ref();
-    let plan = plan.map(|(id, time)| format!("apply {id} of {time} in force"));
+    let plan = plan.map(|plan| format!("apply {} of {} in force", plan.id, plan.time));
     let parts = [services].into_iter().chain(pools).chain(plan);
     format!(
         "All as it should be: {}.",
@@ -114,10 +114,6 @@ fn since(row: &Row) -> String {
     }
 }
 
-fn time(seconds: u64) -> Option<jiff::Timestamp> {
-    jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
-}
-
 fn pools(report: &Report, look: Look) -> String {
     let mut table = Table::new(&[
         ("PAGES OF", Align::Right),
@@ -152,70 +148,16 @@ fn pools(report: &Report, look: Look) -> String {
 
 /// The whole answer as JSON.
 pub fn verify_json(report: &Report) -> String {
-    let mut answer = Object::answer();
-    answer
-        .put("good", report.is_good())
-        .put(
-            "services",
-            report.services.iter().map(service_json).collect::<Value>(),
-        )
-        .put(
-            "pools",
-            report.pools.iter().map(pool_json).collect::<Value>(),
-        )
-        .put(
-            "steps",
-            report.steps.iter().map(step_json).collect::<Value>(),
-        );
-    if let Some((id, time)) = &report.plan {
-        answer.put("applied", json!({"id": id, "time": time}));
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        good: bool,
+        #[serde(flatten)]
+        report: &'a Report,
     }
-    answer.put(
-        "findings",
-        report.findings.iter().map(finding_json).collect::<Value>(),
-    );
-    answer.render()
-}
-
-fn service_json(row: &Row) -> Value {
-    let pids: Vec<u32> = row.pids.iter().map(|pid| pid.0).collect();
-    let text = |seconds: &u64| time(*seconds).map(|time| time.to_string());
-    let mut object = Object::new();
-    object
-        .put("name", row.name.as_str())
-        .put("kind", kind_name(row.kind))
-        .put_some("unit", row.unit.as_deref())
-        .put("pids", pids)
-        .put("asked", pool_pages(&row.asked))
-        .put("got", pool_pages(&row.got))
-        .put("short_pages", row.short.get())
-        .put_fact("since", &row.since, text)
-        .put_some("reason", row.reason.as_deref());
-    object.build()
-}
-
-fn pool_json(pool: &PoolRow) -> Value {
-    json!({
-        "page_bytes": pool.page.bytes().get(),
-        "total": pool.total.get(),
-        "free": pool.free.get(),
-        "reserved": pool.reserved.get(),
-        "surplus": pool.surplus.get(),
-        "unused": pool.unused.get(),
+    answer(&Answer {
+        good: report.is_good(),
+        report,
     })
-}
-
-fn step_json(place: &Place) -> Value {
-    let mut object = Object::new();
-    object
-        .put("id", place.id.as_str())
-        .put("what", place.what.name())
-        .put("path", place.path.display().to_string())
-        .put_some("before", place.before.as_deref())
-        .put_some("after", place.wanted.as_deref())
-        .put_some("now", place.now.as_deref())
-        .put("state", place.stands.name());
-    object.build()
 }
 
 #[cfg(test)]
@@ -227,7 +169,7 @@ mod testing {
     use hugeleaf_units::Pages;
     use hugeleaf_verdict::findings::{Finding, Severity};
     use hugeleaf_verdict::plan::PagesOf;
-    use hugeleaf_verdict::verify::{Did, Place, PoolRow, Report, Row, Stands};
+    use hugeleaf_verdict::verify::{Did, Newest, Place, PoolRow, Report, Row, Stands};
 
     pub fn report() -> Report {
         let of = |pages: u64, size: &str| PagesOf {
@@ -279,7 +221,10 @@ mod testing {
                 now: Some("never".to_owned()),
                 stands: Stands::Changed,
             }],
-            plan: Some((3, "2026-11-20T10:00:00Z".to_owned())),
+            plan: Some(Newest {
+                id: 3,
+                time: "2026-11-20T10:00:00Z".to_owned(),
+            }),
             findings: vec![Finding {
                 id: "service-short",
                 severity: Severity::Problem,
@@ -294,6 +239,7 @@ mod testing {
 mod tests {
     use super::testing::report;
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn a_screen_with_shortfalls() {

@@ -40,6 +40,7 @@ pub use derive::{GRUB, OURS, pool_path, steps};
 pub use file::{PlanError, parse};
 pub use keep::keep;
 pub use make::{Facts, Wishes, make};
+pub(crate) use model::kind;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
     PagesOf, Plan, Promise, SCHEMA, Unit, kind_name, place_name,

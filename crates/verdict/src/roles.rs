@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{Held, Host, Process, Role, RunAsked, RunSettings, RunWay, Segment};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize};
+use serde::Serialize;
 
 use crate::eligible::{self, Remedy};
 use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
@@ -18,7 +19,7 @@ use crate::run::{RunRole, Want};
 use crate::why::{Account, Verdict, restart};
 
 /// One role of a process, or of several.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleState {
     /// Which.
     pub role: RunRole,
@@ -27,8 +28,10 @@ pub struct RoleState {
     /// What is resident, by page size.
     pub got: Vec<Held>,
     /// Resident on none of the pages that were asked for, and could be.
+    #[serde(rename = "missing_bytes")]
     pub missing: Bytes,
     /// Resident on base pages where no page that was asked for would fit.
+    #[serde(rename = "small_bytes")]
     pub small: Bytes,
     /// Why something is missing, or why nothing is tried; `None` where all was got.
     pub reason: Option<String>,

@@ -17,6 +17,7 @@ use hugeleaf_host::demand::{Service, ServiceKind};
 use hugeleaf_host::system::settings::Settings;
 use hugeleaf_host::{Fact, Host, Pid};
 use hugeleaf_units::{Bytes, PageSize, Pages};
+use serde::{Serialize, Serializer};
 
 use crate::findings::{Finding, Severity};
 use crate::plan::{PagesOf, Plan};
@@ -62,7 +63,7 @@ pub struct Applied {
 }
 
 /// A step that was applied, and how its place looks now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// The step's id.
     pub id: String,
@@ -73,15 +74,18 @@ pub struct Place {
     /// What stood there before; nothing where nothing did.
     pub before: Option<String>,
     /// What it set: of files too long to be shown, nothing.
+    #[serde(rename = "after")]
     pub wanted: Option<String>,
     /// What stands there now.
     pub now: Option<String>,
     /// Whether that is what it set.
+    #[serde(rename = "state")]
     pub stands: Stands,
 }
 
 /// What a step did, as far as a judge has to tell them apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Did {
     /// A value in a knob.
     Knob,
@@ -106,17 +110,6 @@ impl Did {
             _ => Did::File,
         }
     }
-
-    /// The word in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Did::Knob => "knob",
-            Did::Pool => "pool",
-            Did::File => "file",
-            Did::Folder => "folder",
-            Did::Mount => "mount",
-        }
-    }
 }
 
 /// How a place looks now.
@@ -134,21 +127,29 @@ pub enum Stands {
     Unread(String),
 }
 
-impl Stands {
-    /// The word in JSON.
-    pub const fn name(&self) -> &'static str {
-        match self {
+impl Serialize for Stands {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
             Stands::AsApplied => "as-applied",
             Stands::Changed => "changed",
             Stands::Gone => "gone",
             Stands::NotApplicable => "not-applicable",
             Stands::Unread(_) => "unread",
-        }
+        })
     }
 }
 
+/// A plan in force, as answers name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Newest {
+    /// What `undo` knows it by.
+    pub id: u32,
+    /// When it was applied, in UTC.
+    pub time: String,
+}
+
 /// What came of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// One row a service that asked for pages of a pool.
     pub services: Vec<Row>,
@@ -157,7 +158,8 @@ pub struct Report {
     /// The steps of the plans in force.
     pub steps: Vec<Place>,
     /// The newest plan in force: its number and time.
-    pub plan: Option<(u32, String)>,
+    #[serde(rename = "applied")]
+    pub plan: Option<Newest>,
     /// What is wrong, the worst first.
     pub findings: Vec<Finding>,
 }
@@ -170,25 +172,29 @@ impl Report {
 }
 
 /// What a service asked for and got.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
     /// What it is.
+    #[serde(serialize_with = "crate::plan::kind")]
     pub kind: ServiceKind,
     /// Its unit.
     pub unit: Option<String>,
     /// Whether it is there; otherwise a plan alone speaks of it.
+    #[serde(skip)]
     pub is_found: bool,
     /// Its processes; none where it does not run.
     pub pids: Vec<Pid>,
     /// Since when it runs, in seconds since 1970.
+    #[serde(serialize_with = "utc")]
     pub since: Fact<u64>,
     /// Pages that it asked for.
     pub asked: Vec<PagesOf>,
     /// Pages that it has, or has reserved.
     pub got: Vec<PagesOf>,
     /// How many pages it is short of, of the first size it asked for; none where it does not run.
+    #[serde(rename = "short_pages")]
     pub short: Pages,
     /// Why.
     pub reason: Option<String>,
@@ -210,10 +216,21 @@ impl Row {
     }
 }
 
+/// Seconds since 1970 as a time, as in `2026-09-21T14:13:20Z`.
+pub fn time(seconds: u64) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
+}
+
+fn utc<S: Serializer>(seconds: &Fact<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = |seconds: u64| time(seconds).map(|time| time.to_string());
+    seconds.clone().map(text).serialize(serializer)
+}
+
 /// A pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolRow {
     /// The page size.
+    #[serde(rename = "page_bytes")]
     pub page: PageSize,
     /// All pages.
     pub total: Pages,

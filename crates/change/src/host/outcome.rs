@@ -6,7 +6,7 @@ use hugeleaf_sys::Errno;
 use hugeleaf_verdict::plan::Needs;
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::place::{self, Place};
 use super::shortage::Shortage;
 
 /// How a step stands.
@@ -80,7 +80,7 @@ impl State {
 }
 
 /// What came of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepOutcome {
     /// Its id.
     pub id: String,
@@ -95,10 +95,13 @@ pub struct StepOutcome {
     /// What has to happen before it has its whole effect.
     pub needs: Needs,
     /// What stood there; `None` where it was not looked at.
+    #[serde(serialize_with = "place::as_value")]
     pub before: Option<Place>,
     /// What was to stand there.
+    #[serde(skip)]
     pub wanted: Option<Place>,
     /// What stands there now, read back; `None` where nothing was done.
+    #[serde(serialize_with = "place::as_value")]
     pub after: Option<Place>,
     /// How it stands.
     pub state: State,
@@ -109,7 +112,8 @@ pub struct StepOutcome {
 }
 
 /// Why an apply ended before its last step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
 pub enum StopReason {
     /// A step could not be made.
     Failed {
@@ -118,8 +122,10 @@ pub enum StopReason {
         /// The call that failed, or what stood in the way.
         error: String,
         /// The kernel's answer, where a call failed.
+        #[serde(skip)]
         errno: Option<Errno>,
         /// Whether it was the journal that could not be written.
+        #[serde(skip)]
         journal: bool,
     },
     /// The person wanted it to end.
@@ -146,13 +152,14 @@ pub struct ApplyOutcome {
 }
 
 /// What came of undoing one apply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UndoOutcome {
     /// Which.
     pub id: u32,
     /// When it was applied.
     pub time: String,
     /// The steps that had been begun, in the order in which they were undone: newest first.
+    #[serde(skip)]
     pub steps: Vec<StepOutcome>,
     /// What of its journal could not be read.
     pub damage: Vec<String>,
@@ -162,6 +169,7 @@ pub struct UndoOutcome {
     /// Whether it ended early because its journal could not be written.
     pub unjournaled: bool,
     /// Whether systemd runs this host.
+    #[serde(skip)]
     pub systemd: bool,
 }
 

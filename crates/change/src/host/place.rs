@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, FileKind, FileLook, SysError, look_at};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::knob;
 
@@ -34,7 +34,7 @@ enum Written {
 }
 
 impl Serialize for Content {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let written = match std::str::from_utf8(&self.0) {
             Ok(text) => Written::Text(text.to_owned()),
             Err(_) => Written::Hex(self.0.iter().map(|b| format!("{b:02x}")).collect()),
@@ -157,6 +157,25 @@ impl Place {
         Some((content, look))
     }
 
+    /// What stands there in a word or two.
+    pub fn in_short(&self) -> String {
+        match self {
+            Place::Absent => "absent".to_owned(),
+            Place::NoMount => "not mounted".to_owned(),
+            Place::File { content, .. } => match content.text().lines().count() {
+                1 => "1 line".to_owned(),
+                n => format!("{n} lines"),
+            },
+            Place::Folder { mode, .. } => format!("folder {mode:04o}"),
+            Place::Other => "special file".to_owned(),
+            Place::Value { value } => value.split_whitespace().collect::<Vec<_>>().join(" "),
+            Place::Pool { pages, surplus: 0 } => pages.to_string(),
+            Place::Pool { pages, surplus } => format!("{pages} +{surplus}"),
+            Place::Mount { .. } => "mounted".to_owned(),
+            Place::OtherMount { kind } => kind.clone(),
+        }
+    }
+
     /// Whether it is the same as far as a step is concerned: of files the content, of folders that
     /// they are there.
     pub fn is_like(&self, other: &Place) -> bool {
@@ -170,6 +189,18 @@ impl Place {
             }
             _ => self == other,
         }
+    }
+}
+
+/// A place as answers have it: of a pool the pages, of a knob its value, of a file its content.
+pub(super) fn as_value<S: Serializer>(place: &Option<Place>, to: S) -> Result<S::Ok, S::Error> {
+    match place {
+        None | Some(Place::Absent | Place::NoMount) => to.serialize_none(),
+        Some(Place::File { content, .. }) => to.serialize_str(&content.text()),
+        Some(Place::Value { value }) => to.serialize_str(value),
+        Some(Place::Pool { pages, .. }) => to.serialize_u64(*pages),
+        Some(Place::Mount { options }) => to.serialize_str(options),
+        Some(other) => to.serialize_str(&other.in_short()),
     }
 }
 

@@ -33,7 +33,7 @@ pub enum Record {
         /// How it stands.
         state: State,
         /// What the value beside it became.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default)]
         beside: Option<String>,
     },
     /// A step could not be made.
@@ -86,20 +86,20 @@ pub struct Header {
     /// When.
     pub time: String,
     /// The boot that it was applied in (`/proc/sys/kernel/random/boot_id`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub boot: Option<String>,
     /// The program and its version.
     pub program: String,
     /// The plan's file.
     pub plan_file: String,
     /// Why more memory was reserved than is good for the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub forced: Option<String>,
     /// The apply that this one goes on with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub continues: Option<u32>,
     /// Names of the services that the plan is for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub serves: Vec<String>,
     /// All steps, in order.
     pub steps: Vec<Listed>,
@@ -149,13 +149,13 @@ pub struct Begin {
     /// What is to stand there.
     pub wanted: Place,
     /// Folders that are made on the way, outermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub makes: Vec<PathBuf>,
     /// The text of the block that is put in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub block: Option<String>,
     /// A value that the kernel changes along with this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub beside: Option<String>,
 }
 

@@ -5,11 +5,13 @@ use std::path::Path;
 use hugeleaf_host::system::{buddy, meminfo};
 use hugeleaf_host::{Fact, Root};
 use hugeleaf_units::{Bytes, PageSize, Pages};
+use serde::Serialize;
 
 /// A pool that is short, and how the memory of its node is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shortage {
     /// The page size.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// The node.
     pub node: u32,
@@ -17,36 +19,40 @@ pub struct Shortage {
     pub wanted: Pages,
     /// Pages got.
     pub got: Pages,
+    /// Pages that are missing.
+    pub missing: Pages,
     /// How often it was tried.
     pub attempts: u32,
     /// All memory of the node.
+    #[serde(rename = "memory_bytes")]
     pub total: Fact<Bytes>,
     /// Free memory.
+    #[serde(rename = "free_bytes")]
     pub free: Fact<Bytes>,
     /// Free memory in blocks that hold a page of this size. Absent where such a page is larger than
     /// any block that the kernel keeps free lists of.
+    #[serde(rename = "free_in_blocks_bytes")]
     pub free_in_blocks: Fact<Bytes>,
     /// Pages of files, shared memory left out: reclaimable where clean.
+    #[serde(rename = "cache_bytes")]
     pub cache: Fact<Bytes>,
     /// Memory of processes.
+    #[serde(rename = "anon_bytes")]
     pub anon: Fact<Bytes>,
     /// Shared memory and tmpfs.
+    #[serde(rename = "shmem_bytes")]
     pub shmem: Fact<Bytes>,
     /// The kernel's own, that it can give back (names and inodes).
+    #[serde(rename = "kernel_reclaimable_bytes")]
     pub kernel_reclaimable: Fact<Bytes>,
     /// The kernel's own, that it cannot move or give back: slab, stacks, page tables.
+    #[serde(rename = "kernel_fixed_bytes")]
     pub kernel_fixed: Fact<Bytes>,
     /// Locked in memory.
+    #[serde(rename = "locked_bytes")]
     pub locked: Fact<Bytes>,
     /// Blocks, a huge page or so each, that unmovable pages lie in (`/proc/pagetypeinfo`).
     pub unmovable_blocks: Fact<u64>,
-}
-
-impl Shortage {
-    /// Pages that are missing.
-    pub fn missing(&self) -> Pages {
-        Pages(self.wanted.get().saturating_sub(self.got.get()))
-    }
 }
 
 /// Looks at the node of a pool that is short. `base` is the base page.
@@ -77,6 +83,7 @@ pub fn shortage(
         node,
         wanted: Pages(wanted),
         got: Pages(got),
+        missing: Pages(wanted.saturating_sub(got)),
         attempts,
         total: get("MemTotal"),
         free: get("MemFree"),
@@ -184,7 +191,7 @@ mod tests {
         let size = |text: &str| text.parse::<PageSize>().unwrap();
         let root = Root::at(dir.path());
         let short = shortage(&root, (size("256K"), 1), (10, 3), 2, size("64K"));
-        assert_eq!(short.missing(), Pages(7));
+        assert_eq!(short.missing, Pages(7));
         let kib = |n| Fact::Known(Bytes::from_kib(n));
         assert_eq!((short.free, short.cache), (kib(100), kib(250)));
         assert_eq!(short.kernel_fixed, kib(10));

@@ -170,7 +170,7 @@ fn a_pool_that_stays_short_is_told_and_all_or_nothing_takes_all_back() {
     let step = outcome.steps.iter().find(|s| s.id == "pool").unwrap();
     assert_eq!(step.state, State::Short);
     let short = step.shortage.as_ref().unwrap();
-    assert_eq!((short.got.get(), short.missing().get()), (7, 493));
+    assert_eq!((short.got.get(), short.missing.get()), (7, 493));
     assert!(short.free.known().is_some() && short.attempts > 1);
     assert_eq!(
         state(&outcome.steps, "unit"),

@@ -346,7 +346,7 @@ fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
         println!("not run: {name}: a page of {size} could be had");
     } else {
         let shortage = giant.shortage.as_ref().unwrap();
-        assert_eq!(shortage.missing(), Pages(1));
+        assert_eq!(shortage.missing, Pages(1));
         assert!(shortage.free.known().is_some() && shortage.anon.known().is_some());
     }
     undo_in(

@@ -415,5 +415,5 @@ fn several_processes_one_of_them_gone() {
     let outcome = bench.promote(&pids, &fast());
     assert_eq!(outcome.done(), bench.pages(2));
     assert_eq!(outcome.skipped.len(), 1);
-    assert_eq!(outcome.skipped[0].0, pids[0]);
+    assert_eq!(outcome.skipped[0].pid, pids[0]);
 }

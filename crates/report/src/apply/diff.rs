@@ -43,7 +43,7 @@ fn value(place: &Place) -> String {
     match place {
         Place::Value { value } => value.clone(),
         Place::Pool { pages, .. } => format!("{pages} pages"),
-        other => super::shown(other),
+        other => other.in_short(),
     }
 }
 

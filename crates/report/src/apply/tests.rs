@@ -56,6 +56,7 @@ fn shortage() -> Shortage {
         node: 0,
         wanted: Pages(4163),
         got: Pages(4000),
+        missing: Pages(163),
         attempts: 3,
         total: mib(16384),
         free: mib(100),

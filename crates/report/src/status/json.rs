@@ -42,7 +42,3 @@ pub fn status(host: &Host, findings: &[Finding]) -> String {
         findings,
     })
 }
-
-pub(crate) fn finding(finding: &Finding) -> serde_json::Value {
-    crate::json::value(finding)
-}

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use hugeleaf_host::demand::{Piece, Place, ServiceKind};
-use hugeleaf_units::{Bytes, PageSize, Pages};
-use serde::Deserialize;
+use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::read;
 
@@ -67,7 +68,7 @@ pub struct Plan {
 }
 
 /// What tells the host apart, and what the arithmetic rests on.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForHost {
     /// Its name.
@@ -87,19 +88,22 @@ pub struct ForHost {
     pub memory: Bytes,
     /// The smallest page.
     #[serde(deserialize_with = "read::size")]
+    #[serde(skip_serializing)]
     pub base_page: PageSize,
     /// What a program gets that asks for a reserved page without naming a size.
     #[serde(default, deserialize_with = "read::some_size")]
+    #[serde(skip_serializing)]
     pub default_page: Option<PageSize>,
     /// The sizes that can be reserved.
     #[serde(deserialize_with = "read::sizes")]
+    #[serde(skip_serializing)]
     pub pages: Vec<PageSize>,
     /// Nodes with memory.
     pub nodes: Vec<u32>,
 }
 
 /// Memory that is not for reserved pages.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BasePages {
     /// What the host has been using outside the pools: memory that is neither available nor in a
@@ -122,7 +126,7 @@ pub struct BasePages {
 }
 
 /// A service and what it gets.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForService {
     /// Its name, unique in a plan.
@@ -130,6 +134,7 @@ pub struct ForService {
     pub name: String,
     /// What it is.
     #[serde(deserialize_with = "read::kind")]
+    #[serde(serialize_with = "kind")]
     pub kind: ServiceKind,
     /// Its systemd unit.
     #[serde(default, deserialize_with = "read::some_unit")]
@@ -142,9 +147,11 @@ pub struct ForService {
     pub configured_by: Option<PathBuf>,
     /// The one node that it may take memory from.
     #[serde(default)]
+    #[serde(skip_serializing)]
     pub node: Option<u32>,
     /// Whether it ran when the plan was made.
     #[serde(default)]
+    #[serde(skip_serializing)]
     pub runs: bool,
     /// Whether it has to be restarted before it uses what is planned for it.
     #[serde(default)]
@@ -154,11 +161,12 @@ pub struct ForService {
     pub ways: Vec<String>,
     /// What it wants.
     #[serde(default, rename = "demand")]
+    #[serde(skip_serializing)]
     pub demands: Vec<ForDemand>,
 }
 
 /// A demand and the pages that are planned for it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForDemand {
     /// What it is in the service's own words.
@@ -169,12 +177,15 @@ pub struct ForDemand {
     pub source: String,
     /// Where its memory comes from.
     #[serde(deserialize_with = "read::place")]
+    #[serde(serialize_with = "place")]
     pub from: Place,
     /// The pieces, each of which is rounded up to whole pages by itself.
     #[serde(deserialize_with = "read::pieces")]
+    #[serde(serialize_with = "pieces")]
     pub pieces: Vec<Piece>,
     /// The pages that are planned for it.
     #[serde(default)]
+    #[serde(rename(serialize = "got"))]
     pub pages: Vec<PagesOf>,
     /// The pages that could not be planned for it, because base pages need the memory.
     #[serde(default)]
@@ -200,12 +211,25 @@ impl PagesOf {
     }
 }
 
+/// As answers have it, with what follows from it.
+impl Serialize for PagesOf {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("PagesOf", 4)?;
+        fields.serialize_field("page_bytes", &self.page)?;
+        fields.serialize_field("kind", &PageKind::Hugetlb)?;
+        fields.serialize_field("pages", &self.pages)?;
+        fields.serialize_field("bytes", &self.bytes())?;
+        fields.end()
+    }
+}
+
 /// The pool of one size on one node.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForPool {
     /// The page size.
     #[serde(deserialize_with = "read::size")]
+    #[serde(rename(serialize = "page_bytes"))]
     pub page: PageSize,
     /// The node; missing on a host that counts its pools for all nodes together only.
     #[serde(default)]
@@ -254,7 +278,7 @@ pub struct Promise {
 }
 
 /// A setting of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Knob {
     /// Its file, below /proc/sys or /sys.
@@ -274,6 +298,7 @@ pub struct Knob {
     pub risk: String,
     /// Services that notice it only after a restart.
     #[serde(default, deserialize_with = "read::texts")]
+    #[serde(skip_serializing)]
     pub restart: Vec<String>,
 }
 
@@ -448,4 +473,25 @@ pub const fn place_name(place: Place) -> &'static str {
         Place::Pool => "pool",
         Place::Thp => "thp",
     }
+}
+
+/// A kind of service in answers.
+pub(crate) fn kind<S: Serializer>(kind: &ServiceKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind_name(*kind))
+}
+
+fn place<S: Serializer>(place: &Place, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(place_name(*place))
+}
+
+fn pieces<S: Serializer>(pieces: &[Piece], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Each {
+        count: u64,
+        each_bytes: Bytes,
+    }
+    serializer.collect_seq(pieces.iter().map(|piece| Each {
+        count: piece.count,
+        each_bytes: piece.bytes,
+    }))
 }

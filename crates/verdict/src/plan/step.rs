@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use hugeleaf_units::{PageSize, Pages};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// One change of one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,4 +94,24 @@ pub enum Needs {
     },
     /// The user has to log in anew.
     Login,
+}
+
+/// `restart[]`, `reboot` and `first`, or `login`.
+impl Serialize for Needs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if *self == Needs::Nothing {
+            return serializer.serialize_none();
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Needs::Nothing => {}
+            Needs::Restart(services) => map.serialize_entry("restart", services)?,
+            Needs::Reboot { first } => {
+                map.serialize_entry("reboot", &true)?;
+                map.serialize_entry("first", first)?;
+            }
+            Needs::Login => map.serialize_entry("login", &true)?,
+        }
+        map.end()
+    }
 }

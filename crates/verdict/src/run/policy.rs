@@ -4,9 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
+use serde::Serialize;
 
 /// What a policy speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RunRole {
     /// Data, zero data, heap and other private anonymous memory.
     Data,

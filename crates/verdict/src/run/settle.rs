@@ -2,6 +2,7 @@
 
 use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageSize};
+use serde::Serialize;
 
 use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
 use super::rung::{private_setting, shared_setting};
@@ -23,11 +24,12 @@ pub struct Settled {
 }
 
 /// Something that was asked for and is not to be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// What, as it was typed: `--shm 1G`.
     pub asked: String,
     /// Why.
+    #[serde(rename = "reason")]
     pub because: String,
     /// What would change that.
     pub command: String,

@@ -1,6 +1,6 @@
 //! All rules, in the order in which a row depends on the one before.
 
-use super::{Facts, Report, drift, needs, rights};
+use super::{Facts, Newest, Report, drift, needs, rights};
 use crate::findings::{Finding, Severity};
 
 /// Holds facts, files and plans against each other.
@@ -30,7 +30,10 @@ pub fn verify(facts: &Facts<'_>) -> Report {
             .iter()
             .flat_map(|applied| applied.places.iter().cloned())
             .collect(),
-        plan: newest.map(|applied| (applied.id, applied.time.clone())),
+        plan: newest.map(|applied| Newest {
+            id: applied.id,
+            time: applied.time.clone(),
+        }),
         findings,
     }
 }

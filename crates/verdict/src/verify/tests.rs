@@ -253,7 +253,7 @@ fn a_healthy_host_is_silent() {
     assert_eq!(report.findings, []);
     assert!(report.is_good());
     assert_eq!(report.services[0].short, Pages(0));
-    assert_eq!(report.plan.as_ref().map(|plan| plan.0), Some(3));
+    assert_eq!(report.plan.as_ref().map(|plan| plan.id), Some(3));
     // Also without a plan, and without any pool.
     world.no_plan();
     assert_eq!(world.ids(), [""; 0]);

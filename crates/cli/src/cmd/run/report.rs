@@ -21,7 +21,7 @@ use hugeleaf_host::Host;
 use hugeleaf_host::process::parse_run_settings;
 use hugeleaf_proof::result::write_whole;
 use hugeleaf_proof::{Circumstances, circumstances};
-use hugeleaf_report::run::{Exit, RunReport};
+use hugeleaf_report::run::{Exit, RunReport, RunSettings};
 use hugeleaf_sys::{Draft, Ended, Existing, Pid, own_pid};
 
 use crate::context::{Context, Failure, tell};
@@ -240,8 +240,10 @@ impl Watch {
                 Ended::Signal(signal) => Exit::Signal(signal),
             },
             host: self.circumstances.host,
-            knobs: self.circumstances.knobs,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: RunSettings {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                knobs: self.circumstances.knobs,
+            },
             processes: found.processes,
             left_out: found.left_out,
             peak: found.peak,
