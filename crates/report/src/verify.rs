@@ -5,29 +5,26 @@
 mod prometheus;
 
 use hugeleaf_host::Fact;
-use hugeleaf_units::Pages;
 use hugeleaf_verdict::plan::PagesOf;
 use hugeleaf_verdict::verify::{PoolRow, Report, Row, time};
 use serde::Serialize;
 
 use crate::json::answer;
-use crate::status::findings_section;
-use crate::table::{Align, Look, Paint, Table};
+use crate::page::{Page, Table, TableOf};
+use crate::status::findings_block;
 
 pub use prometheus::verify_prometheus;
 
 /// The screen.
-pub fn verify(report: &Report, look: Look) -> String {
+pub fn verify(report: &Report) -> Page {
     if report.findings.is_empty() {
-        return look.wrap("", &all_good(report));
+        return Page::new("hugeleaf verify", all_good(report));
     }
-    let sections = [
-        services(report, look),
-        pools(report, look),
-        findings_section(&report.findings, look),
-    ];
-    let shown: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
-    shown.join("\n")
+    let mut page = Page::new("hugeleaf verify", "");
+    page.section("SERVICES", vec![services(report).into()])
+        .section("POOLS", vec![pools(report).into()])
+        .add(findings_block(&report.findings));
+    page
 }
 
 fn all_good(report: &Report) -> String {
@@ -52,40 +49,13 @@ fn all_good(report: &Report) -> String {
     )
 }
 
-fn services(report: &Report, look: Look) -> String {
-    let mut table = Table::new(&[
-        ("SERVICE", Align::Left),
-        ("ASKED", Align::Right),
-        ("GOT", Align::Right),
-        ("SHORT", Align::Right),
-        ("SINCE", Align::Left),
-    ])
-    .indented(2);
-    for row in &report.services {
-        let short = match row.short.get() {
-            0 => "-".to_owned(),
-            n => n.to_string(),
-        };
-        table.row([
-            row.name.clone(),
-            pages(&row.asked),
-            pages(&row.got),
-            short,
-            since(row),
-        ]);
-    }
-    section("SERVICES", &table, look)
-}
-
-fn section(title: &str, table: &Table, look: Look) -> String {
-    if table.is_empty() {
-        return String::new();
-    }
-    format!(
-        "{}\n{}",
-        look.paint(title, Paint::Bold),
-        table.render_as(look)
-    )
+fn services(report: &Report) -> TableOf<&Row> {
+    Table::of(&report.services)
+        .left("SERVICE", |row| &row.name)
+        .right("ASKED", |row| pages(&row.asked))
+        .right("GOT", |row| pages(&row.got))
+        .right("SHORT", |row| (row.short.get() > 0).then_some(row.short))
+        .left("SINCE", |row| since(row))
 }
 
 /// `4200 of 2M`, or several of these.
@@ -114,36 +84,19 @@ fn since(row: &Row) -> String {
     }
 }
 
-fn pools(report: &Report, look: Look) -> String {
-    let mut table = Table::new(&[
-        ("PAGES OF", Align::Right),
-        ("TOTAL", Align::Right),
-        ("FREE", Align::Right),
-        ("RESERVED", Align::Right),
-        ("SURPLUS", Align::Right),
-        ("UNUSED", Align::Right),
-    ])
-    .indented(2);
+fn pools(report: &Report) -> TableOf<&PoolRow> {
     let asked = |pool: &PoolRow| {
         let mut sizes = report.services.iter().flat_map(|row| &row.asked);
         sizes.any(|pages| pages.page == pool.page)
     };
-    for pool in report
-        .pools
-        .iter()
-        .filter(|pool| pool.total.get() > 0 || asked(pool))
-    {
-        let counts = [
-            pool.total,
-            pool.free,
-            pool.reserved,
-            pool.surplus,
-            pool.unused,
-        ];
-        let cells = counts.iter().map(Pages::to_string);
-        table.row([pool.page.to_string()].into_iter().chain(cells));
-    }
-    section("POOLS", &table, look)
+    let pools = report.pools.iter();
+    Table::of(pools.filter(|pool| pool.total.get() > 0 || asked(pool)))
+        .right("PAGES OF", |pool| pool.page)
+        .right("TOTAL", |pool| pool.total)
+        .right("FREE", |pool| pool.free)
+        .right("RESERVED", |pool| pool.reserved)
+        .right("SURPLUS", |pool| pool.surplus)
+        .right("UNUSED", |pool| pool.unused)
 }
 
 /// The whole answer as JSON.
@@ -167,8 +120,7 @@ mod testing {
     use hugeleaf_host::demand::ServiceKind;
     use hugeleaf_host::{Fact, Pid};
     use hugeleaf_units::Pages;
-    use hugeleaf_verdict::findings::{Finding, Severity};
-    use hugeleaf_verdict::plan::PagesOf;
+        use hugeleaf_verdict::plan::PagesOf;
     use hugeleaf_verdict::verify::{Did, Newest, Place, PoolRow, Report, Row, Stands};
 
     pub fn report() -> Report {
@@ -239,11 +191,12 @@ mod testing {
 mod tests {
     use super::testing::report;
     use super::*;
+    use crate::page::View;
     use serde_json::Value;
 
     #[test]
     fn a_screen_with_shortfalls() {
-        let text = verify(&report(), Look::plain(100));
+        let text = verify(&report()).text(View::plain(100));
         let expected = "\
 SERVICES
   SERVICE                  ASKED         GOT  SHORT  SINCE
@@ -267,13 +220,13 @@ FINDINGS
         let mut report = report();
         report.findings.clear();
         report.services.truncate(2);
-        let text = verify(&report, Look::plain(200));
+        let text = verify(&report).text(View::plain(200));
         assert_eq!(
             text,
             "All as it should be: 2 services have the pages they asked for; 4200 of 4300 pages of 2M \
              in use; apply 3 of 2026-11-20T10:00:00Z in force.\n"
         );
-        let nothing = verify(&Report::default(), Look::plain(100));
+        let nothing = verify(&Report::default()).text(View::plain(100));
         assert_eq!(
             nothing,
             "All as it should be: no service asks for pages of a pool.\n"

@@ -61,10 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         }
         Some(file) => write_whole(file, &verify_prometheus(&report, now))?,
         None if context.json => Context::print(&verify_json(&report))?,
-        None => {
-            let look = Context::look();
-            Context::print(&screen(&report, look))?;
-        }
+        None => Context::print(&screen(&report).text(Context::view(false)))?,
     }
     Ok(match report.is_good() {
         true => Status::Good,
