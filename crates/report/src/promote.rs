@@ -9,7 +9,7 @@ use hugeleaf_verdict::ends::Ends;
 use serde::Serialize;
 
 use crate::json::answer;
-use crate::table::{Align, Look, Paint, Table, percent};
+use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf};
 
 /// Which way memory was moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,215 +64,176 @@ pub struct Request<'a> {
     pub ends: Option<&'a Ends>,
 }
 
-/// The answer as text.
-pub fn text(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
-    let mut out = headline(outcome, request, look);
-    out.push_str(&processes(outcome, request).render_as(look));
-    out.push_str(&counted_once(outcome, look));
-    out.push_str(&roles(outcome, look));
-    out.push_str(&split_for_others(outcome, look));
-    out.push_str(&zeros(outcome, request, look));
+/// The answer as a page.
+pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
+    let title = format!("hugeleaf {}", request.direction.verb());
+    let mut page = Page::new(title, headline(outcome, request));
+    page.mark = match outcome.is_complete() {
+        true => Mark::Good,
+        false if outcome.dry_run => Mark::Plain,
+        false => Mark::Warn,
+    };
+    page.add(processes(outcome, request))
+        .add(facts(outcome, request));
     let totals = &outcome.totals;
-    let holes = totals.holes.advice();
-    for (title, parts) in [("not got", &totals.failed), ("left out", &totals.left_out)] {
-        out.push_str(&reasons(title, &largest_first(parts), holes, request, look));
+    for (title, parts) in [
+        ("not got:", &totals.failed),
+        ("left out:", &totals.left_out),
+    ] {
+        let reasons = reasons(parts, totals.holes.advice(), request);
+        page.section(title, vec![reasons.into()]);
     }
-    for process in &outcome.processes {
-        if let Some(ended) = process.ended {
-            let how = match ended {
-                Ended::Exited => "exited midway: its memory is gone",
-                Ended::Replaced => "became another program midway (execve): left alone since",
-            };
-            let line = format!("process {} ({}) {how}", process.pid, process.name);
-            out.push_str(&look.wrap("  ", &line));
-        }
+    page.add(about_processes(outcome));
+    if !outcome.dry_run {
+        page.add(next(outcome, request));
     }
-    for process in outcome.processes.iter().filter(|p| p.switched_on) {
-        let did = if outcome.dry_run {
-            "would switch"
-        } else {
-            "switched"
-        };
-        let line = format!(
-            "{did} THP on in {} ({}), which had switched it off for itself: prctl({}, 0), made in \
-             its main thread; that lasts until it ends",
-            process.name, process.pid, "PR_SET_THP_DISABLE"
-        );
-        out.push_str(&look.wrap("  ", &line));
-    }
-    for skipped in &outcome.skipped {
-        let line = format!("process {} was skipped: {}", skipped.pid, skipped.error);
-        out.push_str(&look.wrap("  ", &line));
-    }
-    out.push_str(&ending(outcome, request, look));
-    out
+    page
 }
 
-fn headline(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
     let (asked, done) = (outcome.asked(), outcome.done());
-    let verb = request.direction.verb();
+    let (verb, past) = (request.direction.verb(), request.direction.past());
     if outcome.dry_run {
-        let time = match outcome.estimated_seconds {
-            Some(seconds) => format!(
-                ", in about {} at --budget {}",
-                time(seconds),
-                request.budget
-            ),
-            None => String::new(),
-        };
-        let line = format!("would {verb} {asked}{time}; nothing was changed");
-        return format!("{}\n", look.paint(&line, Paint::Bold));
+        let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
+            format!(", in about {} at --budget {}", time(s), request.budget)
+        });
+        return format!("would {verb} {asked}{time}; nothing was changed");
     }
-    let how = match (outcome.is_complete(), asked.is_zero()) {
-        (true, false) => format!("{} all {done}", request.direction.past()),
+    match (outcome.is_complete(), asked.is_zero()) {
+        (true, false) => format!("{past} all {done}"),
         (true, true) => format!("nothing left to {verb}"),
         (false, true) => format!("nothing to {verb}"),
-        (false, false) => format!(
-            "{} {done} of {asked}; {} not",
-            request.direction.past(),
-            asked - done
-        ),
-    };
-    let paint = if outcome.is_complete() {
-        Paint::Good
-    } else {
-        Paint::Warn
-    };
-    format!("{}\n", look.paint(&how, paint))
+        (false, false) => format!("{past} {done} of {asked}; {} not", asked - done),
+    }
 }
 
-fn processes(outcome: &Outcome, request: &Request<'_>) -> Table {
+fn processes<'a>(outcome: &'a Outcome, request: &Request<'_>) -> TableOf<&'a ProcessOutcome> {
     let already = match request.direction {
         Direction::Promote => "HUGE BEFORE",
         Direction::Demote => "BASE BEFORE",
     };
-    let mut table = Table::new(&[
-        ("PID", Align::Right),
-        ("NAME", Align::Left),
-        (already, Align::Right),
-        ("ASKED", Align::Right),
-        ("GOT", Align::Right),
-        ("COVERAGE", Align::Right),
-        ("PAGE TABLES", Align::Right),
-        ("RESIDENT", Align::Right),
-    ])
-    .indented(2);
-    for p in &outcome.processes {
-        let pair = |before: String, after: Option<String>| match after {
-            _ if outcome.dry_run => before,
-            Some(after) => format!("{before} → {after}"),
-            None => format!("{before} → gone"),
-        };
-        let coverage_after = p.resident_after.map(|_| percent(p.coverage_after));
-        table.row([
-            p.pid.to_string(),
-            p.name.clone(),
-            p.already.to_string(),
-            p.asked.to_string(),
-            if outcome.dry_run {
-                "-".to_owned()
-            } else {
-                p.done.to_string()
-            },
-            pair(percent(p.coverage_before), coverage_after),
+    let pair = |before: Cell, after: Option<Cell>| match after {
+        _ if outcome.dry_run => before.to_string(),
+        Some(after) => format!("{before} → {after}"),
+        None => format!("{before} → gone"),
+    };
+    Table::of(&outcome.processes)
+        .right("PID", |p| p.pid)
+        .left("NAME", |p| &p.name)
+        .right(already, |p| p.already)
+        .right("ASKED", |p| p.asked)
+        .right("GOT", |p| (!outcome.dry_run).then_some(p.done))
+        .right("COVERAGE", |p| {
+            let after = p.resident_after.map(|_| Cell::percent(p.coverage_after));
+            pair(Cell::percent(p.coverage_before), after)
+        })
+        .right("PAGE TABLES", |p| {
             pair(
-                p.page_tables_before.to_string(),
-                p.page_tables_after.map(|b| b.to_string()),
-            ),
-            pair(
-                p.resident_before.to_string(),
-                p.resident_after.map(|b| b.to_string()),
-            ),
-        ]);
-    }
-    table
+                p.page_tables_before.into(),
+                p.page_tables_after.map(Cell::from),
+            )
+        })
+        .right("RESIDENT", |p| {
+            pair(p.resident_before.into(), p.resident_after.map(Cell::from))
+        })
 }
 
-/// That the table has shared memory in every process, and the rest of the text has it once.
-fn counted_once(outcome: &Outcome, look: Look) -> String {
+/// What is to be known of all processes together.
+fn facts(outcome: &Outcome, request: &Request<'_>) -> Vec<(String, Cell)> {
+    let (grown, done) = (outcome.totals.grown, outcome.done());
+    let added = request.direction == Direction::Promote && !grown.is_zero();
+    let added = added
+        .then(|| format!("{grown} of memory that was not there before: it filled up the blocks"));
+    let speed = (!outcome.dry_run && !done.is_zero()).then(|| speed(outcome, request));
+    let stopped = outcome.stopped_by.filter(|_| !outcome.dry_run);
+    let stopped = stopped.map(|by| match by {
+        StoppedBy::Signal => "interrupted".to_owned(),
+        StoppedBy::Pressure => "the host is short of memory".to_owned(),
+        StoppedBy::NoContiguousMemory => "no contiguous memory; see: hugeleaf status".to_owned(),
+    });
+    [
+        ("shared:", counted_once(outcome)),
+        ("by role:", roles(outcome)),
+        ("shared:", split_for_others(outcome)),
+    ]
+    .into_iter()
+    .chain(zeros(outcome, request))
+    .chain([("added:", added), ("speed:", speed), ("stopped:", stopped)])
+    .filter_map(|(label, text)| Some((label.to_owned(), text?.into())))
+    .collect()
+}
+
+/// That the table has shared memory in every process, and the rest of the page has it once.
+fn counted_once(outcome: &Outcome) -> Option<String> {
     let asked = sum(outcome, |p| p.asked);
-    if asked == outcome.asked() {
-        return String::new();
-    }
-    let line = format!(
-        "each process has {} what it maps, {asked} in all; memory that several map, or one maps several \
-         times, counts once in everything else here",
-        if outcome.dry_run {
-            "under ASKED"
-        } else {
-            "under ASKED and GOT"
-        },
-    );
-    look.wrap("shared:  ", &line)
+    let columns = match outcome.dry_run {
+        true => "under ASKED",
+        false => "under ASKED and GOT",
+    };
+    (asked != outcome.asked()).then(|| {
+        format!(
+            "each process has {columns} what it maps, {asked} in all; memory that several map, or one \
+             maps several times, counts once in everything else here"
+        )
+    })
 }
 
 /// What was asked and got by role, over all processes; one line.
-fn roles(outcome: &Outcome, look: Look) -> String {
+fn roles(outcome: &Outcome) -> Option<String> {
     let sums = &outcome.totals.by_role;
-    if sums.is_empty() {
-        return String::new();
-    }
     let parts = sums.iter().map(|r| match outcome.dry_run {
         true => format!("{} {}", r.role.name(), r.asked),
         false => format!("{} {} of {}", r.role.name(), r.done, r.asked),
     });
-    look.wrap("by role: ", &parts.collect::<Vec<_>>().join(", "))
+    (!sums.is_empty()).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 /// What was split in processes that nobody named, because they share it.
-fn split_for_others(outcome: &Outcome, look: Look) -> String {
+fn split_for_others(outcome: &Outcome) -> Option<String> {
     let done = outcome.processes.iter().flat_map(|p| &p.done_by);
     let by_file = done.filter(|d| d.method == Method::SplitFile);
     let bytes: Bytes = by_file.map(|d| d.bytes).sum();
-    if bytes.is_zero() {
-        return String::new();
-    }
-    let line = format!(
-        "{bytes} that several processes map, by {}: split in all of them, which map it again as \
-         they touch it. Where shmem_enabled lets khugepaged have it, nothing keeps it on base pages",
-        Method::SplitFile.name()
-    );
-    look.wrap("shared:  ", &line)
+    (!bytes.is_zero()).then(|| {
+        format!(
+            "{bytes} that several processes map, by {}: split in all of them, which map it again as \
+             they touch it. Where shmem_enabled lets khugepaged have it, nothing keeps it on base pages",
+            Method::SplitFile.name()
+        )
+    })
 }
 
 /// What splitting took away besides, and what became of it.
-fn zeros(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
+fn zeros(outcome: &Outcome, request: &Request<'_>) -> [(&'static str, Option<String>); 3] {
     let back = sum(outcome, |p| p.zeros_brought_back);
     let gone = sum(outcome, |p| p.zeros_given_back);
     let unmapped = sum(outcome, |p| p.unmapped);
     let why = (outcome.processes.iter()).find_map(|p| p.no_zeros);
     let why = why.map_or_else(String::new, |why| format!(" ({})", no_zeros(why)));
-    let mut out = String::new();
-    if !back.is_zero() {
-        let line = match request.direction {
-            Direction::Demote => format!(
-                "{back} of base pages that hold only zeros: splitting returns those to the kernel; \
-                 brought back, so that the process keeps its size"
-            ),
-            Direction::Promote => format!(
-                "{back} of base pages that hold only zeros came back: these blocks were huge pages \
-                 before, and were split"
-            ),
-        };
-        out.push_str(&look.wrap("zeros:   ", &line));
-    }
-    if !gone.is_zero() {
-        let line = format!(
+    let back = (!back.is_zero()).then(|| match request.direction {
+        Direction::Demote => format!(
+            "{back} of base pages that hold only zeros: splitting returns those to the kernel; \
+             brought back, so that the process keeps its size"
+        ),
+        Direction::Promote => format!(
+            "{back} of base pages that hold only zeros came back: these blocks were huge pages \
+             before, and were split"
+        ),
+    });
+    let gone = (!gone.is_zero()).then(|| {
+        format!(
             "by {gone} of base pages that hold only zeros, which splitting returned to the kernel; \
              they stay there{why}, and come back as the process writes to them. To promote it with \
              them: hugeleaf promote --min-resident 1% {}",
             request.targets
-        );
-        out.push_str(&look.wrap("smaller: ", &line));
-    }
-    if !unmapped.is_zero() {
-        let line = format!(
+        )
+    });
+    let unmapped = (!unmapped.is_zero()).then(|| {
+        format!(
             "by {unmapped} of shared memory, which splitting unmapped{why}: it is in memory, and \
              resident in the process again as that touches it"
-        );
-        out.push_str(&look.wrap("smaller: ", &line));
-    }
-    out
+        )
+    });
+    [("zeros:", back), ("smaller:", gone), ("smaller:", unmapped)]
 }
 
 fn no_zeros(why: NoZeros) -> String {
@@ -283,34 +244,51 @@ fn no_zeros(why: NoZeros) -> String {
     }
 }
 
-fn largest_first(parts: &[Part]) -> Vec<Part> {
-    let mut parts = parts.to_vec();
-    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
-    parts
-}
-
 /// What a lower limit of residence would take: percent, bytes, and what it adds.
 type HolesAdvice = Option<(u8, Bytes, Bytes)>;
 
-fn reasons(
-    title: &str,
-    parts: &[Part],
-    holes: HolesAdvice,
-    request: &Request<'_>,
-    look: Look,
-) -> String {
-    if parts.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("{}\n", look.paint(&format!("{title}:"), Paint::Bold));
-    for part in parts {
-        let first = format!("  {:>6}  ", part.bytes.to_string());
-        out.push_str(&look.wrap(&first, &part.reason.to_string()));
-        if let Some(command) = remedy(part.reason, holes, request) {
-            out.push_str(&format!("          next: {command}\n"));
+/// The reasons, the one of most bytes first.
+fn reasons(parts: &[Part], holes: HolesAdvice, request: &Request<'_>) -> Vec<Note> {
+    let mut parts = parts.to_vec();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+    let note = |part: &Part| {
+        let note = Note::new(part.bytes, part.reason.to_string());
+        match remedy(part.reason, holes, request) {
+            Some(command) => note.run("next", command),
+            None => note,
         }
-    }
-    out
+    };
+    parts.iter().map(note).collect()
+}
+
+/// What became of single processes.
+fn about_processes(outcome: &Outcome) -> Vec<Note> {
+    let ended = outcome.processes.iter().filter_map(|p| {
+        let how = match p.ended? {
+            Ended::Exited => "exited midway: its memory is gone",
+            Ended::Replaced => "became another program midway (execve): left alone since",
+        };
+        Some(format!("process {} ({}) {how}", p.pid, p.name))
+    });
+    let did = match outcome.dry_run {
+        true => "would switch",
+        false => "switched",
+    };
+    let switched = outcome.processes.iter().filter(|p| p.switched_on);
+    let switched = switched.map(|p| {
+        format!(
+            "{did} THP on in {} ({}), which had switched it off for itself: \
+             prctl(PR_SET_THP_DISABLE, 0), made in its main thread; that lasts until it ends",
+            p.name, p.pid
+        )
+    });
+    let skipped = outcome.skipped.iter();
+    let skipped = skipped.map(|s| format!("process {} was skipped: {}", s.pid, s.error));
+    ended
+        .chain(switched)
+        .chain(skipped)
+        .map(Note::plain)
+        .collect()
 }
 
 /// The command that would change it, where there is one.
@@ -353,54 +331,38 @@ fn remedy(reason: Reason, holes: HolesAdvice, request: &Request<'_>) -> Option<S
     })
 }
 
-fn ending(outcome: &Outcome, request: &Request<'_>, look: Look) -> String {
-    let mut out = String::new();
+/// What to type next: to go on, to undo it, and to make it last.
+fn next(outcome: &Outcome, request: &Request<'_>) -> Vec<Command> {
+    let (verb, targets) = (request.direction.verb(), request.targets);
     let totals = &outcome.totals;
-    let (grown, locked, done) = (totals.grown, totals.locked, totals.done);
-    let promoting = request.direction == Direction::Promote;
-    if promoting && !grown.is_zero() {
-        let line = format!("{grown} of memory that was not there before: it filled up the blocks");
-        out.push_str(&look.wrap("added:   ", &line));
-    }
-    if outcome.dry_run {
-        return out;
-    }
-    if !done.is_zero() {
-        out.push_str(&look.wrap("speed:   ", &speed(outcome, request)));
-    }
-    match outcome.stopped_by {
-        Some(StoppedBy::Signal) => out.push_str(&format!(
-            "stopped: interrupted; to go on: hugeleaf {} {}\n",
-            request.direction.verb(),
-            request.targets
-        )),
-        Some(StoppedBy::Pressure) => out.push_str("stopped: the host is short of memory\n"),
-        Some(StoppedBy::NoContiguousMemory) => {
-            out.push_str("stopped: no contiguous memory; see: hugeleaf status\n");
-        }
-        None => {}
-    }
-    if !promoting || done.is_zero() {
-        return out;
-    }
-    let already = outcome.totals.already;
-    let mut undo = format!("hugeleaf demote {}", request.targets);
-    if !already.is_zero() {
-        undo.push_str(&format!(
-            "    # also splits the {already} that were huge before"
+    let mut all = Vec::new();
+    if outcome.stopped_by == Some(StoppedBy::Signal) {
+        all.push(Command::new(
+            "to go on",
+            format!("hugeleaf {verb} {targets}"),
         ));
     }
-    out.push_str(&format!("undo:    {undo}\n"));
-    if !locked.is_zero() {
-        let line = format!("{locked} of it is locked in memory: only a restart takes that back");
-        out.push_str(&look.wrap("         ", &line));
+    if request.direction == Direction::Demote || totals.done.is_zero() {
+        return all;
     }
-    for (n, line) in lasting(outcome, request).iter().enumerate() {
-        out.push_str(if n == 0 { "to last: " } else { "         " });
-        out.push_str(line);
-        out.push('\n');
+    let remark = match totals.already.is_zero() {
+        true => String::new(),
+        false => format!(
+            "    # also splits the {} that were huge before",
+            totals.already
+        ),
+    };
+    let mut undo = Command::new("undo", format!("hugeleaf demote {targets}{remark}"));
+    if !totals.locked.is_zero() {
+        undo.note = format!(
+            "{} of it is locked in memory: only a restart takes that back",
+            totals.locked
+        );
     }
-    out
+    all.push(undo);
+    let lines = lasting(outcome, request);
+    all.extend(lines.into_iter().map(|line| Command::new("to last", line)));
+    all
 }
 
 fn speed(outcome: &Outcome, request: &Request<'_>) -> String {
@@ -525,12 +487,13 @@ fn rate(bytes: Bytes, seconds: f64) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::View;
     use hugeleaf_change::blocks::Holes;
     use hugeleaf_change::{DoneBy, NoSplit, RoleOutcome, Totals};
     use hugeleaf_sys::{Errno, Pid};
     use serde_json::Value;
 
-    const LOOK: Look = Look::plain(100);
+    const VIEW: View = View::plain(100);
 
     fn request(direction: Direction) -> Request<'static> {
         Request {
@@ -653,22 +616,24 @@ mod tests {
 
     #[test]
     fn says_what_it_got_and_what_not_how_to_undo_it_and_to_make_it_last() {
-        let text = text(&outcome(vec![one()]), &request(Direction::Promote), LOOK);
+        let text = page(&outcome(vec![one()]), &request(Direction::Promote)).text(VIEW);
         let expected = "\
 promoted 3.1G of 3.1G; 10M not
-   PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
-  1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
-by role: anon 3.1G of 3.1G
+ PID  NAME      HUGE BEFORE  ASKED   GOT      COVERAGE  PAGE TABLES     RESIDENT
+1234  mariadbd           8M   3.1G  3.1G  0.3 % → 97 %  6.5M → 6.5M  3.2G → 3.2G
+by role:  anon 3.1G of 3.1G
+speed:    3.1G in 31 s, 102M a second at --budget 10%; 3.0 s of it in the kernel, 300 ms held back
+          for busy pages or short memory
+
 not got:
-     10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere
-          next: hugeleaf promote mariadbd    # goes on where it stopped
+  10M  busy in every pass (EAGAIN): pinned for I/O, or held elsewhere
+       next: hugeleaf promote mariadbd    # goes on where it stopped
+
 left out:
-     30M  not wholly in memory: filling it up would grow the process
-          next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
-speed:   3.1G in 31 s, 102M a second at --budget 10%; 3.0 s of it in the kernel, 300 ms held back
-         for busy pages or short memory
-undo:    hugeleaf demote mariadbd    # also splits the 8M that were huge before
-         2M of it is locked in memory: only a restart takes that back
+  30M  not wholly in memory: filling it up would grow the process
+       next: hugeleaf promote --min-resident 70% mariadbd    # takes 30M of it, and adds 10M
+undo: hugeleaf demote mariadbd    # also splits the 8M that were huge before
+      2M of it is locked in memory: only a restart takes that back
 to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev/null 2>&1' > \
 /etc/cron.d/hugeleaf-mariadb
 ";
@@ -726,7 +691,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         };
         let mut outcome = outcome(vec![gone]);
         outcome.stopped_by = Some(StoppedBy::Signal);
-        let text = text(&outcome, &request(Direction::Promote), LOOK);
+        let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
         assert!(
             text.contains("process 1234 (mariadbd) became another program midway"),
             "{text}"
@@ -744,7 +709,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let mut outcome = outcome(vec![one()]);
         outcome.dry_run = true;
         outcome.estimated_seconds = Some(31.0);
-        let text = text(&outcome, &request(Direction::Promote), LOOK);
+        let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
         let first = "would promote 3.1G, in about 31 s at --budget 10%; nothing was changed\n";
         assert!(text.starts_with(first), "{text}");
         assert!(
@@ -783,7 +748,7 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
         let mut process = one();
         process.done_by[0].method = Method::SplitFile;
         let outcome = outcome(vec![process]);
-        let text = text(&outcome, &request(Direction::Demote), LOOK);
+        let text = page(&outcome, &request(Direction::Demote)).text(VIEW);
         assert!(
             text.contains("3.1G that several processes map, by debugfs"),
             "{text}"

@@ -4,7 +4,7 @@ use hugeleaf_change::{
     ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Stage, demote, promote,
 };
 use hugeleaf_host::TargetError;
-use hugeleaf_report::promote::{Direction, Request, Scheduler, json, text};
+use hugeleaf_report::promote::{Direction, Request, Scheduler, json, page};
 use hugeleaf_sys::{Pid, setcap_advice};
 use hugeleaf_verdict::ends::ends;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -133,8 +133,7 @@ fn run(
             scheduler: scheduler(context),
             ends: ends.as_ref(),
         };
-        let look = Context::look();
-        Context::print(&text(&outcome, &request, look))?;
+        Context::print(&page(&outcome, &request).text(Context::view()))?;
     }
     let good = outcome.is_complete() || outcome.dry_run;
     Ok(if good { Status::Good } else { Status::No })
