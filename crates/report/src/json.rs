@@ -39,7 +39,7 @@
 
 use hugeleaf_host::fact::UNREADABLE;
 use hugeleaf_host::{Fact, Held};
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -185,6 +185,7 @@ pub fn by_page_size(table: &[Held]) -> Value {
 mod tests {
     use super::*;
     use hugeleaf_host::ReadError;
+    use hugeleaf_units::PageKind;
 
     #[test]
     fn a_model_says_what_is_known_absent_and_unreadable() {
