@@ -9,7 +9,7 @@ use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, Th
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
-use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table, View};
+use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table};
 use crate::table::{Look, Paint, percent};
 
 pub use json::status as status_json;
@@ -525,17 +525,6 @@ pub(crate) fn findings_block(findings: &[Finding]) -> Block {
         true => Section::new("", vec!["No findings.".into()]).into(),
         false => Section::new("FINDINGS", vec![notes.into()]).into(),
     }
-}
-
-/// The same as text.
-pub(crate) fn findings_section(findings: &[Finding], look: Look) -> String {
-    let mut page = Page::default();
-    page.add(findings_block(findings));
-    page.text(View {
-        width: look.width,
-        colour: look.colour,
-        all: false,
-    })
 }
 
 #[cfg(test)]

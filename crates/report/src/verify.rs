@@ -120,7 +120,8 @@ mod testing {
     use hugeleaf_host::demand::ServiceKind;
     use hugeleaf_host::{Fact, Pid};
     use hugeleaf_units::Pages;
-        use hugeleaf_verdict::plan::PagesOf;
+    use hugeleaf_verdict::findings::{Finding, Severity};
+    use hugeleaf_verdict::plan::PagesOf;
     use hugeleaf_verdict::verify::{Did, Newest, Place, PoolRow, Report, Row, Stands};
 
     pub fn report() -> Report {

@@ -133,7 +133,7 @@ fn run(
             scheduler: scheduler(context),
             ends: ends.as_ref(),
         };
-        Context::print(&page(&outcome, &request).text(Context::view()))?;
+        Context::print(&page(&outcome, &request).text(Context::view(false)))?;
     }
     let good = outcome.is_complete() || outcome.dry_run;
     Ok(if good { Status::Good } else { Status::No })
