@@ -9,8 +9,9 @@ use hugeleaf_verdict::roles::{RoleState, asked_text, role_of};
 use serde_json::{Value, json};
 
 use crate::json::{Object, by_page_size};
+use crate::page::{Block, Cell, Note, Page, Section, Table, Value as CellValue};
 use crate::roles;
-use crate::table::{Align, Look, Table, cut, percent};
+use crate::table::{cut, percent};
 
 /// What `mem` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone)]
@@ -28,15 +29,6 @@ pub struct Mem<'a> {
     pub verdicts: &'a [Vec<(Range, Value)>],
     /// For each of `processes`, its roles where `hugeleaf run` started it; empty otherwise.
     pub roles: &'a [Vec<RoleState>],
-}
-
-/// How much of a long list to show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shown {
-    /// Columns.
-    pub width: usize,
-    /// All rows, however small.
-    pub all: bool,
 }
 
 /// Rows of processes or segments that a screen takes.
@@ -83,15 +75,6 @@ fn on(table: &[Held], (size, kind): Column) -> Bytes {
         .sum()
 }
 
-/// A number of bytes as a cell: nothing is a dash, so that a reader sees what there is.
-fn cell(bytes: Bytes) -> String {
-    if bytes.is_zero() {
-        "-".into()
-    } else {
-        bytes.to_string()
-    }
-}
-
 fn sum(table: &[Held]) -> Bytes {
     table.iter().map(|h| h.bytes).sum()
 }
@@ -116,30 +99,30 @@ impl Mem<'_> {
         }
     }
 
-    /// The screen.
-    pub fn text(&self, shown: Shown) -> String {
+    /// The screen; `all` shows all segments, however small.
+    pub fn page(&self, all: bool) -> Page {
+        let mut page = Page::new("Memory by page size", "");
         if self.targeted {
-            let parts: Vec<String> = self
-                .processes
-                .iter()
-                .enumerate()
-                .map(|(i, p)| self.process_text(p, shown) + &self.run_text(i, p, shown))
-                .collect();
-            let mut text = parts.join("\n");
-            if self.processes.len() > 1 {
-                text.push('\n');
-                text.push_str(&self.sum_line("together, shared memory once"));
+            for (i, p) in self.processes.iter().enumerate() {
+                let mut blocks = self.head(p);
+                blocks.push(Section::new("", vec![self.segments(p, all).into()]).into());
+                page.section("", blocks).add(self.under_run(i, p));
             }
-            return text;
+            if self.processes.len() > 1 {
+                page.section(
+                    "",
+                    vec![self.sum_line("together, shared memory once").into()],
+                );
+            }
+            return page;
         }
-        let mut text = self.ranking(shown);
-        text.push_str(&self.sum_line("in all, each page once"));
-        let shared = self.shared_text(shown);
-        if !shared.is_empty() {
-            text.push('\n');
-            text.push_str(&shared);
+        page.add(self.ranking());
+        if let Some(line) = self.hidden() {
+            page.add(line);
         }
-        text
+        page.add(self.sum_line("in all, each page once"));
+        page.section("", self.shared_blocks());
+        page
     }
 
     fn sum_line(&self, what: &str) -> String {
@@ -155,47 +138,34 @@ impl Mem<'_> {
             })
             .collect();
         format!(
-            "{what}: {} (coverage {}), page tables {}\n",
+            "{what}: {} (coverage {}), page tables {}",
             parts.join(", "),
             percent(Held::coverage(&totals)),
             self.page_tables()
         )
     }
 
-    fn ranking(&self, shown: Shown) -> String {
+    fn ranking(&self) -> Table {
         let tables = self.processes.iter().filter_map(|p| p.by_page_size.known());
         let columns = columns(self.host, tables.map(Vec::as_slice));
-        let any_unit = self.processes.iter().any(|p| p.unit.is_some());
-        let mut heads = vec![
-            ("PID".to_owned(), Align::Right),
-            ("NAME".to_owned(), Align::Left),
-        ];
-        if any_unit {
-            heads.push(("UNIT".to_owned(), Align::Left));
-        }
-        heads.push(("RESIDENT".to_owned(), Align::Right));
-        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
-        heads.push(("COVERAGE".to_owned(), Align::Right));
-        heads.push(("PAGE TABLES".to_owned(), Align::Right));
-        let mut table = Table::new(&heads);
-        let limit = if shown.all { usize::MAX } else { ROWS };
-        for p in self.processes.iter().take(limit) {
-            let mut row = vec![p.pid.to_string(), self.marked_name(p)];
-            if any_unit {
-                row.push(p.unit.clone().unwrap_or_else(|| "-".into()));
-            }
-            row.push(p.resident.to_string());
-            match &p.by_page_size {
-                Fact::Known(held) => row.extend(columns.iter().map(|c| cell(on(held, *c)))),
-                _ => row.extend(columns.iter().map(|_| "?".to_owned())),
-            }
-            row.push(percent(p.coverage()));
-            row.push(p.page_tables.to_string());
-            table.row(row);
-        }
-        let mut text = table.render(shown.width);
-        text.push_str(&self.left_out(limit));
-        text
+        let units = self.processes.iter().any(|p| p.unit.is_some());
+        let held = |p: &Process, column| match &p.by_page_size {
+            Fact::Known(held) => Cell::some_bytes(on(held, column)),
+            _ => CellValue::Unreadable.into(),
+        };
+        let rest = self.processes.get(ROWS..).unwrap_or_default();
+        let rest = rest.iter().filter_map(|p| p.by_page_size.known());
+        let base: Bytes = rest.map(|t| Held::on_base(t)).sum();
+        Table::of(self.processes)
+            .right("PID", |p| p.pid)
+            .left("NAME", |p| self.marked_name(p))
+            .when(units, |t| t.left("UNIT", |p| p.unit.clone()))
+            .right("RESIDENT", |p| p.resident)
+            .each(columns, |t, c| t.right(column_name(c), move |p| held(p, c)))
+            .right("COVERAGE", |p| Cell::percent(p.coverage()))
+            .right("PAGE TABLES", |p| p.page_tables)
+            .limited(ROWS, format!("that hold {base} on base pages between them"))
+            .done()
     }
 
     /// A process that switched THP off for itself, or one that cannot be read, says so by name.
@@ -207,162 +177,119 @@ impl Mem<'_> {
         }
     }
 
-    fn left_out(&self, limit: usize) -> String {
-        let mut text = String::new();
-        if self.processes.len() > limit {
-            let rest = &self.processes[limit..];
-            let base: Bytes = rest
-                .iter()
-                .filter_map(|p| p.by_page_size.known())
-                .map(|t| Held::on_base(t))
-                .sum();
-            text.push_str(&format!(
-                "… and {} more that hold {base} on base pages between them: --all\n",
-                rest.len()
-            ));
-        }
+    /// Says of how many processes nothing is known.
+    fn hidden(&self) -> Option<String> {
         let hidden = self
             .processes
             .iter()
             .filter(|p| p.by_page_size.error().is_some());
         match hidden.count() {
-            0 => {}
-            1 => text.push_str("? one process of another user cannot be read: run as root\n"),
-            n => text.push_str(&format!(
-                "? {n} of other users cannot be read: run as root\n"
-            )),
+            0 => None,
+            1 => Some("? one process of another user cannot be read: run as root".to_owned()),
+            n => Some(format!("? {n} of other users cannot be read: run as root")),
         }
-        text
     }
 
-    fn shared_text(&self, shown: Shown) -> String {
-        let shared: Vec<&SharedObject> = self
-            .shared
-            .iter()
-            .filter(|o| !o.by_page_size.is_empty())
-            .collect();
-        if shared.is_empty() {
-            return String::new();
-        }
+    fn shared_blocks(&self) -> Vec<Block> {
+        let is_held = |o: &&SharedObject| !o.by_page_size.is_empty();
+        let shared: Vec<&SharedObject> = self.shared.iter().filter(is_held).collect();
         let columns = columns(self.host, shared.iter().map(|o| o.by_page_size.as_slice()));
-        let mut heads = vec![
-            ("SHARED OBJECT".to_owned(), Align::Left),
-            ("ATTACHED".to_owned(), Align::Right),
-        ];
-        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
-        heads.push(("COVERAGE".to_owned(), Align::Right));
-        heads.push(("MISALIGNED".to_owned(), Align::Right));
-        let mut table = Table::new(&heads);
-        let mut remarks = String::new();
-        for object in &shared {
-            let mut row = vec![object.name.clone(), format!("{} by", object.attached.len())];
-            row[1] = object.attached.len().to_string();
-            row.extend(columns.iter().map(|c| cell(on(&object.by_page_size, *c))));
-            row.push(percent(Held::coverage(&object.by_page_size)));
-            row.push(match object.misaligned.len() {
-                0 => "-".into(),
-                n => format!("{n} of {}", object.attached.len()),
-            });
-            table.row(row);
-            remarks.push_str(&remark(object, shown.width));
-        }
-        table.render(shown.width) + &remarks
+        let remarks: Vec<Note> = shared
+            .iter()
+            .flat_map(|o| remarks(o))
+            .map(Note::plain)
+            .collect();
+        let misaligned = |o: &SharedObject| match o.misaligned.len() {
+            0 => Cell::default(),
+            n => format!("{n} of {}", o.attached.len()).into(),
+        };
+        let table = Table::of(shared)
+            .left("SHARED OBJECT", |o| o.name.clone())
+            .right("ATTACHED", |o| o.attached.len())
+            .each(columns, |t, c| {
+                t.right(column_name(c), move |o| {
+                    Cell::some_bytes(on(&o.by_page_size, c))
+                })
+            })
+            .right("COVERAGE", |o| {
+                Cell::percent(Held::coverage(&o.by_page_size))
+            })
+            .right("MISALIGNED", |o| misaligned(o));
+        vec![table.into(), remarks.into()]
     }
 
-    fn process_text(&self, p: &Process, shown: Shown) -> String {
-        let rows = rows_of(self.host, p, shown.all);
+    fn segments(&self, p: &Process, all: bool) -> Table {
+        let rows = rows_of(self.host, p, all);
         let columns = columns(self.host, rows.iter().map(|r| r.held.as_slice()));
-        // The name stands last among the left ones: it gives way where the screen is narrow.
-        let left = ["ROLE", "ADDRESS", "ASKED", "NAME"].map(|h| (h.to_owned(), Align::Left));
-        let mut heads: Vec<(String, Align)> = left.into();
-        heads.push(("RESIDENT".to_owned(), Align::Right));
-        heads.extend(columns.iter().map(|c| (column_name(*c), Align::Right)));
         // Most processes lock and swap nothing: those columns come where they say something.
         let locks = rows.iter().any(|r| !r.locked.is_zero());
         let swaps = rows.iter().any(|r| !r.swapped.is_zero());
-        let shown_heads = [
-            ("COVERAGE", true),
-            ("PSS", true),
-            ("LOCKED", locks),
-            ("SWAPPED", swaps),
-        ];
-        for (head, _) in shown_heads.iter().filter(|(_, shown)| *shown) {
-            heads.push(((*head).to_owned(), Align::Right));
-        }
-        let mut table = Table::new(&heads);
-        for row in rows {
-            let resident = sum(&row.held);
-            let mut cells = vec![
-                row.role.to_owned(),
-                row.address,
-                row.asked,
-                row.name,
-                cell(resident),
-            ];
-            cells.extend(columns.iter().map(|c| cell(on(&row.held, *c))));
-            cells.push(percent(Held::coverage(&row.held)));
-            cells.push(cell(row.pss));
-            cells.extend(locks.then(|| cell(row.locked)));
-            cells.extend(swaps.then(|| cell(row.swapped)));
-            table.row(cells);
-        }
-        self.head(p) + &table.render(shown.width)
+        // The name stands last among the left ones: it gives way where the screen is narrow.
+        Table::of(rows)
+            .left("ROLE", |r| r.role)
+            .left("ADDRESS", |r| r.address.clone())
+            .left("ASKED", |r| r.asked.clone())
+            .left("NAME", |r| r.name.clone())
+            .right("RESIDENT", |r| Cell::some_bytes(sum(&r.held)))
+            .each(columns, |t, c| {
+                t.right(column_name(c), move |r| Cell::some_bytes(on(&r.held, c)))
+            })
+            .right("COVERAGE", |r| Cell::percent(Held::coverage(&r.held)))
+            .right("PSS", |r| Cell::some_bytes(r.pss))
+            .when(locks, |t| t.right("LOCKED", |r| Cell::some_bytes(r.locked)))
+            .when(swaps, |t| {
+                t.right("SWAPPED", |r| Cell::some_bytes(r.swapped))
+            })
+            .done()
     }
 
     /// What `hugeleaf run` asked and got, where it started the process.
-    fn run_text(&self, i: usize, p: &Process, shown: Shown) -> String {
-        match (&p.run, self.roles.get(i).map(Vec::as_slice)) {
-            (Fact::Unreadable(error), _) => {
-                let what =
-                    format!("under hugeleaf run, with settings that cannot be read: {error}");
-                format!("\n{}", Look::plain(shown.width).wrap("", &what))
-            }
+    fn under_run(&self, i: usize, p: &Process) -> Section {
+        let blocks = match (&p.run, self.roles.get(i).map(Vec::as_slice)) {
+            (Fact::Unreadable(error), _) => vec![Block::Text(format!(
+                "under hugeleaf run, with settings that cannot be read: {error}"
+            ))],
             (Fact::Known(_), Some(roles)) if !roles.is_empty() => {
-                format!("\nunder hugeleaf run:\n{}", roles::text(roles, shown.width))
+                let mut blocks = vec!["under hugeleaf run:".into()];
+                blocks.extend(roles::blocks(roles));
+                blocks
             }
-            _ => String::new(),
-        }
+            _ => Vec::new(),
+        };
+        Section::new("", blocks)
     }
 
-    fn head(&self, p: &Process) -> String {
-        let mut text = format!("{} ({})", p.name, p.pid);
+    fn head(&self, p: &Process) -> Vec<Block> {
+        let mut first = format!("{} ({})", p.name, p.pid);
         if let Some(unit) = &p.unit {
-            text.push_str(&format!(" of {unit}"));
+            first += &format!(" of {unit}");
         }
-        text.push_str(&format!(": {} resident", p.resident));
+        first += &format!(": {} resident", p.resident);
         if let Some(table) = p.by_page_size.known() {
-            let parts: Vec<String> = table
-                .iter()
-                .map(|h| {
-                    format!(
-                        "{} {}",
-                        column_name((h.size, h.kind)).to_lowercase_kind(),
-                        h.bytes
-                    )
-                })
-                .collect();
-            text.push_str(&format!(": {}", parts.join(", ")));
+            let part = |h: &Held| {
+                let name = column_name((h.size, h.kind)).to_lowercase_kind();
+                format!("{name} {}", h.bytes)
+            };
+            let parts: Vec<String> = table.iter().map(part).collect();
+            first += &format!(": {}", parts.join(", "));
         }
-        text.push_str(&format!(
-            "\ncoverage {}, page tables {}",
-            percent(p.coverage()),
-            p.page_tables
-        ));
+        let coverage = percent(p.coverage());
+        let mut second = format!("coverage {coverage}, page tables {}", p.page_tables);
         if let Some(pss) = p.pss.get() {
-            text.push_str(&format!(", proportional share {pss}"));
+            second += &format!(", proportional share {pss}");
         }
         for (what, bytes) in [("locked", p.locked), ("swapped", p.swapped)] {
             if !bytes.is_zero() {
-                text.push_str(&format!(", {what} {bytes}"));
+                second += &format!(", {what} {bytes}");
             }
         }
+        let mut blocks = vec![first.into(), second.into()];
         if p.thp_disabled.get() == Some(true) {
-            text.push_str(
-                "\nit switched transparent huge pages off for itself: prctl(PR_SET_THP_DISABLE)",
-            );
+            let text =
+                "it switched transparent huge pages off for itself: prctl(PR_SET_THP_DISABLE)";
+            blocks.push(text.into());
         }
-        text.push_str("\n\n");
-        text
+        blocks
     }
 
     /// The JSON answer.
@@ -445,10 +372,9 @@ impl LowercaseKind for String {
 }
 
 /// What stands out about a shared object, in lines of its own.
-fn remark(object: &SharedObject, width: usize) -> String {
+fn remarks(object: &SharedObject) -> Vec<String> {
     let name = cut(&object.name, 40);
-    let line =
-        |what: &str, by: String| Look::plain(width).wrap("  ", &format!("{name}: {what} by {by}"));
+    let line = |what: &str, by: String| format!("{name}: {what} by {by}");
     let pids = |pids: &[hugeleaf_host::Pid]| {
         let shown: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
         let more = pids.len().saturating_sub(5);
@@ -458,12 +384,12 @@ fn remark(object: &SharedObject, width: usize) -> String {
             shown.join(", ")
         }
     };
-    let mut text = String::new();
+    let mut lines = Vec::new();
     if !object.misaligned.is_empty() {
-        text += &line(
+        lines.push(line(
             "attached at an address that large pages do not fit",
             pids(&object.misaligned),
-        );
+        ));
     }
     let other: Vec<hugeleaf_host::Pid> = object
         .worse
@@ -472,9 +398,9 @@ fn remark(object: &SharedObject, width: usize) -> String {
         .filter(|pid| !object.misaligned.contains(pid))
         .collect();
     if !other.is_empty() {
-        text += &line("mapped by smaller pages than elsewhere", pids(&other));
+        lines.push(line("mapped by smaller pages than elsewhere", pids(&other)));
     }
-    text
+    lines
 }
 
 /// The last part of a file's path says most; `--json` has all of it.
@@ -682,19 +608,24 @@ fn shared_json(o: &SharedObject) -> Value {
 }
 
 /// One row of `mem --global`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct GlobalSize {
     /// The page size.
+    #[serde(rename = "page_bytes")]
     pub size: PageSize,
     /// Where its pages come from.
     pub kind: PageKind,
     /// What there is of it; `None` for THP, which is made of base pages as needed.
+    #[serde(rename = "pool_bytes")]
     pub pool: Option<Bytes>,
     /// In use.
+    #[serde(rename = "in_use_bytes")]
     pub in_use: Fact<Bytes>,
     /// Neither reclaimed nor moved to swap: locked memory, and all hugetlb pages.
+    #[serde(rename = "pinned_bytes")]
     pub pinned: Option<Bytes>,
     /// Free.
+    #[serde(rename = "free_bytes")]
     pub free: Option<Bytes>,
 }
 
@@ -746,60 +677,32 @@ pub fn global(host: &Host) -> Vec<GlobalSize> {
     rows
 }
 
-/// `mem --global` as text.
-pub fn global_text(host: &Host, width: usize) -> String {
-    let heads = ["PAGE SIZE", "KIND", "POOL", "IN USE", "PINNED", "FREE"];
-    let align = |i| if i == 1 { Align::Left } else { Align::Right };
-    let heads: Vec<(&str, Align)> = heads
-        .iter()
-        .enumerate()
-        .map(|(i, h)| (*h, align(i)))
-        .collect();
-    let mut table = Table::new(&heads);
-    let optional = |b: Option<Bytes>| b.map_or_else(|| "-".to_owned(), |b| b.to_string());
-    for row in global(host) {
-        table.row([
-            row.size.to_string(),
-            row.kind.to_string(),
-            optional(row.pool),
-            row.in_use
-                .get()
-                .map_or_else(|| "?".to_owned(), |b| b.to_string()),
-            optional(row.pinned),
-            optional(row.free),
-        ]);
-    }
-    let look = Look {
-        width,
-        colour: false,
-    };
-    let notes = [
-        "THP is made of base memory as needed: its FREE is the part of free memory that lies in \
-         blocks large enough.",
-        "hugetlb pages are never reclaimed: all of a pool is pinned.",
-    ];
-    notes.iter().fold(table.render(width), |text, note| {
-        text + &look.wrap("", note)
-    })
+/// `mem --global`.
+pub fn global_page(host: &Host) -> Page {
+    let mut page = Page::new("Memory by page size", "");
+    let table = Table::of(global(host))
+        .right("PAGE SIZE", |row| row.size)
+        .left("KIND", |row| row.kind)
+        .right("POOL", |row| row.pool)
+        .right("IN USE", |row| row.in_use.clone())
+        .right("PINNED", |row| row.pinned)
+        .right("FREE", |row| row.free);
+    page.add(table)
+        .add(
+            "THP is made of base memory as needed: its FREE is the part of free memory that lies in \
+             blocks large enough.",
+        )
+        .add("hugetlb pages are never reclaimed: all of a pool is pinned.");
+    page
 }
 
 /// `mem --global --json`.
 pub fn global_json(host: &Host) -> String {
-    let sizes: Value = global(host)
-        .into_iter()
-        .map(|row| {
-            let mut object = Object::new();
-            object
-                .put_bytes("page_bytes", row.size.bytes())
-                .put("kind", row.kind.name())
-                .put_some("pool_bytes", row.pool.map(Bytes::get))
-                .put_fact("in_use_bytes", &row.in_use, |b| b.get())
-                .put_some("pinned_bytes", row.pinned.map(Bytes::get))
-                .put_some("free_bytes", row.free.map(Bytes::get));
-            object.build()
-        })
-        .collect();
-    let mut answer = Object::answer();
-    answer.put("sizes", sizes);
-    answer.render()
+    #[derive(serde::Serialize)]
+    struct Answer {
+        sizes: Vec<GlobalSize>,
+    }
+    crate::json::answer(&Answer {
+        sizes: global(host),
+    })
 }

@@ -1,54 +1,37 @@
 //! The roles of a process under `hugeleaf run`: asked, got, missing, why.
 
 use hugeleaf_host::Held;
-use hugeleaf_units::{Bytes, PageKind};
+use hugeleaf_units::PageKind;
 use hugeleaf_verdict::roles::RoleState;
 
-use crate::table::{Align, Look, Table};
-
-/// A sentence in fewer columns is hard to read: it then goes below its row.
-const LEAST: usize = 30;
+use crate::page::{Block, Cell, Command, Narrow, Page, Table, View};
 
 /// The table, and below it what can be done.
+pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
+    let table = Table::of(roles)
+        .left("ROLE", |state| state.role.name())
+        .left("ASKED", |state| state.asked.clone())
+        .left("GOT", |state| got(&state.got))
+        .right("MISSING", |state| Cell::some_bytes(state.missing))
+        .left("WHY", |state| why(state).unwrap_or_default())
+        .narrow(Narrow::Wraps);
+    let next = |state: &RoleState| {
+        let command = worth_typing(state)?;
+        Some(Command::new(format!("next, for {}", state.role), command))
+    };
+    vec![
+        table.into(),
+        roles.iter().filter_map(next).collect::<Vec<_>>().into(),
+    ]
+}
+
+/// The same as text, without colour.
 pub fn text(roles: &[RoleState], width: usize) -> String {
-    let heads = ["ROLE", "ASKED", "GOT", "MISSING"];
-    let align = |i| if i == 3 { Align::Right } else { Align::Left };
-    let heads: Vec<(&str, Align)> = heads
-        .iter()
-        .enumerate()
-        .map(|(i, head)| (*head, align(i)))
-        .collect();
-    let mut table = Table::new(&heads);
-    for state in roles {
-        table.row([
-            state.role.name().to_owned(),
-            state.asked.clone(),
-            got(&state.got),
-            missing(state.missing),
-        ]);
+    let mut page = Page::default();
+    for block in blocks(roles) {
+        page.add(block);
     }
-    let table = table.render(width);
-    let lines: Vec<&str> = table.lines().collect();
-    let across = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0) + 2;
-    let look = Look::plain(width);
-    let sentences = std::iter::once(Some("WHY".to_owned())).chain(roles.iter().map(why));
-    let mut text = String::new();
-    for (line, sentence) in lines.iter().zip(sentences) {
-        let padded = format!("{line:across$}");
-        text.push_str(&match sentence {
-            Some(sentence) if across + LEAST <= width => look.wrap(&padded, &sentence),
-            Some(head) if head == "WHY" => format!("{line}\n"),
-            Some(sentence) => format!("{line}\n{}", look.wrap("      ", &sentence)),
-            None => format!("{line}\n"),
-        });
-    }
-    for state in roles {
-        if let Some(command) = worth_typing(state) {
-            // Not wrapped: it is to be copied.
-            text.push_str(&format!("next, for {}: {command}\n", state.role));
-        }
-    }
-    text
+    page.text(View::plain(width))
 }
 
 /// `2M 1.2G · 4K 13M`, the largest pages first. A pool's pages are named so.
@@ -65,14 +48,6 @@ fn got(table: &[Held]) -> String {
         })
         .collect();
     parts.join(" · ")
-}
-
-fn missing(bytes: Bytes) -> String {
-    if bytes.is_zero() {
-        "-".to_owned()
-    } else {
-        bytes.to_string()
-    }
 }
 
 /// Why something is missing; of what cannot be on such pages, how much there is.
@@ -94,6 +69,7 @@ fn worth_typing(state: &RoleState) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_units::Bytes;
     use hugeleaf_verdict::run::RunRole;
 
     fn state(role: RunRole, missing: u64, reason: Option<&str>) -> RoleState {

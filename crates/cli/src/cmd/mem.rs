@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hugeleaf_host::process::{orders, read_run_settings};
 use hugeleaf_host::{Host, Looking, Pid, Process, SharedObject, read_all_processes};
-use hugeleaf_report::mem::{Mem, Shown, global_json, global_text, rank};
+use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
 use hugeleaf_report::why::verdicts_json;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Range;
@@ -64,12 +64,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
 /// One look at the host.
 fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
     let host = context.host()?;
-    let width = Context::width();
     if args.global {
         return Ok(if context.json {
             global_json(&host)
         } else {
-            global_text(&host, width)
+            global_page(&host).text(Context::view(args.all))
         });
     }
     let (mut processes, shared) = read(args, context, &host)?;
@@ -93,10 +92,7 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
     Ok(if context.json {
         mem.json()
     } else {
-        mem.text(Shown {
-            width,
-            all: args.all,
-        })
+        mem.page(args.all).text(Context::view(args.all))
     })
 }
 

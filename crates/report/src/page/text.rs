@@ -205,7 +205,7 @@ fn facts(facts: &[(String, Cell)], blank: &str, view: View) -> String {
 }
 
 fn notes(notes: &[Note], blank: &str, view: View) -> String {
-    let words = notes.iter().map(|note| width(&note.word.to_string()));
+    let words = notes.iter().map(|note| width(&written(&note.word)));
     let longest = words.max().unwrap_or(0);
     let mut out = String::new();
     for note in notes {
