@@ -194,8 +194,10 @@ fn streams_are_counted_and_the_page_is_whole() {
         page.contains("<svg") && page.trim_end().ends_with("</html>"),
         "{page}"
     );
+    // The name of SVG's language is an address that nobody opens.
+    let rest = page.replace("http://www.w3.org/2000/svg", "");
     assert!(
-        !page.contains("http://") && !page.contains("src="),
+        !rest.contains("http://") && !rest.contains("src="),
         "{page}"
     );
     let result = std::fs::read_to_string(folder.path().join("r.json")).unwrap();
