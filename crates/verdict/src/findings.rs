@@ -1,7 +1,7 @@
 //! Findings about a host as a whole: what is wrong, wasted or without effect, each with the
 //! command that changes it or looks further.
 //!
-//! Every rule is a function from a [`Host`] to findings, in the module of what it speaks of. Each
+//! Every rule is a function from a [`Host`](hugeleaf_host::Host) to findings, in the module of what it speaks of. Each
 //! rule's test has a host that shows it and one that nearly does.
 
 mod cgroups;

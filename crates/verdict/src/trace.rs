@@ -1,7 +1,7 @@
 //! Findings of a trace: where time goes that page sizes bear on, with the numbers, and what to run next; and, as
 //! plainly, that larger pages would not help.
 //!
-//! Every rule is a function from a [`Trace`] (with a few sums of it, [`Seen`]) to findings. Each rule's test has a
+//! Every rule is a function from a [`Trace`](hugeleaf_trace::Trace) (with a few sums of it, `Seen`) to findings. Each rule's test has a
 //! trace that shows it and one that nearly does. The limits are constants with their reasons, below and beside the
 //! rules; `docs/guide/trace.md` lists them.
 //!
