@@ -602,7 +602,7 @@ fn files_do_not_import_in_circles() {
         ),
         (
             "report",
-            "apply apply::diff chart chart::bars chart::plane trace::parts trace::parts::cost \
+            "chart chart::bars chart::plane trace::parts trace::parts::cost \
              trace::parts::host trace::parts::memory",
         ),
         (
