@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
+use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{
     Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
@@ -713,8 +714,7 @@ fn a_quantile_is_known_to_its_bucket_only() {
     });
     let result = got.result.unwrap();
     assert_eq!((result.effect, result.verdict), (None, Verdict::Unclear));
-    let text = result.to_json();
-    serde_json::from_str::<ResultFile>(&text).unwrap();
+    Results::read(&result.to_json()).unwrap();
 }
 
 #[test]
@@ -787,17 +787,20 @@ fn results_come_back_from_their_file() {
         "pairs",
         "effect",
         "verdict",
-        "beside",
+        "rows",
         "host",
         "settings",
         "command",
     ] {
         assert!(json.get(name).is_some(), "{name}");
     }
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     assert_eq!(json["verdict"], "faster");
-    assert_eq!(json["arms"][0]["label"], "base");
-    let back: ResultFile = serde_json::from_str(&text).unwrap();
-    assert_eq!(back.pairs.len(), result.pairs.len());
-    assert_eq!(back.verdict, result.verdict);
+    assert_eq!(json["pairs"].as_array().unwrap().len(), result.pairs.len());
+    let back = Results::read(&text).unwrap();
+    let main = back.main().unwrap().name.clone();
+    for (arm, samples) in ["base", "large"].iter().zip(&result.arms) {
+        let row = back.row(arm, &[], &main).unwrap();
+        assert_eq!(row.values(), samples.samples);
+    }
 }
