@@ -104,12 +104,14 @@ impl Machine<'_> {
     fn command(&self, person: bool) -> anyhow::Result<Command> {
         let architecture = self.host.architecture;
         let emulator = need(architecture.emulator(), architecture.emulator_package())?;
-        // QEMU must not outlive this program, however that ends.
+        // QEMU must not outlive this program, however that ends; also where it has ended before
+        // the kernel was asked for the signal.
         let mut command = program(
             need("setpriv", "util-linux")?,
-            &["--pdeathsig", "KILL", "--"],
+            &["--pdeathsig", "KILL", "--", "sh", "-c"],
         );
-        command.arg(emulator);
+        command.arg("[ \"$PPID\" = \"$0\" ] || exit 1; exec \"$@\"");
+        command.arg(std::process::id().to_string()).arg(emulator);
         let accelerator = std::env::var("HUGELEAF_VM_ACCELERATOR");
         command.args(["-accel", accelerator.as_deref().unwrap_or(EMULATED)]);
         match architecture {
