@@ -150,9 +150,14 @@ fn postgres(asked: &Asked, folder: &Path, record: &mut Record) -> Result<(), Fai
             .stderr(Stdio::null())
             .output()?;
         let result: Value = serde_json::from_slice(&output.stdout)?;
-        let cost = &result["runs"][0]["per_second"];
-        let seconds = |name: &str| cost[name].as_f64().ok_or(format!("no {name}: {cost}"));
-        let (server, kit) = (seconds("server_cpu_seconds")?, seconds("cpu_seconds")?);
+        let seconds = |name: &str| {
+            let mut rows = result["rows"].as_array().into_iter().flatten();
+            let row = rows.find(|row| row["quantity"]["name"] == name);
+            row.and_then(|row| row["samples"][0]["value"].as_f64())
+                .ok_or(format!("no row of {name}"))
+        };
+        let server = seconds("CPU of the server a second")?;
+        let kit = seconds("CPU of the load's program a second")?;
         shares.push(server / (server + kit));
     }
     record.figure(
