@@ -140,10 +140,10 @@ pub struct PageSizeInfo {
     pub enabled: bool,
     /// The settings in words, as in `madvise; shmem never` or `pool 4096, overcommit 0`.
     pub how: String,
-    /// How many bytes could be had on this size right now, with what limits that.
+    /// How many bytes are available on this size right now, with what limits that.
     #[serde(flatten, serialize_with = "could_be_had")]
     pub could_be_had: Fact<CouldBeHad>,
-    /// The most that could be had were all available memory made contiguous: an upper bound on what
+    /// What would be available if all available memory were made contiguous: an upper bound on what
     /// compaction, dropping page cache, and for hugetlb growing the pool, can give. Memory that cannot be
     /// moved makes it less.
     #[serde(rename = "at_most_bytes")]
@@ -154,7 +154,7 @@ pub struct PageSizeInfo {
     pub sysv_without_privilege: Option<Bytes>,
 }
 
-/// What could be had of a page size right now.
+/// What is available of a page size right now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CouldBeHad {
     /// Bytes on pages of this size.

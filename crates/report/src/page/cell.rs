@@ -165,9 +165,7 @@ impl fmt::Display for Value {
 fn percent(part: f64) -> String {
     match part {
         p if !p.is_finite() => "-".to_owned(),
-        p if p > 0.0 && p < 0.01 => format!("{:.1} %", p * 100.0),
-        p if p < 1.0 && p > 0.99 => format!("{:.1} %", (p * 1000.0).floor() / 10.0),
-        p => format!("{:.0} %", p * 100.0),
+        p => crate::table::percent(Some(p)),
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
 use unicode_width::UnicodeWidthStr;
 
 pub use crate::screen::clean;
+use crate::table::bar as bar_of;
 
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,7 +265,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
             "{blank}{}{GAP}{:>6}{GAP}{}{GAP}{}\n",
             padded(&clean(&value), longest, Align::Right),
             Cell::percent(bar.part).to_string(),
-            drawn(bar.part.unwrap_or(0.0), BAR),
+            bar_of(bar.part.unwrap_or(0.0), BAR),
             view.paint(&clean(&bar.name.to_string()), Paint::Mark(bar.name.mark))
         );
         if !bar.text.is_empty() {
@@ -275,22 +276,6 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
         }
     }
     out
-}
-
-/// A bar of so many columns for a part between 0 and 1.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss
-)]
-fn drawn(part: f64, columns: usize) -> String {
-    let part = if part.is_finite() {
-        part.clamp(0.0, 1.0)
-    } else {
-        0.0
-    };
-    let filled = (part * columns as f64).round() as usize;
-    format!("{}{}", "█".repeat(filled), "·".repeat(columns - filled))
 }
 
 /// A line of a file or of a difference.
