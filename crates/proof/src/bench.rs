@@ -22,7 +22,7 @@ use hugeleaf_workload::mover::MoverError;
 use serde::{Deserialize, Serialize};
 
 use crate::result::{HostFingerprint, Knob};
-use crate::rows::{self, Place, Quantity, Results, Row, Unavailable};
+use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
 use crate::stats::Better;
 
 pub use crate::spread::{CONFIDENCE, Spread, effect_by_round, median_interval};
@@ -223,6 +223,15 @@ impl Parts<'_> {
         results.settings = self.settings;
         results.command = self.command.to_vec();
         results
+    }
+}
+
+/// Puts an arm into a result, once, and what was unavailable of it at a place.
+fn add_arm(results: &mut Results, arm: ArmAbout, at: &[Place], not_had: Option<&NotHad>) {
+    let not = not_had.map(|not| not.of(&arm.name, at.to_vec()));
+    results.unavailable.extend(not);
+    if results.arms.iter().all(|known| known.name != arm.name) {
+        results.arms.push(arm);
     }
 }
 

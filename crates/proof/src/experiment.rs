@@ -1059,7 +1059,6 @@ impl Engine<'_> {
     ) -> ResultFile {
         let rule = &self.settings.rule;
         ResultFile {
-            schema: 1,
             experiment: Experiment {
                 name: self.name.clone(),
                 unit: self.metric.unit(),

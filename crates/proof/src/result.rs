@@ -37,11 +37,9 @@ pub enum Ending {
     Interrupted,
 }
 
-/// A whole result; `schema` 1.
+/// A whole result, before it is rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
-    /// 1.
-    pub schema: u32,
     /// What was measured, and how.
     pub experiment: Experiment,
     /// `base` and `large`, in this order.
@@ -426,7 +424,6 @@ impl ResultFile {
         let ending = serde_json::to_value(about.ending).unwrap_or_default();
         let mut analysis = rows::fields(self);
         for field in [
-            "schema",
             "experiment",
             "arms",
             "beside",

@@ -57,7 +57,6 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         at_seconds: 0.0,
     };
     ResultFile {
-        schema: 1,
         experiment: Experiment {
             name: "sqlite".to_owned(),
             unit: "operations/CPU s".to_owned(),

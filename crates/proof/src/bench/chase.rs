@@ -66,11 +66,9 @@ pub fn cache_line(root: &Root) -> Bytes {
     line.filter(|line| *line > 0).map_or(USUAL, Bytes)
 }
 
-/// A whole result; `schema` 1.
+/// A whole result, before it is rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChaseResult {
-    /// 1.
-    pub schema: u32,
     /// What was measured.
     pub experiment: About,
     /// The page sizes, as they were asked for.
@@ -470,7 +468,6 @@ fn result(
     let samples = settings.sizes.len() * settings.arms.len() * settings.rounds;
     let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
     ChaseResult {
-        schema: 1,
         experiment: About {
             name: "chase".to_owned(),
             unit: "ns".to_owned(),

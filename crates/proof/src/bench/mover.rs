@@ -29,7 +29,7 @@ mod rows;
 mod streams;
 
 pub use lying::Lying;
-pub(in crate::bench) use lying::look;
+pub(in crate::bench) use lying::{add_looks, look};
 pub use result::{
     Bare, MoverArm, MoverResult, MoverSample, MoverSettingsInForce, PUBLISHED, Published, Streams,
     StreamsStep, Times, find,

@@ -50,11 +50,9 @@ pub struct PageTablesSettings {
     pub program: Program,
 }
 
-/// A whole result; `schema` 1.
+/// A whole result, before it is rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PageTablesResult {
-    /// 1.
-    pub schema: u32,
     /// What was measured.
     pub experiment: About,
     /// The page sizes, as they were asked for.
@@ -453,7 +451,6 @@ fn result(
         arm.points.sort_by_key(|point| point.processes);
     }
     PageTablesResult {
-        schema: 1,
         experiment: About {
             name: "pagetables".to_owned(),
             unit: "bytes".to_owned(),

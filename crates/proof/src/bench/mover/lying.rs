@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::BenchError;
 use crate::bench::chase::held_by_folio;
-use crate::rows::{Layout, Place};
+use crate::rows::{Layout, Place, Results};
 use crate::subject::SizeHeld;
 
 /// How memory was found to lie.
@@ -41,6 +41,20 @@ impl Lying {
             note: self.note.clone(),
         }
     }
+}
+
+/// Puts the looks at an arm's memory into a result; gives the first that was not as it should be.
+pub(in crate::bench) fn add_looks<'a>(
+    results: &mut Results,
+    arm: &str,
+    at: &[Place],
+    looks: [(&str, &'a Option<Lying>); 2],
+) -> Option<&'a Lying> {
+    let looks = looks.map(|(when, seen)| Some((when, seen.as_ref()?)));
+    let looks = || looks.iter().flatten();
+    let layouts = looks().map(|(when, seen)| seen.layout(arm, at, when));
+    results.layouts.extend(layouts);
+    looks().map(|(_, seen)| *seen).find(|seen| !seen.verified)
 }
 
 /// Reads it back.

@@ -30,11 +30,9 @@ pub struct Published {
     pub ratio: f64,
 }
 
-/// A whole result; `schema` 1.
+/// A whole result, before it is rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MoverResult {
-    /// 1.
-    pub schema: u32,
     /// What was measured.
     pub experiment: crate::bench::About,
     /// A mode on a data space each.
@@ -347,7 +345,6 @@ pub(super) fn result(
 ) -> MoverResult {
     compare(&mut arms);
     MoverResult {
-        schema: 1,
         experiment: crate::bench::About {
             name: "mover".to_owned(),
             unit: "MiB/s".to_owned(),

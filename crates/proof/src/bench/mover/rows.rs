@@ -1,7 +1,8 @@
 //! The result of `bench mover` as rows.
 
+use super::lying::add_looks;
 use super::result::{MoverArm, MoverResult, MoverSample, Times};
-use crate::bench::{Parts, without_samples};
+use crate::bench::{Parts, add_arm, without_samples};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
 use hugeleaf_units::Bytes;
 
@@ -44,9 +45,6 @@ impl MoverResult {
             Chart::bars(CPU, "CPU of the process a GiB"),
         ];
         for arm in &self.arms {
-            if !results.arms.iter().any(|known| known.name == arm.label) {
-                results.arms.push(ArmAbout::named(&arm.label));
-            }
             add(arm, &mut results);
         }
         let p = &self.published;
@@ -70,23 +68,14 @@ const BARE: &str = "devices alone";
 fn add(arm: &MoverArm, results: &mut Results) {
     let at = vec![Place::text("mode", &arm.mode)];
     let rate = Quantity::rate(MOVED, "MiB/s").main();
-    results
-        .unavailable
-        .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, at.clone())));
+    let about = ArmAbout::named(&arm.label);
+    add_arm(results, about, &at, arm.not_had.as_ref());
     let looks = [("before", &arm.before), ("after", &arm.after)];
-    let looks = || {
-        looks
-            .iter()
-            .filter_map(|(when, seen)| Some((*when, seen.as_ref()?)))
-    };
-    results
-        .layouts
-        .extend(looks().map(|(when, seen)| seen.layout(&arm.label, &at, when)));
+    let wrong = add_looks(results, &arm.label, &at, looks);
     if arm.raw.is_empty() {
         results.rows.push(without_samples(&arm.label, at, rate));
         return;
     }
-    let wrong = looks().map(|(_, seen)| seen).find(|seen| !seen.verified);
     let row = |quantity, samples| Row {
         doubtful: wrong.is_some(),
         note: wrong.and_then(|seen| seen.note.clone()),

@@ -1,7 +1,7 @@
 //! The result of `bench oltp` as rows.
 
 use super::{OltpCost, OltpKind, OltpResult, OltpSample, StepsBy, Translation, TranslationSource};
-use crate::bench::{Parts, without_samples};
+use crate::bench::{Parts, add_arm, without_samples};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample, fields};
 use serde_json::{Value as Json, json};
 
@@ -57,9 +57,6 @@ impl OltpResult {
             groups.push((AS_IT_IS.to_owned(), None));
         }
         for (label, at) in &groups {
-            if results.arms.iter().all(|arm| arm.name != *label) {
-                results.arms.push(ArmAbout::named(label));
-            }
             self.group(label, *at, &mut results);
         }
         if let Some(translation) = &self.translation {
@@ -84,9 +81,7 @@ impl OltpResult {
             .into_iter()
             .collect();
         let not_had = arm.and_then(|arm| arm.not_had.as_ref());
-        results
-            .unavailable
-            .extend(not_had.map(|n| n.of(label, places.clone())));
+        add_arm(results, ArmAbout::named(label), &places, not_had);
         if runs.is_empty() {
             results.rows.push(without_samples(label, places, notpm()));
             return;

@@ -1,7 +1,7 @@
 //! The result of `bench pagetables` as rows.
 
 use super::{PageTablesArm, PageTablesPoint, PageTablesResult};
-use crate::bench::{Parts, without_samples};
+use crate::bench::{Parts, add_arm, without_samples};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample, fields};
 use hugeleaf_units::Bytes;
 
@@ -47,14 +47,12 @@ impl PageTablesResult {
             ),
         ];
         for arm in &self.arms {
-            results.arms.push(ArmAbout {
+            let about = ArmAbout {
                 name: arm.label.clone(),
                 page_bytes: Some(arm.page_bytes),
                 kind: Some(arm.kind.clone()),
-            });
-            results
-                .unavailable
-                .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, Vec::new())));
+            };
+            add_arm(&mut results, about, &[], arm.not_had.as_ref());
             if arm.points.is_empty() {
                 results
                     .rows

@@ -16,11 +16,9 @@ use crate::bench::{
 use crate::result::{Effect, HostFingerprint, Knob};
 use crate::stats::Better;
 
-/// A whole result; `schema` 1.
+/// A whole result, before it is rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PinResult {
-    /// 1.
-    pub schema: u32,
     /// What was measured.
     pub experiment: About,
     /// A way of pinning on a kind of pages each.
@@ -222,7 +220,6 @@ pub(super) fn result(
 ) -> PinResult {
     compare(&mut arms, circumstances.host.cpus);
     PinResult {
-        schema: 1,
         experiment: About {
             name: "pin".to_owned(),
             unit: "µs".to_owned(),

@@ -1,7 +1,8 @@
 //! The result of `bench pin` as rows.
 
 use super::result::{PinArm, PinResult};
-use crate::bench::{Parts, without_samples};
+use crate::bench::mover::add_looks;
+use crate::bench::{Parts, add_arm, without_samples};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
 use hugeleaf_units::Bytes;
 
@@ -32,9 +33,6 @@ impl PinResult {
         .results();
         results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
         for arm in &self.arms {
-            if !results.arms.iter().any(|known| known.name == arm.label) {
-                results.arms.push(ArmAbout::named(&arm.label));
-            }
             add(arm, &mut results);
         }
         let rows = self.model.published.iter();
@@ -54,23 +52,14 @@ fn add(arm: &PinArm, results: &mut Results) {
     let method = Place::text("method", &arm.method);
     let at = vec![method.clone()];
     let pinned = Quantity::time(PIN, "µs").main();
-    results
-        .unavailable
-        .extend(arm.not_had.as_ref().map(|n| n.of(&arm.label, at.clone())));
+    let about = ArmAbout::named(&arm.label);
+    add_arm(results, about, &at, arm.not_had.as_ref());
     let looks = [("before", &arm.before), ("after", &arm.after)];
-    let looks = || {
-        looks
-            .iter()
-            .filter_map(|(when, seen)| Some((*when, seen.as_ref()?)))
-    };
-    results
-        .layouts
-        .extend(looks().map(|(when, seen)| seen.layout(&arm.label, &at, when)));
+    let wrong = add_looks(results, &arm.label, &at, looks);
     if arm.is_empty() {
         results.rows.push(without_samples(&arm.label, at, pinned));
         return;
     }
-    let wrong = looks().map(|(_, seen)| seen).find(|seen| !seen.verified);
     let nothing = "there is nothing to do: the kernel returns at once".to_owned();
     let row = |at: Vec<Place>, quantity, samples| Row {
         doubtful: wrong.is_some(),
