@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use crate::bench::{self, NotHadLine, duration, short};
 use crate::chart::drawn;
 use crate::page::{
-    Axis, Chart, ChartKind, Point, Scale, Series, Top, Unit, circumstances, notes, table,
+    Axis, Chart, ChartKind, Page, Point, Scale, Series, Unit, circumstances, document, notes, table,
 };
 
 /// The page of `bench chase`.
@@ -300,14 +300,8 @@ pub(crate) const fn curves(x: Axis, y: Axis, series: Vec<Series>) -> Chart {
 }
 
 pub(crate) fn page(headline: &str, meaning: &str, how: &str, body: &Markup) -> String {
-    let top = Top {
-        title: headline,
-        class: "same long",
-        headline,
-        lead: &format!("{meaning}."),
-        style: "",
-    };
-    crate::page::page(&top, &html! { p { (how) "." } (body) })
+    let top = Page::new(headline, format!("{meaning}."));
+    document(&top, &html! { p { (how) "." } (body) })
 }
 
 pub(crate) fn not_had(lines: &[NotHadLine]) -> Markup {

@@ -20,8 +20,8 @@ use crate::bench_html;
 use crate::bench_html::curves;
 use crate::chart::drawn;
 use crate::page::{
-    Axis, Chart, ChartKind, Point, Scale, Series, Top, Unit, circumstances, command, notes, page,
-    table,
+    Axis, Chart, ChartKind, Page, Point, Scale, Series, Unit, circumstances, command, document,
+    notes, table,
 };
 use crate::prove::number;
 
@@ -44,14 +44,8 @@ pub fn oltp_html(result: &OltpResult) -> String {
         (circumstances(&result.host, &result.settings.knobs, &settings(result), &result.command))
     };
     let headline = oltp_headline(result);
-    let top = Top {
-        title: &headline,
-        class: "same long",
-        headline: &headline,
-        lead: &format!("{}.", meaning(result)),
-        style: "body { max-width: 1000px; } table { font-size: .9rem; } td, th { white-space: nowrap; }",
-    };
-    page(&top, &html! { p { (how(result)) "." } (body) })
+    let top = Page::new(headline, format!("{}.", meaning(result)));
+    document(&top, &html! { p { (how(result)) "." } (body) })
 }
 
 fn single(run: &OltpSample) -> Markup {

@@ -1,7 +1,7 @@
 //! A screen as data: what a command says, before anybody decides how it looks.
 //!
 //! A command has one function from its model to a [`Page`]. Renderers see nothing but the page: [`Page::text`]
-//! for a terminal. So a value is a typed [`Cell`] until a renderer writes it, and
+//! for a terminal, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
 //! widths, colours, limits and escaping are each in one place.
 //!
 //! ```
@@ -15,11 +15,15 @@
 
 mod cell;
 mod chart;
+mod html;
 mod old;
 mod text;
 
 pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Point, Scale, Series, Unit};
+pub(crate) use html::document;
+#[cfg(test)]
+pub(crate) use html::needs_nothing;
 pub(crate) use old::*;
 pub use text::{View, clean};
 

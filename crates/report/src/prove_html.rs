@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::chart::drawn;
 use crate::page::{
-    Axis, Chart, ChartKind, Point, Series, Top, Unit, circumstances, notes, page, table,
+    Axis, Chart, ChartKind, Mark, Page, Point, Series, Unit, circumstances, document, notes, table,
 };
 use crate::prove::{
     beside_rows, beside_the_effect, headline, how, meaning, next, number, page_size_rows,
@@ -29,14 +29,14 @@ pub fn html(result: &ResultFile) -> String {
         (caveats(result))
         (settings(result))
     };
-    let top = Top {
-        title: &title,
-        class: &result.verdict.to_string(),
-        headline: &headline(result),
-        lead: &meaning(result),
-        style: "",
+    let mut top = Page::new(title, meaning(result));
+    top.mark = match result.verdict {
+        Verdict::Faster => Mark::Good,
+        Verdict::Slower => Mark::Bad,
+        Verdict::Same => Mark::Plain,
+        Verdict::Unclear => Mark::Warn,
     };
-    page(&top, &body)
+    document(&top, &body)
 }
 
 fn charts(result: &ResultFile) -> Markup {

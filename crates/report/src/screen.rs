@@ -1,7 +1,7 @@
 //! What a terminal is sent. Names of processes, files, units and mappings are anybody's: characters
 //! in them that a terminal would act on, or that change the order or the presence of others, are
-//! written out, as JSON does it: `\u001b`. Every text passes through [`screen`] on its way out, every
-//! page through `page`; [`clean`] is for a part of a line, before its width is counted.
+//! written out, as JSON does it: `\u001b`. Every text and every page of HTML
+//! passes through [`screen`] on its way out; [`clean`] is for a part of a line, before its width is counted.
 
 use std::borrow::Cow;
 
@@ -44,11 +44,6 @@ pub fn screen(text: &str, colour: bool) -> Cow<'_, str> {
         rest = &rest[c.len_utf8()..];
     }
     Cow::Owned(out)
-}
-
-/// A page of HTML: what HTML itself would act on was written out where the page was made.
-pub(crate) fn page(text: &str) -> String {
-    screen(text, false).into_owned()
 }
 
 fn push(out: &mut String, c: char) {

@@ -115,7 +115,9 @@ impl Page {
     pub fn text(&self, view: View) -> String {
         let mut parts = Vec::new();
         if !self.lead.is_empty() {
-            let text = view.wrap("", PLAIN, &self.lead);
+            let plain = view.wrap("", PLAIN, &self.lead);
+            let line = |line| view.paint(line, Paint::Mark(self.mark)) + "\n";
+            let text = plain.lines().map(line).collect();
             parts.push(Part { text, apart: false });
         }
         parts.extend(blocks(&self.blocks, 0, view));
@@ -659,6 +661,21 @@ text        -
             "- averyverylongword\n  b\n"
         );
         assert_eq!(view.wrap("- ", PLAIN, ""), "-\n");
+    }
+
+    #[test]
+    fn good_news_are_green_each_line_by_itself() {
+        let mut page = Page::new("", "moved all of it");
+        page.mark = Mark::Good;
+        let colour = View {
+            colour: true,
+            ..View::plain(10)
+        };
+        assert_eq!(
+            page.text(colour),
+            "\x1b[32mmoved all\x1b[0m\n\x1b[32mof it\x1b[0m\n"
+        );
+        assert_eq!(page.text(View::plain(10)), "moved all\nof it\n");
     }
 
     #[test]

@@ -14,22 +14,12 @@ use super::parts::{Part, Section, cpu, parts, work_line};
 use super::words::{ending, host, when, who};
 use super::{Shown, lock};
 use crate::chart::drawn;
-use crate::page::{Top, command};
+use crate::page::{Page, command, document};
 use crate::table::Align;
 
 /// Bars and rows of a page; a page of thousands of rows helps nobody.
 const BARS: usize = 12;
 const ROWS: usize = 60;
-
-const MORE_STYLE: &str = "
-body { max-width: 1000px; }
-td.l, th.l { text-align: left; }
-td { vertical-align: top; } td.l { overflow-wrap: anywhere; }
-.finding { padding-left: 1rem; margin: 1rem 0; } .finding p { margin: .2rem 0; }
-.problem { border-left: .5rem solid #dc2626; } .warning { border-left: .5rem solid #d97706; }
-.note { border-left: .5rem solid #6b7280; }
-details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
-";
 
 /// The page.
 pub fn html(shown: &Shown<'_>) -> String {
@@ -82,18 +72,11 @@ fn subtitle(trace: &Trace) -> String {
 
 /// A page around a body.
 pub(super) fn page(title: &str, subtitle: &str, body: &Markup, words: &[String]) -> String {
-    let top = Top {
-        title,
-        class: "same long",
-        headline: title,
-        lead: subtitle,
-        style: MORE_STYLE,
-    };
     let body = markup! {
         (body)
         @if !words.is_empty() { h2 { "Command" } (command(words)) }
     };
-    crate::page::page(&top, &body)
+    document(&Page::new(title, subtitle), &body)
 }
 
 /// What was found; the page of a comparison shows those of both sides.
@@ -106,9 +89,9 @@ pub(super) fn findings(shown: &Shown<'_>) -> Markup {
 
 fn finding_box(shown: &Shown<'_>, finding: &TraceFinding) -> Markup {
     let class = match finding.severity {
-        Severity::Problem => "finding problem",
-        Severity::Warning => "finding warning",
-        Severity::Note => "finding note",
+        Severity::Problem => "note bad",
+        Severity::Warning => "note warn",
+        Severity::Note => "note",
     };
     markup! {
         div class=(class) {
@@ -125,8 +108,8 @@ fn finding_box(shown: &Shown<'_>, finding: &TraceFinding) -> Markup {
 /// A part as a table.
 pub(super) fn table(part: &Part) -> Markup {
     let class = |align: Align| match align {
-        Align::Left => Some("l"),
-        Align::Right => None,
+        Align::Left => None,
+        Align::Right => Some("r"),
     };
     markup! {
         @if part.rows.is_empty() {

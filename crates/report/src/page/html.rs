@@ -1,0 +1,382 @@
+//! A page of HTML that needs nothing beside it: no network, no script, readable in light and in dark. All rows of
+//! a table are shown, however long it is.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value};
+use crate::chart::drawn;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --line: #8885; --soft: #8882; --dim: #59636e;
+  --good: #15803d; --warn: #b45309; --bad: #dc2626; }
+@media (prefers-color-scheme: dark) { :root { --dim: #9198a1; --good: #4ade80; --warn: #fbbf24; --bad: #f87171; } }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem;
+  background: Canvas; color: CanvasText; }
+h1 { font-size: 1.5rem; line-height: 1.3; margin: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+h3, h4, caption { font-size: 1rem; font-weight: bold; margin: 1.2rem 0 .3rem; text-align: left; }
+header, .note { padding-left: 1rem; border-left: .5rem solid var(--line); }
+header.good, .note.good { border-color: var(--good); } header.warn, .note.warn { border-color: var(--warn); }
+header.bad, .note.bad { border-color: var(--bad); }
+.lead { font-size: 1.1rem; margin: .25rem 0 0; }
+table { border-collapse: collapse; margin: .5rem 0; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: left;
+  vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+th { font-size: .85rem; font-weight: 600; } th[scope=row] { font-size: 1rem; font-weight: normal; }
+.r { text-align: right; white-space: nowrap; }
+td.good, li.good { color: var(--good); } td.warn { color: var(--warn); } td.bad { color: var(--bad); }
+td.dim, .dim { color: var(--dim); }
+.bar { width: 10rem; height: .8rem; margin-top: .35rem; background: var(--soft); }
+.bar div { height: 100%; background: currentColor; opacity: .7; }
+.note { margin: 1rem 0; } .note p, .note ul { margin: .2rem 0; }
+.scroll { overflow-x: auto; }
+svg { width: 100%; height: auto; } code, pre { background: var(--soft); padding: .1rem .3rem;
+  overflow-wrap: anywhere; white-space: pre-wrap; } .good, .bad { text-decoration: none; }
+pre .good { color: var(--good); } pre .bad { color: var(--bad); }
+details > summary { cursor: pointer; margin: 1rem 0 .5rem; font-weight: bold; }
+";
+
+impl Page {
+    /// The page as a document of HTML. What HTML would act on is written out, and what a terminal would, for who
+    /// prints the file there.
+    pub fn html(&self) -> String {
+        document(self, &html! { (blocks(&self.blocks, 2)) })
+    }
+}
+
+/// The page's head and header around a body; its blocks are not drawn.
+pub(crate) fn document(page: &Page, body: &Markup) -> String {
+    // One of both is enough.
+    let title = if page.title.is_empty() {
+        &page.lead
+    } else {
+        &page.title
+    };
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header class=[class(page.mark)] {
+                    h1 { (title) }
+                    @if !page.lead.is_empty() && page.lead != *title { p.lead { (page.lead) } }
+                }
+                (body)
+            }
+        }
+    };
+    crate::screen::screen(&document.into_string(), false).into_owned()
+}
+
+fn class(mark: Mark) -> Option<&'static str> {
+    match mark {
+        Mark::Plain => None,
+        Mark::Good => Some("good"),
+        Mark::Warn => Some("warn"),
+        Mark::Bad => Some("bad"),
+        Mark::Dim => Some("dim"),
+    }
+}
+
+/// `level` is that of a heading here, from 2.
+fn blocks(all: &[Block], level: usize) -> Markup {
+    html! { @for one in all { (block(one, level)) } }
+}
+
+/// One block, with headings of a level from 2.
+pub(crate) fn block(block: &Block, level: usize) -> Markup {
+    match block {
+        Block::Section(section) => self::section(section, level),
+        Block::Text(text) => html! { p { (text) } },
+        Block::Facts(all) => facts(all),
+        Block::Table(table) => self::table(table),
+        Block::Bars(all) => bars(all),
+        Block::Chart(chart) => html! {
+            @if !chart.title.is_empty() { (heading(&chart.title, level.max(3))) }
+            (drawn(chart))
+        },
+        Block::Notes(all) => notes(all),
+        Block::Commands(all) => html! { @for one in all { (command(one)) } },
+        Block::Lines(all) => lines(all),
+    }
+}
+
+fn section(section: &Section, level: usize) -> Markup {
+    html! {
+        @if !section.title.is_empty() { (heading(&section.title, level)) }
+        (blocks(&section.blocks, level + 1))
+    }
+}
+
+fn heading(title: &str, level: usize) -> Markup {
+    match level {
+        0..=2 => html! { h2 { (title) } },
+        3 => html! { h3 { (title) } },
+        _ => html! { h4 { (title) } },
+    }
+}
+
+fn facts(facts: &[(String, Cell)]) -> Markup {
+    html! {
+        table { tbody { @for (label, cell) in facts { tr {
+            th scope="row" { (label) }
+            td class=[class(cell.mark)] { (cell.to_string()) }
+        } } } }
+    }
+}
+
+/// Wider than the page it can be moved sideways.
+fn table(table: &Table) -> Markup {
+    let side = |align| (align == Align::Right).then_some("r");
+    let of = |cell: &Cell, align| {
+        let classes: Vec<&str> = side(align).into_iter().chain(class(cell.mark)).collect();
+        (!classes.is_empty()).then(|| classes.join(" "))
+    };
+    let empty = Cell::empty();
+    html! {
+        div.scroll { table {
+            @if table.columns.iter().any(|column| !column.name.is_empty()) {
+                thead { tr { @for column in &table.columns { th class=[side(column.align)] { (column.name) } } } }
+            }
+            tbody { @for row in &table.rows { tr {
+                @for (at, column) in table.columns.iter().enumerate() {
+                    @let cell = row.get(at).unwrap_or(&empty);
+                    td class=[of(cell, column.align)] { (cell.to_string()) }
+                }
+            } } }
+        } }
+    }
+}
+
+fn bars(bars: &[Bar]) -> Markup {
+    html! {
+        div.scroll { table { tbody { @for bar in bars { tr {
+            td.r { (bar.value.to_string()) }
+            td.r { (Cell::percent(bar.part).to_string()) }
+            td { div.bar { div style=(width(bar.part)) {} } }
+            td class=[class(bar.name.mark)] { (bar.name.to_string()) }
+            td {
+                (bar.text)
+                @for one in &bar.commands { (command(one)) }
+            }
+        } } } } }
+    }
+}
+
+/// A part of the whole, however it was come by.
+fn width(part: Option<f64>) -> String {
+    let part = part.filter(|part| part.is_finite()).unwrap_or(0.0);
+    format!("width:{:.1}%", part.clamp(0.0, 1.0) * 100.0)
+}
+
+/// Notes with something below them stand each by itself, the others in a list.
+fn notes(notes: &[Note]) -> Markup {
+    let is_short = |note: &Note| note.evidence.is_empty() && note.commands.is_empty();
+    let is_list = notes
+        .iter()
+        .all(|note| is_short(note) && note.word.mark == Mark::Plain);
+    html! {
+        @if is_list {
+            ul { @for note in notes { li { (sentence(note)) } } }
+        } @else {
+            @for note in notes { div class=(format!("note {}", class(note.word.mark).unwrap_or_default()).trim()) {
+                p { (sentence(note)) }
+                @if !note.evidence.is_empty() { ul { @for line in &note.evidence { li { (line) } } } }
+                @for one in &note.commands { (command(one)) }
+            } }
+        }
+    }
+}
+
+fn sentence(note: &Note) -> Markup {
+    let has_word = !note.word.is_empty() && note.word.value != Value::Absent;
+    html! { @if has_word { b { (note.word.to_string()) ":" } " " } (note.text) }
+}
+
+fn command(command: &Command) -> Markup {
+    html! {
+        p {
+            @if !command.label.is_empty() { (command.label) ": " }
+            code { (command.line) }
+            @if !command.note.is_empty() { " " (command.note) }
+        }
+    }
+}
+
+fn lines(lines: &[String]) -> Markup {
+    let mark = |line: &str| match line.as_bytes().first() {
+        Some(b'+') => Some("good"),
+        Some(b'-') => Some("bad"),
+        Some(b'@') => Some("dim"),
+        _ => None,
+    };
+    html! { pre { @for line in lines { span class=[mark(line)] { (line) } "\n" } } }
+}
+
+/// For tests of pages: nothing is loaded from anywhere, and nothing is missing. The name space of SVG is a
+/// name, not an address.
+#[cfg(test)]
+pub(crate) fn needs_nothing(page: &str) {
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    let rest = page.replace("http://www.w3.org/2000/svg", "");
+    for sign in [
+        "http://", "https://", "src=", "href=", "@import", "url(", "<script",
+    ] {
+        assert!(!rest.contains(sign), "{sign}");
+    }
+    assert!(!page.contains("could not be drawn"), "a chart is missing");
+    // Axes and words follow the page's colour.
+    assert!(page.contains("currentColor") && page.contains("color-scheme: light dark"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Chart, Narrow, Point, Series};
+    use super::*;
+    use hugeleaf_units::Bytes;
+
+    /// What is between the header and the end.
+    fn body(block: impl Into<Block>) -> String {
+        let mut page = Page::new("t", "l");
+        page.add(block);
+        let html = page.html();
+        let (_, body) = html.split_once("</header>").unwrap();
+        body.trim_end_matches("</body></html>").to_owned()
+    }
+
+    #[test]
+    fn the_header_says_what_it_is_and_has_the_colour_of_the_news() {
+        let mut page = Page::new("redis & co", "faster");
+        page.mark = Mark::Good;
+        let html = page.html();
+        assert!(html.contains("<title>redis &amp; co</title>"), "{html}");
+        assert!(html.contains(
+            "<header class=\"good\"><h1>redis &amp; co</h1><p class=\"lead\">faster</p></header>"
+        ));
+        let html = Page::new("", "only this").html();
+        assert!(
+            html.contains("<header><h1>only this</h1></header>"),
+            "{html}"
+        );
+        assert!(html.starts_with("<!DOCTYPE html>") && !html.contains("<script"));
+    }
+
+    #[test]
+    fn a_table_shows_all_rows_with_numbers_to_the_right() {
+        let mut table = Table::new()
+            .left("NAME")
+            .right("HELD")
+            .narrow(Narrow::Goes(1))
+            .limited(1, "");
+        table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
+        table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
+        table.row(["short"]);
+        assert_eq!(
+            body(table),
+            "<div class=\"scroll\"><table><thead><tr><th>NAME</th><th class=\"r\">HELD</th></tr></thead><tbody>\
+             <tr><td>&lt;b&gt;</td><td class=\"r\">4G</td></tr>\
+             <tr><td>two</td><td class=\"r bad\">-</td></tr>\
+             <tr><td>short</td><td class=\"r\"></td></tr></tbody></table></div>"
+        );
+    }
+
+    #[test]
+    fn names_are_text_whatever_is_in_them() {
+        let evil = "<script>\x1b[2J\u{202e}";
+        let shown = "&lt;script&gt;\\u001b[2J\\u202e";
+        let all: [Block; 6] = [
+            evil.into(),
+            vec![(evil.to_owned(), Cell::from(evil))].into(),
+            vec![Note::new(evil, evil).run(evil, evil)].into(),
+            vec![Command::new(evil, evil)].into(),
+            Block::Lines(vec![evil.to_owned()]),
+            Section::new(evil, vec![evil.into()]).into(),
+        ];
+        for block in all {
+            let html = body(block);
+            assert!(
+                html.contains(shown) && !html.contains("<script") && !html.contains('\x1b'),
+                "{html}"
+            );
+        }
+    }
+
+    #[test]
+    fn headings_go_down_with_their_sections() {
+        let inner = Section::new("inner", vec!["words".into()]);
+        let outer = Section::new("outer", vec![inner.into()]);
+        assert_eq!(body(outer), "<h2>outer</h2><h3>inner</h3><p>words</p>");
+    }
+
+    #[test]
+    fn notes_have_a_box_where_there_is_something_below_them() {
+        let short = vec![Note::plain("one"), Note::new("note", "two")];
+        assert_eq!(
+            body(short),
+            "<ul><li>one</li><li><b>note:</b> two</li></ul>"
+        );
+        let mut long =
+            Note::new(Cell::from("warning").marked(Mark::Warn), "so").run("run", "x --y");
+        long.evidence.push("seen".to_owned());
+        assert_eq!(
+            body(vec![long]),
+            "<div class=\"note warn\"><p><b>warning:</b> so</p><ul><li>seen</li></ul>\
+             <p>run: <code>x --y</code></p></div>"
+        );
+    }
+
+    #[test]
+    fn bars_charts_facts_and_lines() {
+        let bar = |part| Bar {
+            value: Bytes(1 << 20).into(),
+            part,
+            name: "a".into(),
+            ..Bar::default()
+        };
+        let html = body(vec![bar(Some(0.25)), bar(Some(f64::NAN)), bar(Some(7.0))]);
+        let widths: Vec<&str> = html
+            .matches("width:25.0%")
+            .chain(html.matches("width:0.0%"))
+            .collect();
+        assert_eq!(
+            (widths.len(), html.matches("width:100.0%").count()),
+            (2, 1),
+            "{html}"
+        );
+        let points = vec![
+            Point {
+                x: 1.0,
+                y: 2.0,
+                ..Point::default()
+            },
+            Point {
+                x: 2.0,
+                y: 3.0,
+                ..Point::default()
+            },
+        ];
+        let series = vec![Series {
+            name: "s".to_owned(),
+            points,
+        }];
+        let html = body(Chart {
+            title: "over time".to_owned(),
+            series,
+            ..Chart::default()
+        });
+        assert!(html.starts_with("<h3>over time</h3><svg"), "{html}");
+        let html = body(vec![("kernel".to_owned(), Cell::from("6.1"))]);
+        assert!(
+            html.contains("<th scope=\"row\">kernel</th><td>6.1</td>"),
+            "{html}"
+        );
+        let html = body(Block::Lines(vec!["+new".to_owned(), " old".to_owned()]));
+        assert_eq!(
+            html,
+            "<pre><span class=\"good\">+new</span>\n<span> old</span>\n</pre>"
+        );
+    }
+}
