@@ -22,7 +22,7 @@ fn has(test: &str, program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let is_there = found.is_ok_and(|out| out.status.success());
     if !is_there {
-        println!("{test}: not run: needs {program}");
+        println!("not run: {test}: needs {program}");
     }
     is_there
 }

@@ -39,7 +39,9 @@ fn on_64k() -> u64 {
 #[test]
 fn orders_tells_64k_pages_from_base_pages() {
     if hugeleaf_sys::effective_uid() != 0 {
-        println!("not run: needs root, to set a knob and to read page flags");
+        println!(
+            "not run: orders_tells_64k_pages_from_base_pages: needs root, to set a knob and to read page flags"
+        );
         return;
     }
     let knob = "hugepages-64kB/enabled";
@@ -47,7 +49,9 @@ fn orders_tells_64k_pages_from_base_pages() {
         .join(knob)
         .exists()
     {
-        println!("not run: needs a kernel with THP of 64K for private memory");
+        println!(
+            "not run: orders_tells_64k_pages_from_base_pages: needs a kernel with THP of 64K for private memory"
+        );
         return;
     }
     let host = HostGuard::lock();

@@ -37,7 +37,7 @@ fn the_engines_move_it_there_and_back() {
     let root = Root::live();
     let host = read_host(&root, &real).unwrap();
     let Some(align) = host.pmd_page.get().filter(|_| real.knows_collapse()) else {
-        println!("not run: this kernel has no MADV_COLLAPSE");
+        println!("not run: the_engines_move_it_there_and_back: this kernel has no MADV_COLLAPSE");
         return;
     };
     let settings = Settings {
@@ -91,7 +91,7 @@ fn the_engines_move_it_there_and_back() {
 fn and_so_they_do_without_privilege() {
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
-        println!("not run: needs root, to become another user");
+        println!("not run: and_so_they_do_without_privilege: needs root, to become another user");
         return;
     }
     // The build folder may be closed to others.

@@ -27,7 +27,7 @@ fn can_run(test: &str) -> Option<HostGuard> {
         host.choose("enabled", "madvise");
         return Some(host);
     };
-    println!("not run: {why}: {test}");
+    println!("not run: {test}: {why}");
     None
 }
 

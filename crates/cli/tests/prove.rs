@@ -157,7 +157,7 @@ fn assert_fails(mut command: Command, status: i32, says: &str) {
 fn is_root(test: &str) -> bool {
     let root = hugeleaf_sys::effective_uid() == 0;
     if !root {
-        println!("{test}: not run: needs root");
+        println!("not run: {test}: needs root");
     }
     root
 }
@@ -521,7 +521,7 @@ fn a_mark_of_somebody_else_stops_nobody() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     if !is_held {
-        println!("a_mark_of_somebody_else_stops_nobody: not run: needs flock(1)");
+        println!("not run: a_mark_of_somebody_else_stops_nobody: needs flock(1)");
         return;
     }
     let (out, err) = said(&output.unwrap());

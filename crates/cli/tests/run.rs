@@ -807,8 +807,8 @@ fn with_a_report_signals_are_passed_on() {
         if is_ignored(signal) {
             // A shell cannot trap what was ignored when it began (nohup, a job in the background).
             not_run(
-                "with_a_report_signals_are_passed_on",
-                &format!("{name} is ignored here"),
+                &format!("the part of with_a_report_signals_are_passed_on with {name}"),
+                "it is ignored here",
             );
             continue;
         }

@@ -78,7 +78,7 @@ fn can_run(test: &str, server: &str, installed: bool) -> bool {
     } else {
         return true;
     };
-    println!("{test}: not run: needs {reason}");
+    println!("not run: {test}: needs {reason}");
     false
 }
 
@@ -280,7 +280,7 @@ fn redis_that_switched_thp_off() {
     redis.fill();
     let pid = redis.server.pid();
     if facts::thp_enabled(pid) {
-        println!("redis_that_switched_thp_off: not run: this Redis leaves THP on");
+        println!("not run: redis_that_switched_thp_off: this Redis leaves THP on");
         return;
     }
     let target = pid.to_string();
@@ -395,7 +395,7 @@ fn postgresql_proven() {
         assert!(large <= 10, "it ends as it began: {shared:?}");
     } else {
         println!(
-            "not run: this host splits no shared memory: the part of postgresql_proven that does"
+            "not run: the part of postgresql_proven that splits: this host splits no shared memory"
         );
         assert!(
             said.contains("before") && said.contains("split_huge_pages"),
@@ -419,7 +419,9 @@ fn started_with_the_knob_off(postgresql: &PostgreSql) {
         .start
         .is_multiple_of(huge_kb * 1024)
     {
-        println!("postgresql-knob-off: not run: the memory came to lie aligned by chance");
+        println!(
+            "not run: the part of postgresql_live with the knob off: the memory is aligned by chance"
+        );
         return;
     }
     let guide = Page::open("postgresql-knob-off", vec![("PID", pid.to_string())]);

@@ -64,7 +64,7 @@ fn has_events(test: &str) -> bool {
         .output()
         .unwrap();
     if !output.status.success() {
-        println!("{test}: not run: {}", stderr(&output).trim());
+        println!("not run: {test}: {}", stderr(&output).trim());
     }
     output.status.success()
 }
@@ -77,7 +77,7 @@ fn a_user_without_privilege() {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     let level: i64 = paranoid.map_or(-1, |text| text.trim().parse().unwrap());
     if !is_root() || level < 1 {
-        println!("{NAME}: not run: needs root, and kernel.perf_event_paranoid of 1 or more");
+        println!("not run: {NAME}: needs root, and kernel.perf_event_paranoid of 1 or more");
         return;
     }
     let (dir, program) = for_everybody();
@@ -141,7 +141,7 @@ fn no_tracefs() {
     const NAME: &str = "no_tracefs";
     let unshare = ["--mount", "true"];
     if !is_root() || !works("unshare", &unshare) || !works("setpriv", &["--version"]) {
-        println!("{NAME}: not run: needs root, unshare(1) and setpriv(1)");
+        println!("not run: {NAME}: needs root, unshare(1) and setpriv(1)");
         return;
     }
     if !has_events(NAME) {
@@ -160,7 +160,7 @@ fn no_tracefs() {
         .unwrap();
     let text = stderr(&output);
     if !output.status.success() && text.contains("CAP_PERFMON") {
-        println!("{NAME}: not run: CAP_PERFMON is no capability of its own here");
+        println!("not run: {NAME}: CAP_PERFMON is no capability of its own here");
         return;
     }
     assert!(output.status.success(), "{text}");

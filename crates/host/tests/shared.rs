@@ -85,7 +85,7 @@ fn on_thp(process: &Process) -> Bytes {
 }
 
 /// Whether huge pages can be had in shared memory at all here.
-fn thp_here() -> bool {
+fn thp_here(test: &str) -> bool {
     let kernel = RealKernel::new();
     let here = read_host(&Root::live(), &kernel)
         .unwrap()
@@ -93,14 +93,14 @@ fn thp_here() -> bool {
         .get()
         .is_some();
     if !here {
-        eprintln!("not run: needs a kernel with transparent huge pages");
+        println!("not run: {test}: needs a kernel with transparent huge pages");
     }
     here
 }
 
 #[test]
 fn one_of_many_that_attached_misaligned_is_told_apart() {
-    if !thp_here() {
+    if !thp_here("one_of_many_that_attached_misaligned_is_told_apart") {
         return;
     }
     const PROCESSES: usize = 48;
@@ -143,7 +143,7 @@ fn one_of_many_that_attached_misaligned_is_told_apart() {
 
 #[test]
 fn memory_on_base_pages_is_not_taken_for_large() {
-    if !thp_here() {
+    if !thp_here("memory_on_base_pages_is_not_taken_for_large") {
         return;
     }
     let size = Bytes::from_mib(32);
@@ -168,7 +168,7 @@ fn memory_on_base_pages_is_not_taken_for_large() {
 
 #[test]
 fn private_memory_is_seen_by_size() {
-    if !thp_here() {
+    if !thp_here("private_memory_is_seen_by_size") {
         return;
     }
     let size = Bytes::from_mib(16);

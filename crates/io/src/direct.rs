@@ -180,7 +180,7 @@ mod tests {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("file");
         let Ok(file) = open_direct(&path, Opening::New) else {
-            println!("a_new_file_is_new_and_has_its_room: not run: no direct I/O here");
+            println!("not run: a_new_file_is_new_and_has_its_room: no direct I/O here");
             return;
         };
         allocate_file(&file, Bytes::from_kib(64)).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn memory_that_copies_says_so() {
         let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-            println!("memory_that_copies_says_so: not run: no /dev/shm");
+            println!("not run: memory_that_copies_says_so: no /dev/shm");
             return;
         };
         match open_direct(&dir.path().join("file"), Opening::New) {

@@ -155,7 +155,7 @@ mod tests {
         let device = match MemoryDevice::new(length) {
             Ok(device) => device,
             Err(error) => {
-                println!("a_device_is_there_and_gone: not run: {error}");
+                println!("not run: a_device_is_there_and_gone: {error}");
                 return;
             }
         };

@@ -238,7 +238,7 @@ mod tests {
     /// `None`, after saying so, where there is no io_uring.
     fn ring<'b, T>(test: &str, work: impl FnOnce(&mut Ring<'b>) -> T) -> Option<T> {
         with_ring(4, work)
-            .map_err(|error| println!("{test}: not run: {error}"))
+            .map_err(|error| println!("not run: {test}: {error}"))
             .ok()
     }
 

@@ -408,7 +408,9 @@ mod tests {
         let read = groups.read();
         assert_eq!(read.len(), 6);
         if read[0].is_err() {
-            println!("not run: needs perf_event_open");
+            println!(
+                "not run: what_cannot_be_opened_does_not_keep_the_others_from_counting: needs perf_event_open"
+            );
             return;
         }
         let counted: Vec<bool> = read.iter().map(Result::is_ok).collect();

@@ -222,7 +222,7 @@ fn eventually<T, E: std::fmt::Display>(mut attempt: impl FnMut() -> Result<T, E>
 #[test]
 fn redis_without_its_own_commands() {
     let Some(program) = find("redis-server") else {
-        println!("redis_without_its_own_commands: not run: needs redis-server");
+        println!("not run: redis_without_its_own_commands: needs redis-server");
         return;
     };
     let dir = folder();
@@ -255,7 +255,7 @@ fn redis_without_its_own_commands() {
 #[test]
 fn postgres_without_its_own_transactions() {
     let (Some(initdb), Some(program)) = (find("initdb"), find("postgres")) else {
-        println!("postgres_without_its_own_transactions: not run: needs postgresql");
+        println!("not run: postgres_without_its_own_transactions: needs postgresql");
         return;
     };
     let dir = folder();
@@ -316,7 +316,7 @@ fn postgres_without_its_own_transactions() {
 #[test]
 fn mysql_without_its_own_statements() {
     let (Some(install), Some(program)) = (find("mariadb-install-db"), find("mariadbd")) else {
-        println!("mysql_without_its_own_statements: not run: needs mariadb-server");
+        println!("not run: mysql_without_its_own_statements: needs mariadb-server");
         return;
     };
     let dir = folder();

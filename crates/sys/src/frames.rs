@@ -95,7 +95,7 @@ mod tests {
         memory.touch(base.bytes()).unwrap();
         match frames(&memory) {
             Some(frames) => assert!(frames.iter().all(Option::is_some), "{frames:?}"),
-            None => println!("a_page_that_was_touched_has_a_frame: not run: needs root"),
+            None => println!("not run: a_page_that_was_touched_has_a_frame: needs root"),
         }
     }
 }

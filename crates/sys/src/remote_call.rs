@@ -324,7 +324,9 @@ mod x86_64 {
             match kernel.switch_thp_on(&process) {
                 Ok(()) => assert!(thp_enabled(child.id())),
                 Err(e) if e.errno == Errno::PERM => {
-                    println!("not run: a_sleeper_sleeps_on: ptrace is not allowed here: {e}");
+                    println!(
+                        "not run: the part of a_sleeper_sleeps_on that disturbs it: ptrace is not allowed here: {e}"
+                    );
                 }
                 Err(e) => panic!("{e}"),
             }

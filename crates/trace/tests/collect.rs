@@ -59,7 +59,7 @@ fn trace(name: &str, options: &Options) -> Option<Trace> {
     ) {
         Ok(trace) => Some(trace),
         Err(error) => {
-            println!("{name}: not run: {error}");
+            println!("not run: {name}: {error}");
             None
         }
     }
@@ -78,7 +78,7 @@ fn state<'a>(trace: &'a Trace, source: &str) -> &'a SourceState {
 fn used(test: &str, trace: &Trace, source: &str) -> bool {
     let state = state(trace, source);
     if *state != SourceState::Used {
-        println!("{test}: not run: {source}: {state:?}");
+        println!("not run: {test}: {source}: {state:?}");
     }
     *state == SourceState::Used
 }
@@ -182,7 +182,7 @@ fn the_kernel_has_names() {
     assert!(!kernel.is_empty());
     let named = kernel.iter().filter(|s| !s.unnamed).count();
     if named == 0 {
-        println!("the_kernel_has_names: not run: /proc/kallsyms has no addresses");
+        println!("not run: the_kernel_has_names: /proc/kallsyms has no addresses");
         return;
     }
     assert!(named * 10 > kernel.len() * 9, "{named} of {}", kernel.len());
@@ -331,7 +331,7 @@ fn direct_reads() {
         .filter(|p| trace.processes[p.process as usize].name == "dd" && p.call == "direct read")
         .collect();
     let [pin] = pins[..] else {
-        println!("{NAME}: not run: this file system does direct I/O in its own way");
+        println!("not run: {NAME}: this file system does direct I/O in its own way");
         return;
     };
     assert_eq!((pin.calls, pin.bytes), (16, Some(length)));
@@ -352,7 +352,7 @@ fn build(test: &str, name: &str, flags: &[&str]) -> Option<(tempfile::TempDir, P
         .args([&program, &source])
         .status();
     if !status.is_ok_and(|s| s.success()) {
-        println!("{test}: not run: no C compiler");
+        println!("not run: {test}: no C compiler");
         return None;
     }
     Some((dir, program))
@@ -433,13 +433,13 @@ fn fewer_samples_where_the_kernel_allows_no_more() {
     let test = "fewer_samples_where_the_kernel_allows_no_more";
     let folder = Path::new("/run/lock");
     let Ok(_lock) = lock_host(&folder.join("hugeleaf.lock"), true) else {
-        return println!("{test}: not run: needs to write to {}", folder.display());
+        return println!("not run: {test}: needs to write to {}", folder.display());
     };
     let limit = "/proc/sys/kernel/perf_event_max_sample_rate";
     let before = std::fs::read_to_string(limit).unwrap();
     // No less than what other tests here ask for at the same time.
     if std::fs::write(limit, "600").is_err() {
-        return println!("{test}: not run: needs to write to {limit}");
+        return println!("not run: {test}: needs to write to {limit}");
     }
     let asked = Options {
         rate: 9_000,

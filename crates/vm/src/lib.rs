@@ -15,6 +15,7 @@ pub mod architecture;
 pub mod cache;
 pub mod debian;
 pub mod guest;
+pub mod harness;
 pub mod host;
 pub mod image;
 pub mod kernel;

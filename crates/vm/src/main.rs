@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use hugeleaf_vm::architecture::Architecture;
 use hugeleaf_vm::cache::Cache;
+use hugeleaf_vm::harness::Recount;
 use hugeleaf_vm::host::HostFile;
 use hugeleaf_vm::missing::Missing;
 use hugeleaf_vm::programs::{self, Programs};
@@ -78,6 +79,8 @@ enum Command {
     },
     /// Make docs/reference/hosts.md of the results
     Table,
+    /// Copy the output of `cargo test -- --show-output`; tests that say `not run: NAME: REASON` are counted as ignored
+    Count,
 }
 
 fn main() -> ExitCode {
@@ -92,6 +95,10 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
+    if let Command::Count = command {
+        Recount::copy(std::io::stdin().lock(), std::io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
         .nth(2)
@@ -152,6 +159,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             test(&workshop, hosts, jobs, record)
         }
         Command::Table => table(&workshop),
+        Command::Count => unreachable!("it needs no workshop"),
     }
 }
 
@@ -280,7 +288,9 @@ fn told(
     writeln!(
         out,
         "== {}: {}\n{}",
-        result.host, result.title, ended.output
+        result.host,
+        result.title,
+        Recount::text(&ended.output)
     )?;
     writeln!(
         out,

@@ -8,17 +8,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// What became of one test.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "outcome", content = "why")]
-pub enum Outcome {
-    /// It held.
-    Held,
-    /// It could not be run, and why.
-    NotRun(String),
-    /// It failed.
-    Failed,
-}
+use crate::harness::Harness;
+pub use crate::harness::Outcome;
 
 /// A test of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,59 +48,26 @@ pub const ANNOUNCED: &str = "hugeleaf-vm: program ";
 /// Reads the output of test programs (rustc's test harness, `--test-threads=1 --show-output`).
 pub fn parse(output: &str) -> Vec<Test> {
     let mut tests: Vec<Test> = Vec::new();
-    let mut program = String::new();
+    let (mut program, mut harness) = (String::new(), Harness::default());
     for line in output.lines() {
         let line = line.trim_end();
         if let Some(name) = line.strip_prefix(ANNOUNCED) {
             program = name.to_owned();
-        } else if let Some((name, outcome)) = line_of_test(line) {
-            let program = program.clone();
-            tests.push(Test {
-                program,
-                name,
-                outcome,
-            });
-        } else if let Some(rest) = not_run(line) {
-            let named = |t: &&mut Test| t.program == program && rest.contains(last_part(&t.name));
-            if let Some(test) = tests.iter_mut().rev().find(named) {
-                let name = last_part(&test.name).to_owned();
-                test.outcome = Outcome::NotRun(reason_of(rest, &name));
+            harness = Harness::default();
+        } else if let Some((name, outcome)) = harness.line(line) {
+            let known = tests.iter_mut().rev();
+            let mut of_this = known.take_while(|t| t.program == program);
+            match of_this.find(|t| t.name == name) {
+                Some(test) => test.outcome = outcome,
+                None => tests.push(Test {
+                    program: program.clone(),
+                    name,
+                    outcome,
+                }),
             }
         }
     }
     tests
-}
-
-fn not_run(line: &str) -> Option<&str> {
-    let at = line.find("not run: ")?;
-    Some(&line[at + "not run: ".len()..])
-}
-
-/// Of `NAME: REASON` or `REASON: NAME`, the reason.
-fn reason_of(rest: &str, name: &str) -> String {
-    let without = rest
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix(": "))
-        .or_else(|| rest.strip_suffix(name)?.strip_suffix(": "));
-    without.unwrap_or(rest).to_owned()
-}
-
-fn last_part(name: &str) -> &str {
-    name.rsplit("::").next().unwrap_or(name)
-}
-
-/// `test NAME ... ok`. With one thread the harness prints the name first, and the result when it
-/// is known; what the test itself writes to stderr may stand between the two.
-fn line_of_test(line: &str) -> Option<(String, Outcome)> {
-    let rest = line.strip_prefix("test ")?;
-    let (name, outcome) = rest.split_once(" ... ")?;
-    let name = name.strip_suffix(" - should panic").unwrap_or(name);
-    let outcome = match outcome {
-        "ok" => Outcome::Held,
-        "FAILED" => Outcome::Failed,
-        other => Outcome::NotRun(other.strip_prefix("ignored, ")?.to_owned()),
-    };
-    Some((name.to_owned(), outcome))
 }
 
 /// The results that are kept in a repository, by host.
@@ -278,11 +236,18 @@ not run: cannot_run: needs two nodes
 test result: FAILED. 2 passed; 1 failed
 hugeleaf-vm: program cli/promote
 test cannot_run ... ok
-not run: needs root: cannot_run
+test half ... ok
+
+successes:
+
+---- cannot_run stdout ----
+not run: cannot_run: needs root
+---- half stdout ----
+not run: the part of half with swap: needs swap
 ";
 
     #[test]
-    fn outcomes_are_told_apart() {
+    fn outcomes_are_distinguished() {
         let tests = parse(OUTPUT);
         let of = |program: &str, name: &str| {
             let test = tests
@@ -296,7 +261,8 @@ not run: needs root: cannot_run
         assert_eq!(of("vm/every_host", "cannot_run"), not("needs two nodes"));
         assert_eq!(of("vm/every_host", "old"), not("needs a disk"));
         assert_eq!(of("cli/promote", "cannot_run"), not("needs root"));
-        assert_eq!(sums(&tests), "1 passed; 1 failed; 3 not run");
+        assert_eq!(of("cli/promote", "half"), Outcome::Held);
+        assert_eq!(sums(&tests), "2 passed; 1 failed; 3 not run");
     }
 
     #[test]
@@ -315,7 +281,7 @@ not run: needs root: cannot_run
         assert_eq!(back.tests, result.tests);
         let page = page(&[back]);
         for part in [
-            "| [x86-6.1](#x86-61) | old | 6.1.0 | 7 s | 61 s | 1 / 1 / 3 |",
+            "| [x86-6.1](#x86-61) | old | 6.1.0 | 7 s | 61 s | 2 / 1 / 3 |",
             "| a: holds | ✓ |",
             "| b: fails | ✗ |",
             "| cannot run | – |",

@@ -101,7 +101,9 @@ fn all_modes_move_what_they_should() {
         match go(&devices, &mut memory, mode) {
             Ok(moved) => assert!(moved > Bytes::ZERO, "{mode}"),
             Err(MoverError::Sys(error)) if error.call == "io_uring_setup" => {
-                println!("not run: all_modes_move_what_they_should: {mode}: {error}");
+                println!(
+                    "not run: the part of all_modes_move_what_they_should with {mode}: {error}"
+                );
                 continue;
             }
             Err(error) => panic!("{mode}: {error}"),
@@ -180,7 +182,7 @@ fn a_device_that_gets_shorter_is_told() {
     for mode in [Mode::Direct, Mode::Uring] {
         let error = go(&devices, &mut memory(), mode).unwrap_err();
         if let MoverError::Sys(error) = &error {
-            println!("not run: {test}: {mode}: {error}");
+            println!("not run: the part of {test} with {mode}: {error}");
             continue;
         }
         let text = error.to_string();

@@ -41,14 +41,14 @@ fn role(name: &str) -> Vec<std::ffi::OsString> {
 fn role_workload() {
     // Returns only where nobody holds the other end.
     let Err(error) = serve();
-    println!("not run: only other tests start this ({error})");
+    println!("not run: role_workload: only other tests start this ({error})");
 }
 
 #[test]
 #[ignore = "a role that other tests start"]
 fn role_holder() {
     if std::env::var_os("HUGELEAF_TEST_HOLD").is_none() {
-        println!("not run: only other tests start this");
+        println!("not run: role_holder: only other tests start this");
         return;
     }
     let workload = start(CACHE, 1).unwrap();
@@ -208,7 +208,9 @@ fn percentiles_are_of_the_time_since_the_last_question() {
 #[test]
 fn it_promotes_and_demotes_itself_on_request() {
     let Some(huge) = huge_page().filter(|_| RealKernel::new().knows_collapse()) else {
-        println!("not run: this kernel has no MADV_COLLAPSE");
+        println!(
+            "not run: it_promotes_and_demotes_itself_on_request: this kernel has no MADV_COLLAPSE"
+        );
         return;
     };
     let workload = start(CACHE, 1).unwrap();
@@ -282,7 +284,9 @@ fn errors_come_back_as_the_kernel_gave_them() {
 fn it_works_for_a_user_without_privilege() {
     const NOBODY: u32 = 65534;
     if effective_uid() != 0 {
-        println!("not run: needs root, to become another user");
+        println!(
+            "not run: it_works_for_a_user_without_privilege: needs root, to become another user"
+        );
         return;
     }
     // The build folder may be closed to others.

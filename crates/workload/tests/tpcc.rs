@@ -105,7 +105,7 @@ fn postgres(test: &str) -> Option<PostgresServer> {
     match PostgresServer::start(&settings()) {
         Ok(server) => Some(server),
         Err(TpccError::NotInstalled { .. }) => {
-            println!("{test}: not run: PostgreSQL is not installed");
+            println!("not run: {test}: PostgreSQL is not installed");
             None
         }
         Err(error) => panic!("{error}"),
@@ -688,7 +688,7 @@ struct SmallDisk(TempDir, #[allow(dead_code)] hugeleaf_sys::HostLock);
 impl SmallDisk {
     fn new(test: &str) -> Option<SmallDisk> {
         if !rustix::process::geteuid().is_root() {
-            println!("{test}: not run: needs root");
+            println!("not run: {test}: needs root");
             return None;
         }
         let lock = Path::new("/run/lock/hugeleaf.lock");
@@ -704,7 +704,7 @@ impl SmallDisk {
         match mounted {
             Ok(()) => Some(SmallDisk(folder, lock)),
             Err(error) => {
-                println!("{test}: not run: no tmpfs could be mounted: {error}");
+                println!("not run: {test}: no tmpfs could be mounted: {error}");
                 None
             }
         }

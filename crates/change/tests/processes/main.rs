@@ -68,7 +68,7 @@ impl Bench {
     fn new(test: &str) -> Option<Bench> {
         let (kernel, root) = (RealKernel::new(), Root::live());
         let not_run = |why: &str| {
-            println!("not run: {why}: {test}");
+            println!("not run: {test}: {why}");
             None
         };
         if hugeleaf_sys::effective_uid() != 0 {

@@ -94,7 +94,7 @@ fn pages_of_zeros_that_stay_given_back_are_said() {
         assert!(back.is_complete(), "{back:#?}");
         if p.zeros_given_back.is_zero() {
             println!(
-                "not run: this kernel keeps pages of zeros: pages_of_zeros_that_stay_given_back_are_said"
+                "not run: pages_of_zeros_that_stay_given_back_are_said: this kernel keeps pages of zeros"
             );
             return;
         }
@@ -242,7 +242,7 @@ fn a_file_that_the_kernel_refuses_is_not_asked_for() {
     );
     if file_is_huge {
         println!(
-            "not run: this kernel takes files: a_file_that_the_kernel_refuses_is_not_asked_for"
+            "not run: a_file_that_the_kernel_refuses_is_not_asked_for: this kernel takes files"
         );
     }
 }

@@ -371,7 +371,7 @@ fn this_host_splits_or_says_why_not() {
             assert!(back.is_complete(), "{back:#?}");
         }
         Err(why) => {
-            println!("not run: {why}: the part of this_host_splits_or_says_why_not that splits");
+            println!("not run: the part of this_host_splits_or_says_why_not that splits: {why}");
             assert_kept(&bench, &outcome, Reason::SharedByOthers(Some(why)));
         }
     }

@@ -131,7 +131,8 @@ fn a_short_pool_is_an_end_that_is_said_and_not_one_of_forks() {
     for limit in [None, Some(3 << 30), Some(1 << 30)] {
         let mut command = match limit {
             Some(_) if !works("prlimit", &["--version"]) => {
-                not_run(test, "needs prlimit (util-linux)");
+                let part = format!("the part of {test} with a limit");
+                not_run(&part, "needs prlimit (util-linux)");
                 continue;
             }
             Some(bytes) => {

@@ -664,6 +664,44 @@ fn rooms_keep_to_their_business() {
     check("move it to the room whose business it is", &findings);
 }
 
+/// What a test could not run is counted by the beginning of its line, so that has one form.
+#[test]
+fn what_is_not_run_is_said_in_one_form() {
+    // Who reads such lines or says them of a whole host; benchmarks are not counted.
+    const EXCEPTIONS: [&str; 6] = [
+        "crates/cli/benches/",
+        "crates/vm/src/harness.rs",
+        "crates/vm/src/results.rs",
+        "crates/vm/src/main.rs",
+        "crates/vm/tests/count.rs",
+        "crates/cli/tests/tidy/main.rs",
+    ];
+    let mut findings = Vec::new();
+    for path in all_files() {
+        let shown = path.display().to_string();
+        if !shown.ends_with(".rs") || EXCEPTIONS.iter().any(|e| shown.starts_with(e)) {
+            continue;
+        }
+        let text = std::fs::read_to_string(repository().join(&path)).unwrap();
+        let code = without(&text, Blank::Comments);
+        for (at, words) in code.match_indices("not run: ") {
+            let said = &code[at + words.len()..];
+            let name = said.split([':', '"']).next().unwrap();
+            let is_name = |c: char| c.is_alphanumeric() || "_-{}.".contains(c);
+            let good = code[..at].ends_with('"')
+                && said[name.len()..].starts_with(": ")
+                && (name.starts_with("the part of ") || name.chars().all(is_name));
+            if !good && !code[..at].ends_with("does ") {
+                findings.push(format!("{shown}:{}", line_of(&code, at)));
+            }
+        }
+    }
+    check(
+        "say \"not run: NAME: REASON\" or \"not run: the part of NAME …: REASON\"",
+        &findings,
+    );
+}
+
 /// Texts are for readers anywhere: no path of one machine, no package source but the public one.
 #[test]
 fn no_text_names_one_machine() {

@@ -474,7 +474,9 @@ mod tests {
         if let Err(e) = &chosen
             && e.to_string().contains("ermi")
         {
-            println!("not run: needs perf_event_open: {e}");
+            println!(
+                "not run: what_stays_at_zero_is_passed_over_and_each_is_named_where_none_is_left: needs perf_event_open: {e}"
+            );
             return;
         }
         assert_eq!(chosen, Ok(vec![faults]));
@@ -522,7 +524,9 @@ mod tests {
         let mut threads = match opened {
             Ok(threads) => threads,
             Err(e) => {
-                println!("not run: needs perf_event_open: {e}");
+                println!(
+                    "not run: a_ratio_is_of_one_group_and_threads_that_end_keep_their_counts: needs perf_event_open: {e}"
+                );
                 return;
             }
         };

@@ -237,12 +237,12 @@ fn a_page_of_the_largest_size_is_replaced_by_smaller_ones() {
     let largest = pools.map(|info| info.size).max();
     let default = host().memory.default_hugetlb_page.get();
     let (Some(largest), Some(size)) = (largest, default) else {
-        println!("{test}: not run: needs hugetlb");
+        println!("not run: {test}: needs hugetlb");
         return;
     };
     let count = largest.bytes().get() / size.bytes().get();
     if count < 2 {
-        println!("{test}: not run: needs two sizes of hugetlb");
+        println!("not run: {test}: needs two sizes of hugetlb");
         return;
     }
     let Some((_guard, size)) = HostGuard::with_pool(test, count + 3) else {

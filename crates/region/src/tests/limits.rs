@@ -35,7 +35,7 @@ impl Cgroup {
                     .arg(dir.path())
                     .status();
                 if !done.is_ok_and(|status| status.success()) {
-                    println!("{test}: not run: needs the {controller} controller, version 1");
+                    println!("not run: {test}: needs the {controller} controller, version 1");
                     return None;
                 }
                 mounted.insert(dir).path().to_owned()
@@ -268,7 +268,7 @@ fn a_limit_on_locking_is_told_and_reserved_pages_have_none() {
     };
     let hard = rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum;
     if hard.is_some_and(|hard| hard < pages(size, 4).get()) {
-        println!("{test}: not run: needs a memlock limit of four pages of {size}");
+        println!("not run: {test}: needs a memlock limit of four pages of {size}");
         return;
     }
     Part::start("locked", &[&size.to_string()]).succeed();

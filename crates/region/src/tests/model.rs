@@ -123,7 +123,7 @@ fn any_region_is_what_the_model_says() {
         return;
     };
     if huge(test) != Some(size) {
-        println!("{test}: not run: needs a pool of the size of transparent huge pages");
+        println!("not run: {test}: needs a pool of the size of transparent huge pages");
         return;
     }
     let base = host().base_page;

@@ -164,7 +164,7 @@ fn middle(test: &str) -> Option<PageSize> {
         .iter()
         .rfind(|order| order.size < huge && !order.anon.is_absent());
     if middle.is_none() {
-        println!("{test}: not run: needs more than one size of transparent huge pages");
+        println!("not run: {test}: needs more than one size of transparent huge pages");
     }
     middle.map(|order| order.size)
 }
@@ -227,7 +227,7 @@ fn shared_memory_is_collapsed_where_the_knob_is_off() {
     };
     let top: PathBuf = "/sys/kernel/mm/transparent_hugepage/shmem_enabled".into();
     if !top.exists() {
-        println!("{test}: not run: needs transparent huge pages for shared memory");
+        println!("not run: {test}: needs transparent huge pages for shared memory");
         return;
     }
     for value in ["never", "advise", "within_size", "always", "deny"] {
@@ -300,12 +300,12 @@ fn a_ladder_of_two_pools_goes_from_large_to_small() {
         .filter(|p| p.kind == PageKind::Hugetlb);
     let giant = pools.rfind(|p| p.size > size).map(|p| p.size);
     let Some(giant) = giant.filter(|giant| giant.bytes() <= Bytes::from_mib(1024)) else {
-        println!("{test}: not run: needs a second pool of pages up to 1G");
+        println!("not run: {test}: needs a second pool of pages up to 1G");
         return;
     };
     guard.set_pool(giant, 1);
     if pool(giant).total != 1 {
-        println!("{test}: not run: needs {giant} of contiguous memory");
+        println!("not run: {test}: needs {giant} of contiguous memory");
         return;
     }
     let length = pages(giant, 1) + pages(size, 5);

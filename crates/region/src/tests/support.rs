@@ -20,7 +20,7 @@ pub fn host() -> Host {
 pub fn huge(test: &str) -> Option<PageSize> {
     let huge = host().pmd_page.get();
     if huge.is_none() {
-        println!("{test}: not run: needs transparent huge pages");
+        println!("not run: {test}: needs transparent huge pages");
     }
     huge
 }
@@ -35,7 +35,7 @@ impl HostGuard {
     /// `None`, after saying so, where the test cannot run.
     pub fn lock(test: &str) -> Option<HostGuard> {
         if effective_uid() != 0 {
-            println!("{test}: not run: needs root");
+            println!("not run: {test}: needs root");
             return None;
         }
         let lock = lock_host("/run/lock/hugeleaf.lock".as_ref(), true).unwrap();
@@ -54,13 +54,13 @@ impl HostGuard {
     /// The same, with a pool of so many pages of the host's default size in it.
     pub fn with_pool(test: &str, pages: u64) -> Option<(HostGuard, PageSize)> {
         let Some(size) = host().memory.default_hugetlb_page.get() else {
-            println!("{test}: not run: needs hugetlb");
+            println!("not run: {test}: needs hugetlb");
             return None;
         };
         let mut guard = HostGuard::lock(test)?;
         guard.set_pool(size, pages);
         if pool(size).total != pages {
-            println!("{test}: not run: needs {pages} pages of {size} of contiguous memory");
+            println!("not run: {test}: needs {pages} pages of {size} of contiguous memory");
             return None;
         }
         Some((guard, size))

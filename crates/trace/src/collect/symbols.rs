@@ -610,7 +610,9 @@ mod tests {
             std::fs::write(at("proc/77/status"), status(OTHER)).unwrap();
             assert_eq!(look().0, "inside");
         } else {
-            println!("not run: the owner of a map: needs root to give files away");
+            println!(
+                "not run: the part of a_map_that_is_not_the_programs_is_not_read about owners: needs root to give files away"
+            );
         }
         std::fs::File::create(&inside)
             .unwrap()

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(held[0].bytes, length);
         let Some(pieces) = seen.pieces_a_block else {
             println!(
-                "scattered_pages_are_base_pages_and_lie_apart: not run: needs root for frames"
+                "not run: scattered_pages_are_base_pages_and_lie_apart: needs root for frames"
             );
             return;
         };
@@ -353,7 +353,7 @@ mod tests {
     fn split_pages_are_base_pages_and_lie_together() {
         let host = host();
         let Some(large) = host.pmd_page.get() else {
-            println!("split_pages_are_base_pages_and_lie_together: not run: no huge pages here");
+            println!("not run: split_pages_are_base_pages_and_lie_together: no huge pages here");
             return;
         };
         let length = Bytes(large.bytes().get() * 4);
@@ -369,7 +369,7 @@ mod tests {
                 .sum::<Bytes>()
         };
         if on_huge(&whole.look(BLOCK).unwrap()) != length {
-            println!("split_pages_are_base_pages_and_lie_together: not run: no huge pages free");
+            println!("not run: split_pages_are_base_pages_and_lie_together: no huge pages free");
             return;
         }
         drop(whole);
