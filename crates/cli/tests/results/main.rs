@@ -8,6 +8,8 @@
 
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
+
+mod answers;
 mod oltp;
 mod own;
 mod page;

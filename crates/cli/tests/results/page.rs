@@ -5,14 +5,19 @@ use serde_json::Value;
 use hugeleaf_units::Bytes;
 
 use crate::runs::{Run, Runs, Table};
-use crate::{oltp, own, summary};
+use crate::{answers, oltp, own, summary};
 
 const HEAD: &str = "# Results
 
-What hugeleaf measured, beside what was published. Every figure is a ratio of two arms that took turns on one machine, with its
-95 % interval; a time by itself says nothing about another machine and is not here. Losses and missed figures are here
-like the others. A ratio with an interval is a Hodges-Lehmann estimate, the median of the means of all pairs of log ratios of rounds or pairs, unless
-its line says otherwise; a median is called one. Each figure names its raw data by the whole path below [bench/runs](../bench/runs).
+Ten questions first. A ratio is of two arms that took turns on one machine: what it says of larger pages over base pages unless the
+question says otherwise; *not shown* is an interval with ×1 in it. Each leads to its raw samples.
+
+";
+
+const ABOUT: &str = "Below: the figures of each question, [what was published](#published-and-measured), [what this does not
+show](#what-it-does-not-show), and [the machines and the whole commands](#on-what-and-how-to-repeat-it). Losses and missed figures are here like
+the others. A time by itself says nothing about another machine and is not here. A ratio with an interval is a Hodges-Lehmann estimate,
+the median of the means of all pairs of log ratios of rounds or pairs, unless its line says otherwise; a median is called one.
 
 This page is made from the raw runs under [bench/runs](../bench/runs) by `crates/cli/tests/results`, and a test compares it with them.
 
@@ -33,27 +38,30 @@ const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two p
 
 /// From the runs to the text.
 pub fn page(runs: &Runs) -> String {
-    let mut out = HEAD.to_owned();
+    let mut out = [HEAD, &answers::text(runs), ABOUT].concat();
     let mut section = |title: &str, text: String| {
         out.push_str(&format!("## {title}\n\n{text}"));
     };
-    section("Published and measured", summary::text(runs));
-    section("Page size and throughput (OLTP)", oltp::text(runs));
-    section("What a dependent read costs", results(runs, "chase"));
+    section("Is a database faster on larger pages?", oltp::text(runs));
+    section("What does a dependent read cost?", results(runs, "chase"));
     let moving = [results(runs, "mover"), results(runs, "pin")].concat();
-    section("Pinning and moving data", moving);
+    section("What does it cost to pin and move data?", moving);
     section(
-        "Page tables",
+        "How large are page tables?",
         results(runs, "pagetables") + &page_tables(runs),
     );
-    section("Programs under run", own::programs(runs));
-    section("Programs where THP is always on", own::always(runs));
-    section("Promotion, and the library", own::promotion(runs));
-    section("Trace", own::trace(runs));
+    section("What does a program gain under run?", own::programs(runs));
+    section("And where THP is always on?", own::always(runs));
     section(
-        "Looking, and how sure prove is",
+        "What do promotion and the library cost?",
+        own::promotion(runs),
+    );
+    section("What does a trace cost?", own::trace(runs));
+    section(
+        "How fast are the screens, and how sure is prove?",
         own::looking(runs) + &own::prove(runs),
     );
+    section("Published and measured", summary::text(runs));
     section(
         "What it does not show",
         format!("{NOT_SHOWN}\n{}", caveats(runs)),
@@ -140,12 +148,7 @@ fn host(run: &Run) -> String {
     if host.is_null() {
         return "computed from recordings".to_owned();
     }
-    let word = |key: &str| {
-        host[key]
-            .as_str()
-            .unwrap_or("processor not told")
-            .to_owned()
-    };
+    let word = |key: &str| host[key].as_str().unwrap_or("processor unknown").to_owned();
     let cpus = host["cpus"].as_u64().unwrap_or(0);
     let memory = host["memory_bytes"].as_u64().map(Bytes);
     let memory = memory.map_or_else(|| "-".to_owned(), |memory| memory.to_string());

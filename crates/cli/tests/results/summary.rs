@@ -1,4 +1,4 @@
-//! The table that the page begins with: what was published or wanted, and what was measured here.
+//! The table of what was published or wanted, and what was measured here.
 
 use hugeleaf_proof::compare::{ComparedRow, Side};
 
@@ -45,7 +45,8 @@ fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
+/// Lower end, middle and upper end of a row's ratio; all the same where it has no interval.
+pub fn ends(row: &ComparedRow) -> Option<[f64; 3]> {
     match (&row.effect, row.ratio) {
         (Some(e), _) => Some([e.low, e.ratio, e.high]),
         (None, ratio) => ratio.map(|r| [r, r, r]),
@@ -63,7 +64,7 @@ fn pairs_of(row: &ComparedRow) -> String {
 
 /// The row of a quantity, or the main one, of one arm over another at the last place of a result; with these values of its
 /// places, where some are asked for.
-fn row_of(
+pub fn row_of(
     run: &Run,
     (large, small): (&str, &str),
     places: &[&str],
@@ -82,7 +83,7 @@ fn row_of(
 }
 
 /// A ratio of two arms as a line shows it.
-fn told(row: &ComparedRow, (large, small): (&str, &str)) -> Option<([f64; 3], String)> {
+fn shown(row: &ComparedRow, (large, small): (&str, &str)) -> Option<([f64; 3], String)> {
     let text = format!("{large} over {small}: {}{}", ratio(row), pairs_of(row));
     Some((ends(row)?, text))
 }
@@ -107,7 +108,7 @@ fn arms_lines(
     let found = runs.named(begin).filter_map(|run| {
         let mut pairs = pairs.iter();
         pairs.find_map(|arms| {
-            let (here, text) = told(&row_of(run, *arms, &[], None)?, *arms)?;
+            let (here, text) = shown(&row_of(run, *arms, &[], None)?, *arms)?;
             Some((here, text, run))
         })
     });
@@ -269,7 +270,7 @@ fn mover_lines(
         let mut modes = modes.iter();
         let (mode, row) =
             modes.find_map(|mode| Some((*mode, row_of(run, arms, &[mode], quantity)?)))?;
-        let (here, text) = told(&row, arms)?;
+        let (here, text) = shown(&row, arms)?;
         Some(Line {
             what: format!("{what}, {}", mover(run, mode)),
             published,
@@ -310,7 +311,7 @@ fn moving(runs: &Runs) -> Vec<Line> {
         let found = runs.named("pin").filter_map(|run| {
             let arms = ("hugetlb:2M", "scattered");
             let row = row_of(run, arms, &[method, threads], None)?;
-            let (here, text) = told(&row, arms)?;
+            let (here, text) = shown(&row, arms)?;
             Some((here, text, run))
         });
         let what = format!("time to pin 256K, {method}, threads: {threads}");

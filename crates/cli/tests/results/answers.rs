@@ -1,0 +1,250 @@
+//! The ten lines that the page begins with: question, answer, how sure, by which command. All
+//! from the runs, the words of an answer too, so none can be older than its figures.
+
+use hugeleaf_report::compare::three;
+
+use crate::runs::{Run, Runs, Table, share};
+use crate::summary::{ends, row_of};
+
+/// Which way a ratio has to go for the answer to be yes.
+#[derive(Clone, Copy)]
+enum Better {
+    Higher,
+    Lower,
+    /// Neither: whether there is a difference at all is the question.
+    Equal,
+}
+
+/// A ratio and its interval, of a run.
+struct Figure<'a> {
+    of: String,
+    ends: [f64; 3],
+    run: &'a Run,
+}
+
+impl Figure<'_> {
+    /// Whether its interval answers with yes; `None` where it has both answers in it.
+    fn answers(&self, better: Better) -> Option<bool> {
+        let [low, _, high] = self.ends;
+        let differs = match (low > 1.0, high < 1.0) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        match better {
+            Better::Lower => differs.map(|is_higher| !is_higher),
+            Better::Higher | Better::Equal => differs,
+        }
+    }
+
+    /// `SQLite ×1.04, 1.02 to 1.07`, which leads to the samples.
+    fn text(&self) -> String {
+        let [low, middle, high] = self.ends.map(three);
+        let of = match self.of.as_str() {
+            "" => String::new(),
+            of => format!("{of} "),
+        };
+        let span = match low == high {
+            true => ", counted".to_owned(),
+            false => format!(", {low} to {high}"),
+        };
+        format!("[{of}×{middle}{span}](../bench/runs/{})", self.run.path())
+    }
+}
+
+/// The answer that all these figures give together.
+fn answer(figures: &[Figure], better: Better) -> String {
+    let of = |wanted| {
+        let all = figures.iter().map(|figure| figure.answers(better));
+        all.filter(|answer| *answer == wanted).count()
+    };
+    let (yes, no, all) = (of(Some(true)), of(Some(false)), figures.len());
+    let middles: Vec<f64> = figures.iter().map(|f| f.ends[1]).collect();
+    let least = middles.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = middles.iter().copied().fold(0.0, f64::max);
+    let size = match three(least) == three(most) {
+        true => format!("×{}", three(least)),
+        false => format!("×{} to ×{}", three(least), three(most)),
+    };
+    let not_shown = match better {
+        Better::Equal => "no difference shown",
+        _ => "not shown",
+    };
+    match (yes, no) {
+        (0, 0) => format!("{not_shown}: {size}"),
+        (0, no) if no == all => format!("no, the other way: {size}"),
+        (yes, 0) if yes == all => format!("yes: {size}"),
+        (yes, 0) => format!("in {yes} of {all} yes, in the others {not_shown}: {size}"),
+        (yes, no) => format!("in {yes} of {all} yes, in {no} the other way: {size}"),
+    }
+}
+
+/// What was typed, without its settings; all of it is in the appendix.
+fn command(run: &Run) -> String {
+    let command = run.command();
+    let words = command.split(' ').take_while(|word| !word.starts_with('-'));
+    format!("`{}`", words.collect::<Vec<_>>().join(" "))
+}
+
+/// A line of the table.
+fn line(question: &str, better: Better, figures: &[Figure<'_>]) -> [String; 4] {
+    let Some(first) = figures.first() else {
+        let none = "not measured yet".to_owned();
+        return [question.to_owned(), none, "-".to_owned(), "-".to_owned()];
+    };
+    let texts: Vec<String> = figures.iter().map(Figure::text).collect();
+    [
+        question.to_owned(),
+        answer(figures, better),
+        texts.join("; "),
+        command(first.run),
+    ]
+}
+
+/// One arm over another in every run of this file's name that has an interval, or a count; at the
+/// last place, or that with these values.
+fn arms<'a>(runs: &'a Runs, name: &str, pair: (&str, &str), at: &[&str]) -> Vec<Figure<'a>> {
+    let name = format!("{name}.json");
+    let of_run = |run: &'a Run| {
+        let row = row_of(run, pair, at, None)?;
+        let of = String::new();
+        ends(&row).map(|ends| Figure { of, ends, run })
+    };
+    let all = runs.all.iter().filter(|run| run.name == name);
+    all.filter_map(of_run).collect()
+}
+
+/// Throughput of the work under `run`, over the bare program, of each program.
+fn programs<'a>(found: impl Iterator<Item = &'a Run>, arm: &str) -> Vec<Figure<'a>> {
+    let of_run = |run: &'a Run| {
+        let ends = run.three(Some(arm), "work, operations/s, over bare")?;
+        let (_, program) = run.name.trim_end_matches(".json").split_once('-')?;
+        let of = program.to_owned();
+        Some(Figure { of, ends, run })
+    };
+    found.filter_map(of_run).collect()
+}
+
+/// The worst seconds of a server while its memory is moved, over those before: the smallest and
+/// the largest of the rounds, beside the same where nothing was moved.
+fn disturbed(runs: &Runs) -> [String; 4] {
+    let question =
+        "Does promotion disturb a server meanwhile? Its worst 3 s over the worst 3 s before";
+    let (mut answers, mut sure, mut by) = (Vec::new(), Vec::new(), "-".to_owned());
+    for server in ["mariadb", "redis"] {
+        let Some(run) = runs.find(&format!("promote-{server}")) else {
+            continue;
+        };
+        let rounds = |key: &str| {
+            let rounds = run.value["summary"][key].as_array()?;
+            let mut all: Vec<f64> = rounds
+                .iter()
+                .filter_map(serde_json::Value::as_f64)
+                .collect();
+            all.sort_by(f64::total_cmp);
+            Some([*all.first()?, *all.get(all.len() / 2)?, *all.last()?].map(three))
+        };
+        let moved = rounds("worst 3 s, promoting over still, by round");
+        let still = rounds("worst 3 s, still over still, by round");
+        let (Some([low, middle, high]), Some([least, _, most])) = (moved, still) else {
+            continue;
+        };
+        answers.push(format!("{server} ×{middle}"));
+        sure.push(format!(
+            "[{server} rounds {low} to {high}; {least} to {most} where nothing was moved](../bench/runs/{})",
+            run.path()
+        ));
+        by = command(run);
+    }
+    if answers.is_empty() {
+        answers.push("not measured yet".to_owned());
+        sure.push("-".to_owned());
+    }
+    [question.to_owned(), answers.join(", "), sure.join("; "), by]
+}
+
+/// How often `prove` calls an effect where there is none, and covers one that is there.
+fn wrong(runs: &Runs) -> [String; 4] {
+    let question = "How often is `prove` wrong?".to_owned();
+    let run = runs.find("simulate");
+    let of = |effect: f64, key: &str| {
+        let rows = run?.value["rows"].as_array()?;
+        let mut rows = rows.iter().map(|row| &row["summary"]);
+        rows.find(|s| s["effect"].as_f64() == Some(effect))?[key].as_f64()
+    };
+    let calls = of(1.0, "faster").zip(of(1.0, "slower"));
+    let (Some(run), Some((faster, slower)), Some(covered)) = (run, calls, of(1.05, "covered"))
+    else {
+        let none = "not measured yet".to_owned();
+        return [question, none, "-".to_owned(), "-".to_owned()];
+    };
+    let experiments = run.value["experiments"].as_u64().unwrap_or(0);
+    let sure = format!(
+        "[{experiments} simulated experiments an effect; the interval covers ×1.05 in {}](../bench/runs/{})",
+        share(covered),
+        run.path()
+    );
+    let answer = format!(
+        "{} call an effect where there is none",
+        share(faster + slower)
+    );
+    [question, answer, sure, command(run)]
+}
+
+/// The table.
+pub fn text(runs: &Runs) -> String {
+    use Better::{Equal, Higher, Lower};
+    let sqlite = arms(runs, "oltp-sqlite", ("thp:2M", "base"), &[]);
+    let postgres = arms(runs, "oltp-postgres", ("hugetlb:2M", "base"), &[]);
+    let live = arms(runs, "oltp-postgres", ("promoted", "hugetlb:2M"), &[]);
+    let read = arms(runs, "chase", ("thp:2M", "base"), &[]);
+    let moved = arms(runs, "mover-read", ("hugetlb:2M", "scattered"), &["direct"]);
+    let tables = arms(runs, "pagetables", ("hugetlb:2M", "base"), &[]);
+    let run = programs(runs.named("run-"), "run, thp");
+    let always = programs(runs.named("always-"), "run");
+    let lines = [
+        line(
+            "Is SQLite faster on 2M pages, with all its data in its cache?",
+            Higher,
+            &sqlite,
+        ),
+        line(
+            "Is PostgreSQL faster with its shared buffers on 2M pages?",
+            Higher,
+            &postgres,
+        ),
+        line(
+            "Is a running PostgreSQL that is promoted any different from one that starts on a pool?",
+            Equal,
+            &live,
+        ),
+        line(
+            "Does a dependent read from a large memory take less time?",
+            Lower,
+            &read,
+        ),
+        line(
+            "Does a backup server read more a second, past the page cache, where its buffers are on 2M pages?",
+            Higher,
+            &moved,
+        ),
+        line(
+            "Do 1024 processes that share 1 GB have smaller page tables?",
+            Lower,
+            &tables,
+        ),
+        line(
+            "Does an unmodified program do more under `run`?",
+            Higher,
+            &run,
+        ),
+        line("Also where THP is `always`?", Higher, &always),
+        disturbed(runs),
+        wrong(runs),
+    ];
+    let mut table = Table::new(&["question", "answer", "how sure: 95 % interval", "command"]);
+    for line in &lines {
+        table.row(line);
+    }
+    table.text()
+}
