@@ -266,11 +266,15 @@ fn what_was_named_and_not_had_is_told() {
             .contains("nr_hugepages")
     );
     let text = stdout(&bench(&[&SHORT[..], &["--pages", &pages]].concat()));
-    assert!(text.contains(&format!("not had  {label}: ")), "{text}");
+    assert!(text.contains(&format!("unavailable  {label}: ")), "{text}");
     // Unless it was named, it is no shortfall.
     let output = bench(&SHORT);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("not had"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("unavailable"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]

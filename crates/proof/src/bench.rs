@@ -15,7 +15,11 @@ mod processors;
 mod room;
 mod spaces;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use hugeleaf::MemoryError;
+use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::AttachError;
 use hugeleaf_workload::mover::MoverError;
@@ -113,6 +117,21 @@ impl From<crate::Circumstances> for Circumstances {
             started: other.started,
         }
     }
+}
+
+/// Where it runs.
+#[derive(Debug)]
+pub struct Machine<'a> {
+    /// Where the host is read.
+    pub root: &'a Root,
+    /// The host.
+    pub host: &'a Host,
+    /// What a result says of it.
+    pub circumstances: &'a Circumstances,
+    /// The most ordinary memory that may be taken.
+    pub most: Bytes,
+    /// Set from outside to end early.
+    pub stop: &'a Arc<AtomicBool>,
 }
 
 /// What is happening, for whoever watches.

@@ -517,7 +517,7 @@ pub struct Unavailable {
 
 /// What is to be drawn: a quantity by place, a curve an arm; or a bar an arm. Of rows at several words (a mode, a
 /// method) each word has a chart of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// Its title.
     pub title: String,
@@ -529,6 +529,9 @@ pub struct Chart {
     /// Whether it is drawn over the first arm, as a ratio.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over_first: bool,
+    /// What others published, to stand below bars: a name and a value in the unit of the chart each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<(String, f64)>,
 }
 
 impl Chart {
@@ -539,6 +542,7 @@ impl Chart {
             x: Some(x.to_owned()),
             y: y.to_owned(),
             over_first: false,
+            published: Vec::new(),
         }
     }
 
@@ -555,6 +559,16 @@ impl Chart {
     pub fn over_first(self) -> Chart {
         Chart {
             over_first: true,
+            ..self
+        }
+    }
+
+    /// The same with what others published.
+    #[must_use]
+    pub fn published(self, all: &[(&str, f64)]) -> Chart {
+        let all = all.iter().map(|(name, value)| ((*name).to_owned(), *value));
+        Chart {
+            published: all.collect(),
             ..self
         }
     }

@@ -1,26 +1,661 @@
-//! `hugeleaf bench`: results as text. The pages are in [`crate::bench_html`].
+//! `hugeleaf bench`: a result of any experiment, from its rows alone. An experiment declares rows and charts; its
+//! screen and its page follow. Nothing here knows an experiment by its name.
 
-mod chart;
-pub(crate) mod chase;
-pub(crate) mod mover;
-pub(crate) mod oltp;
-pub(crate) mod pagetables;
-pub(crate) mod pin;
+use std::collections::BTreeSet;
 
-use hugeleaf_proof::bench::{BenchEnding, NotHad, Spread};
+use hugeleaf_proof::rows::{Chart as Declared, Place, Quantity, Results, Row, Value};
+use hugeleaf_proof::stats::{Better, Effect};
 use hugeleaf_units::Bytes;
+use serde_json::{Map, Value as Json};
 
-use crate::prove::{number, ratio, time};
-use crate::table::Look;
-
-pub use chase::{chase_headline, chase_how, chase_meaning, chase_rows, chase_text};
-pub use mover::{mover_headlines, mover_text};
-pub use oltp::{oltp_headline, oltp_text};
-pub use pagetables::{
-    COLUMNS as PAGETABLES_COLUMNS, pagetables_headline, pagetables_how, pagetables_meaning,
-    pagetables_rows, pagetables_text,
+use crate::page::{
+    Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
+    Unit,
 };
-pub use pin::{pin_headlines, pin_text};
+use crate::prove::{number, ratio, time};
+
+/// So many rows of what was also measured are shown at first.
+const MOST_ROWS: usize = 40;
+
+/// What a result says: in a line each what it was made for, then all of it, then what to know.
+pub fn page(results: &Results) -> Page {
+    let about = &results.experiment;
+    let mut lines = headlines(results).into_iter();
+    let title = match about.title.is_empty() {
+        true => about.name.clone(),
+        false => format!("{}: {}", about.name, about.title),
+    };
+    let mut page = Page::new(title, lines.next().unwrap_or_default());
+    for line in lines {
+        page.add(line);
+    }
+    page.add(meaning(results));
+    let groups = groups(results);
+    for group in &groups {
+        page.add(group.of_main(results));
+    }
+    for group in &groups {
+        page.add(group.also_measured(results));
+    }
+    page.section("", vec![notes(results).into()]);
+    page
+}
+
+/// The same with what a reader on another machine asks for: the host, the settings and the command.
+pub fn whole_page(results: &Results) -> Page {
+    let mut page = page(results);
+    let mut facts = vec![(
+        "started".to_owned(),
+        Cell::from(&results.experiment.started),
+    )];
+    facts.extend(shown(&results.host));
+    facts.extend(shown(&results.settings));
+    let knobs = results.settings.get("knobs").and_then(Json::as_array);
+    let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
+    let knobs = knobs.into_iter().flatten();
+    facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
+    let command = match results.command.is_empty() {
+        true => Vec::new(),
+        false => vec![Command::new("", results.command.join(" "))],
+    };
+    page.section(
+        "Host, settings, command",
+        vec![facts.into(), command.into()],
+    );
+    page
+}
+
+/// The fields that are a value each.
+fn shown(part: &Map<String, Json>) -> Vec<(String, Cell)> {
+    let fact = |(name, value): (&String, &Json)| {
+        let head = Place::text(name, "").head();
+        Some((head, Value::of_json(name, value)?.to_string().into()))
+    };
+    part.iter().filter_map(fact).collect()
+}
+
+/// What the figures are.
+fn meaning(results: &Results) -> String {
+    let better = match results.main().map(|quantity| quantity.better) {
+        None | Some(Better::Neither) => String::new(),
+        Some(better) => format!(" ({better} is better)"),
+    };
+    let title = &results.experiment.title;
+    format!(
+        "{title}{better}; medians, ± half of the 95 % interval; × is over the first of the arms, in the same rounds"
+    )
+}
+
+/// Rows at the same words, as a mode; of most experiments all rows.
+struct Group<'a> {
+    words: Vec<&'a Place>,
+    rows: Vec<&'a Row>,
+}
+
+fn is_word(place: &Place) -> bool {
+    matches!(place.value, Value::Text(_))
+}
+
+fn numbers(row: &Row) -> Vec<&Place> {
+    row.at.iter().filter(|place| !is_word(place)).collect()
+}
+
+/// The groups, in the order of their first rows.
+fn groups(results: &Results) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
+        let words: Vec<&Place> = row.at.iter().filter(|place| is_word(place)).collect();
+        match groups.iter_mut().find(|group| group.words == words) {
+            Some(group) => group.rows.push(row),
+            None => groups.push(Group {
+                words,
+                rows: vec![row],
+            }),
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// The words, and what it is of.
+    fn title(&self, of: &str) -> String {
+        let words = self.words.iter().map(|place| place.value.to_string());
+        let parts: Vec<String> = words.chain([of.to_owned()]).collect();
+        parts.join(": ")
+    }
+
+    /// The arms of which it has this, in the order of the result.
+    fn arms(&self, results: &'a Results, quantity: &Quantity) -> Vec<&'a str> {
+        let has = |name: &&str| {
+            let mut rows = self.rows.iter();
+            rows.any(|row| row.arm == *name && row.quantity.name == quantity.name)
+        };
+        let arms = results.arms.iter().map(|arm| arm.name.as_str());
+        arms.filter(has).collect()
+    }
+
+    /// The places of numbers where it has this, in rising order.
+    fn places(&self, quantity: &Quantity) -> Vec<Vec<&'a Place>> {
+        let mut all: Vec<Vec<&Place>> = Vec::new();
+        for row in &self.rows {
+            let place = numbers(row);
+            if row.quantity.name == quantity.name && !all.contains(&place) {
+                all.push(place);
+            }
+        }
+        let values = |at: &[&Place]| -> Vec<f64> {
+            at.iter().filter_map(|place| place.value.as_f64()).collect()
+        };
+        all.sort_by(|a, b| {
+            values(a)
+                .partial_cmp(&values(b))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        all
+    }
+
+    fn row(&self, arm: &str, place: &[&Place], quantity: &Quantity) -> Option<&'a Row> {
+        let mut rows = self.rows.iter();
+        let is_it =
+            |r: &&&Row| r.arm == arm && r.quantity.name == quantity.name && numbers(r) == place;
+        rows.find(is_it).copied()
+    }
+
+    /// What the experiment was made for, with its charts.
+    fn of_main(&self, results: &'a Results) -> Section {
+        let mut blocks: Vec<Block> = Vec::new();
+        let Some(main) = results.main() else {
+            return Section::default();
+        };
+        let has_places = self.places(main).iter().any(|place| !place.is_empty());
+        match has_places {
+            true => {
+                blocks.push(self.grid(results, main, |_, row| spread(row)).into());
+                let over = |first: Option<&Row>, row: &Row| times_first(first?, row);
+                let over = self.grid(results, main, over);
+                blocks.push(Section::new(over_first(results), vec![over.into()]).into());
+            }
+            false => blocks.push(self.by_arm(results, main).into()),
+        }
+        let charts = results.charts.iter();
+        blocks.extend(charts.filter_map(|declared| Some(self.chart(declared, results)?.into())));
+        Section::new(self.title(&main.name), blocks)
+    }
+
+    /// A row a place, a column an arm; `cell` has the row of the first arm, of others than that, too. A column of
+    /// which nothing can be said is left out.
+    fn grid(
+        &self,
+        results: &'a Results,
+        quantity: &Quantity,
+        cell: impl Fn(Option<&Row>, &Row) -> Option<String>,
+    ) -> Table {
+        let arms = self.arms(results, quantity);
+        let places = self.places(quantity);
+        let first = arms.first().copied().unwrap_or_default();
+        let cell = |arm: &str, place: &[&Place]| {
+            let held = self.row(first, place, quantity).filter(|_| arm != first);
+            cell(held, self.row(arm, place, quantity)?)
+        };
+        let has = |arm: &&&str| places.iter().any(|place| cell(arm, place).is_some());
+        let arms: Vec<&&str> = arms.iter().filter(has).collect();
+        let heads = places.first().cloned().unwrap_or_default();
+        let mut table = heads.iter().fold(Table::new(), |table, place| {
+            table.left(place.head().to_uppercase())
+        });
+        for arm in &arms {
+            table = table.right(arm.to_uppercase());
+        }
+        for place in places.iter().filter(|_| !arms.is_empty()) {
+            let at = place
+                .iter()
+                .map(|place| Cell::from(place.value.to_string()));
+            let cells = arms.iter().map(|arm| Cell::from(cell(arm, place)));
+            table.row(at.chain(cells));
+        }
+        table
+    }
+
+    /// A row an arm.
+    fn by_arm(&self, results: &'a Results, quantity: &Quantity) -> Table {
+        let arms = self.arms(results, quantity);
+        let of = |arm: &str| self.row(arm, &[], quantity);
+        let first = arms.first().and_then(|arm| of(arm));
+        let over = |arm: &&str| {
+            let row = of(arm).filter(|row| first.is_some_and(|first| first.arm != row.arm))?;
+            times_first(first?, row)
+        };
+        let extents = |arm: &str| {
+            let mut layouts = results.layouts.iter();
+            let is_it = |l: &&hugeleaf_proof::rows::Layout| {
+                l.arm == arm && l.at.iter().all(|place| self.words.contains(&place))
+            };
+            layouts.find(is_it)?.extents_a_block
+        };
+        let has_extents = arms.iter().any(|arm| extents(arm).is_some());
+        Table::of(&arms)
+            .left("ARM", |arm| **arm)
+            .right(quantity.name.to_uppercase(), |arm| of(arm).and_then(spread))
+            .when(arms.len() > 1, |table| {
+                table.right(over_first(results).to_uppercase(), |arm| over(arm))
+            })
+            .when(has_extents, |table| {
+                table.right("EXTENTS A BLOCK", |arm| Cell::decimal(extents(arm), 1))
+            })
+            .done()
+    }
+
+    /// What else says something by itself: not how often and how long was measured.
+    fn also_measured(&self, results: &'a Results) -> Section {
+        let main = results.main().map(|main| main.name.as_str());
+        let mut seen = BTreeSet::new();
+        let quantities: Vec<&Quantity> = (self.rows.iter().map(|row| &row.quantity))
+            .filter(|q| Some(q.name.as_str()) != main && q.better != Better::Neither)
+            .filter(|q| seen.insert(&q.name))
+            .collect();
+        let has = |arm: &&str| {
+            quantities
+                .iter()
+                .any(|q| self.arms(results, q).contains(arm))
+        };
+        let arms = results.arms.iter().map(|arm| arm.name.as_str());
+        let arms: Vec<&str> = arms.filter(has).collect();
+        let heads: Vec<&Place> = (quantities.iter())
+            .flat_map(|q| self.places(q))
+            .max_by_key(Vec::len)
+            .unwrap_or_default();
+        let mut table = Table::new().left("WHAT");
+        for place in &heads {
+            table = table.left(place.head().to_uppercase());
+        }
+        for arm in &arms {
+            table = table.right(arm.to_uppercase());
+        }
+        for quantity in quantities {
+            for place in self.places(quantity) {
+                let at = (0..heads.len()).map(|n| {
+                    place
+                        .get(n)
+                        .map_or_else(Cell::empty, |p| p.value.to_string().into())
+                });
+                let cells = arms.iter().map(|arm| {
+                    let spread = self.row(arm, &place, quantity)?.spread()?;
+                    Some(value(spread.median, &quantity.unit))
+                });
+                table.row(
+                    [Cell::from(&quantity.name)]
+                        .into_iter()
+                        .chain(at)
+                        .chain(cells.map(Cell::from)),
+                );
+            }
+        }
+        table.limit = Some(crate::page::Limit {
+            rows: MOST_ROWS,
+            others: String::new(),
+            all: "--html FILE, --json".to_owned(),
+        });
+        Section::new(self.title("also measured"), vec![table.into()])
+    }
+
+    /// A declared chart of these rows; `None` where there is nothing to see in it.
+    fn chart(&self, declared: &Declared, results: &'a Results) -> Option<Chart> {
+        let mut quantities = self.rows.iter().map(|row| &row.quantity);
+        let quantity = quantities.find(|q| q.name == declared.y)?;
+        let arms = self.arms(results, quantity);
+        let first = arms.first()?;
+        let point = |row: &Row, x: f64| {
+            let mut point = Point {
+                x,
+                doubtful: row.doubtful,
+                ..Point::default()
+            };
+            if declared.over_first {
+                let first = self.row(first, &numbers(row), quantity)?;
+                point.y = row.spread()?.median / first.spread()?.median;
+                if let Some(effect) = row.over(first).filter(|_| row.arm != first.arm) {
+                    (point.y, point.interval) = (effect.ratio, Some((effect.low, effect.high)));
+                }
+            } else {
+                let spread = row.spread()?;
+                (point.y, point.interval) = (spread.median, spread.low.zip(spread.high));
+            }
+            Some(point)
+        };
+        match &declared.x {
+            Some(x) => self.curves(declared, quantity, (x, &arms), point),
+            None => self.bars(declared, quantity, &arms, point),
+        }
+    }
+
+    fn curves(
+        &self,
+        declared: &Declared,
+        quantity: &Quantity,
+        (x, arms): (&str, &[&str]),
+        point: impl Fn(&Row, f64) -> Option<Point>,
+    ) -> Option<Chart> {
+        let place = |row: &Row| row.at.iter().find(|place| place.name == x).cloned();
+        let of_arm = |arm: &&str| {
+            let rows = self
+                .rows
+                .iter()
+                .filter(|r| r.arm == *arm && r.quantity.name == quantity.name);
+            let points = rows
+                .filter_map(|row| point(row, place(row)?.value.as_f64()?))
+                .collect();
+            Series {
+                name: (*arm).to_owned(),
+                points,
+            }
+        };
+        // The first arm over itself is the line at 1.
+        let series: Vec<Series> = arms
+            .iter()
+            .skip(usize::from(declared.over_first))
+            .map(of_arm)
+            .collect();
+        if series.iter().all(|series| series.points.len() < 2) {
+            return None;
+        }
+        let mut steps: Vec<(f64, String)> = Vec::new();
+        for place in self.rows.iter().filter_map(|row| place(row)) {
+            let value = place.value.as_f64()?;
+            if steps
+                .iter()
+                .all(|(known, _)| known.total_cmp(&value).is_ne())
+            {
+                steps.push((value, place.value.to_string()));
+            }
+        }
+        let x = Axis {
+            name: Place::number(x, 0).head(),
+            unit: if x.ends_with("_bytes") {
+                Unit::Bytes
+            } else {
+                Unit::Number
+            },
+            scale: Scale::Binary,
+            steps,
+            ..Axis::default()
+        };
+        let over = declared.over_first.then(|| format!("over {}", arms[0]));
+        let y = level(quantity, over.as_deref(), ChartKind::Curves);
+        Some(Chart {
+            title: self.chart_title(declared),
+            kind: ChartKind::Curves,
+            x,
+            y,
+            series,
+        })
+    }
+
+    fn bars(
+        &self,
+        declared: &Declared,
+        quantity: &Quantity,
+        arms: &[&str],
+        point: impl Fn(&Row, f64) -> Option<Point>,
+    ) -> Option<Chart> {
+        let mut steps: Vec<(f64, String)> = Vec::new();
+        let mut at = |name: &str| {
+            #[allow(clippy::cast_precision_loss)] // arms are few
+            let x = steps.len() as f64;
+            steps.push((x, name.to_owned()));
+            x
+        };
+        let in_words = |y: f64| match declared.over_first {
+            true => times(y),
+            false => value(y, &quantity.unit),
+        };
+        let noted = |point: Point| Point {
+            note: in_words(point.y),
+            ..point
+        };
+        let of_arm = |arm: &&str| {
+            let row = self.row(arm, &[], quantity)?;
+            let samples = if declared.over_first {
+                Vec::new()
+            } else {
+                row.values()
+            };
+            Some(Point {
+                samples,
+                ..noted(point(row, at(arm))?)
+            })
+        };
+        let measured: Vec<Point> = arms.iter().filter_map(of_arm).collect();
+        if measured.is_empty() {
+            return None;
+        }
+        let published = declared.published.iter();
+        let published = published.map(|(name, y)| {
+            noted(Point {
+                x: at(name),
+                y: *y,
+                ..Point::default()
+            })
+        });
+        let published = published.collect();
+        let series = [("measured", measured), ("as published", published)];
+        let series = series.map(|(name, points)| Series {
+            name: name.to_owned(),
+            points,
+        });
+        let x = Axis {
+            steps,
+            ..Axis::default()
+        };
+        let over = declared.over_first.then(|| format!("over {}", arms[0]));
+        let y = level(quantity, over.as_deref(), ChartKind::Bars);
+        Some(Chart {
+            title: self.chart_title(declared),
+            kind: ChartKind::Bars,
+            x,
+            y,
+            series: series.into(),
+        })
+    }
+
+    fn chart_title(&self, declared: &Declared) -> String {
+        self.title(&declared.title)
+    }
+}
+
+/// The axis of a quantity; `over` says over what, where it is a ratio.
+fn level(quantity: &Quantity, over: Option<&str>, kind: ChartKind) -> Axis {
+    let unit = match quantity.unit.as_str() {
+        _ if over.is_some() => Unit::Ratio,
+        "seconds" => Unit::Seconds,
+        "bytes" => Unit::Bytes,
+        _ => Unit::Number,
+    };
+    Axis {
+        name: match unit {
+            Unit::Number if !quantity.unit.is_empty() => quantity.unit.clone(),
+            Unit::Ratio => format!("{}, {}", quantity.name, over.unwrap_or_default()),
+            _ => quantity.name.clone(),
+        },
+        scale: match (kind, unit) {
+            (ChartKind::Bars, _) | (_, Unit::Ratio) => Scale::Linear,
+            (_, Unit::Bytes) => Scale::Binary,
+            _ => Scale::Decimal,
+        },
+        level: over.map(|_| 1.0),
+        unit,
+        ..Axis::default()
+    }
+}
+
+/// `over base`.
+fn over_first(results: &Results) -> String {
+    let first = results.arms.first().map_or("", |arm| arm.name.as_str());
+    format!("over {first}")
+}
+
+/// A line a group, at the last place that most arms have: `chase at 1G: base 312 ns; thp:2M 210 ns, ×0.67 [0.66, 0.68]`.
+pub fn headlines(results: &Results) -> Vec<String> {
+    let name = &results.experiment.name;
+    let line = |group: &Group<'_>| {
+        let main = results.main()?;
+        let (arms, places) = (group.arms(results, main), group.places(main));
+        let own = |arm: &str, place: &[&Place]| group.row(arm, place, main);
+        let count = |place: &[&Place]| arms.iter().filter(|arm| own(arm, place).is_some()).count();
+        let most = places.iter().map(|place| count(place)).max()?;
+        let place = places.iter().rfind(|place| count(place) == most)?;
+        let first = arms.iter().find_map(|arm| own(arm, place))?;
+        let of = |arm: &&str| {
+            let row = own(arm, place)?;
+            let over = times_first(first, row).filter(|_| row.arm != first.arm);
+            let over = over.map_or_else(String::new, |over| format!(", {over}"));
+            Some(format!(
+                "{arm} {}{over}",
+                value(row.spread()?.median, &main.unit)
+            ))
+        };
+        let at = place.iter().map(|place| match place.value {
+            Value::Bytes(bytes) => format!(" at {bytes}"),
+            _ => format!(" with {}", counted(place)),
+        });
+        let words = group.words.iter().map(|place| format!(", {}", place.value));
+        let parts: Vec<String> = arms.iter().filter_map(of).collect();
+        let where_: String = words.chain(at).collect();
+        Some(format!("{name}{where_}: {}", parts.join("; ")))
+    };
+    let lines: Vec<String> = groups(results).iter().filter_map(line).collect();
+    match lines.is_empty() {
+        true => vec![format!("{name}: nothing was measured")],
+        false => lines,
+    }
+}
+
+/// `8 threads`, `1 process`.
+fn counted(place: &Place) -> String {
+    let head = place.head();
+    let head = match place.value.to_string() == "1" {
+        true if head.ends_with("sses") => head.trim_end_matches("es"),
+        true => head.trim_end_matches('s'),
+        false => &head,
+    };
+    format!("{} {head}", place.value)
+}
+
+/// What a reader must know: what was unavailable, what the rows say together, how it was measured, and caveats.
+fn notes(results: &Results) -> Vec<Note> {
+    let about = &results.experiment;
+    let mut seen = BTreeSet::new();
+    let mut notes: Vec<Note> = Vec::new();
+    for not in &results.unavailable {
+        if !seen.insert((not.arm.clone(), not.reason.clone())) {
+            continue;
+        }
+        let has_some = results
+            .rows
+            .iter()
+            .any(|row| row.arm == not.arm && !row.samples.is_empty());
+        let from = match has_some && not.at.is_empty() {
+            true => format!(" from {} on", Bytes(not.from_bytes)),
+            false => String::new(),
+        };
+        let text = format!("{}{from}: {}", not.arm, not.reason);
+        notes.push(Note::new("unavailable", text).run("next", &not.next));
+    }
+    notes.extend(
+        results
+            .remarks
+            .iter()
+            .map(|remark| Note::new("remark", remark)),
+    );
+    let took = about.duration_seconds.map(duration);
+    let ended = match (about.is_interrupted(), took) {
+        (true, Some(took)) => format!("; interrupted after {took}"),
+        (true, None) => "; interrupted".to_owned(),
+        (false, Some(took)) => format!("; took {took}"),
+        (false, None) => String::new(),
+    };
+    notes.push(Note::new("how", format!("{}{ended}", about.how)));
+    notes.extend(
+        results
+            .caveats
+            .iter()
+            .map(|caveat| Note::new("note", caveat)),
+    );
+    for row in results.rows.iter().filter(|row| !row.samples.is_empty()) {
+        if let Some(said) = row.said()
+            && seen.insert((row.arm.clone(), said.clone()))
+        {
+            let at: String = row
+                .at
+                .iter()
+                .map(|place| format!(", {}", place.value))
+                .collect();
+            notes.push(Note::new("note", format!("{}{at}: {said}", row.arm)));
+        }
+    }
+    notes
+}
+
+/// `312 ns ±1 %`; `?` where it is to be doubted.
+fn spread(row: &Row) -> Option<String> {
+    let spread = row.spread()?;
+    let half = spread.low.zip(spread.high).filter(|_| spread.median != 0.0);
+    let half = half.map_or_else(String::new, |(low, high)| {
+        format!(
+            " ±{:.0} %",
+            (high - low) / 2.0 / spread.median.abs() * 100.0
+        )
+    });
+    let mark = if row.doubtful { " ?" } else { "" };
+    Some(format!(
+        "{}{half}{mark}",
+        value(spread.median, &row.quantity.unit)
+    ))
+}
+
+/// A row over that of the first arm: `×2.00 [1.95, 2.04]`; by the medians and without an interval where there are too
+/// few rounds for one, or where it was counted once.
+fn times_first(first: &Row, row: &Row) -> Option<String> {
+    let Some(Effect {
+        ratio, low, high, ..
+    }) = row.over(first)
+    else {
+        let over = row.spread()?.median / first.spread()?.median;
+        return over.is_finite().then(|| times(over));
+    };
+    let ends = [low, high].map(times);
+    let [low, high] = ends.each_ref().map(|end| end.trim_start_matches('×'));
+    Some(format!("{} [{low}, {high}]", times(ratio)))
+}
+
+/// A ratio, small ones too: `×0.67`, `×0.0039`.
+fn times(value: f64) -> String {
+    match value {
+        v if v > 0.0 && v < 0.1 => {
+            // Two digits that mean something.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let decimals = (1.0 - v.log10().floor()).clamp(2.0, 9.0) as usize;
+            format!("×{v:.decimals$}")
+        }
+        v => format!("×{}", ratio(v)),
+    }
+}
+
+/// A value in its unit: `312 ns`, `467 MiB/s`.
+pub(crate) fn value(value: f64, unit: &str) -> String {
+    match unit {
+        "seconds" => duration(value),
+        "µs" => duration(value / 1e6),
+        "ns" => duration(value / 1e9),
+        // A growth can be below nothing.
+        "bytes" => {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let bytes = Bytes(value.abs().round() as u64);
+            format!("{}{bytes}", if value < 0.0 { "-" } else { "" })
+        }
+        "" => short(value),
+        unit => format!("{} {unit}", short(value)),
+    }
+}
 
 /// Three digits that mean something: `1.93`, `312`.
 pub(crate) fn short(value: f64) -> String {
@@ -43,83 +678,196 @@ pub(crate) fn duration(seconds: f64) -> String {
     format!("{} {unit}", short(seconds * factor))
 }
 
-/// `312 [309, 318]`; the median alone where there is no interval.
-pub(crate) fn spread(spread: &Spread) -> String {
-    match (spread.low, spread.high) {
-        (Some(low), Some(high)) => {
-            format!("{} [{}, {}]", short(spread.median), short(low), short(high))
-        }
-        _ => short(spread.median),
-    }
-}
-
-/// A ratio to base pages, small ones too: `×0.67`, `×0.0039`.
-pub(crate) fn times_base(value: f64) -> String {
-    match value {
-        v if v > 0.0 && v < 0.1 => {
-            let decimals = digits_for(v);
-            format!("×{v:.decimals$}")
-        }
-        v => format!("×{}", ratio(v)),
-    }
-}
-
-/// Decimals that leave two digits of a number below 1.
-fn digits_for(value: f64) -> usize {
-    let mut decimals = 1;
-    let mut value = value;
-    while value < 1.0 && decimals < 9 {
-        value *= 10.0;
-        decimals += 1;
-    }
-    decimals
-}
-
-/// An arm that could not be had: its name, from which length on where it was had below, why, and
-/// the next step.
-pub struct NotHadLine {
-    /// `hugetlb:2M` or `hugetlb:2M from 128M on`.
-    pub what: String,
-    /// Why.
-    pub reason: String,
-    /// What to do.
-    pub next: String,
-}
-
-impl NotHadLine {
-    fn of(label: &str, had_some: bool, not_had: &NotHad) -> NotHadLine {
-        let from = Bytes(not_had.from_bytes);
-        NotHadLine {
-            what: match had_some {
-                true => format!("{label} from {from} on"),
-                false => label.to_owned(),
-            },
-            reason: not_had.reason.clone(),
-            next: not_had.next.clone(),
-        }
-    }
-}
-
-fn not_had_text(lines: &[NotHadLine], look: Look) -> String {
-    let mut out = String::new();
-    for line in lines {
-        let text = format!("{}: {}", line.what, line.reason);
-        out.push_str(&look.wrap("not had  ", &text));
-        out.push_str(&look.wrap("  next   ", &line.next));
-    }
-    out
-}
-
-fn ending(ending: BenchEnding, seconds: f64) -> String {
-    match ending {
-        BenchEnding::Done => format!("took {}", duration(seconds)),
-        BenchEnding::Interrupted => format!("interrupted after {}", duration(seconds)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::{View, needs_nothing};
+    use hugeleaf_proof::rows::{ArmAbout, Sample, Unavailable};
+    use std::path::Path;
+
+    const READ: &str = "read";
+
+    /// Two arms at two working sets in six rounds, the second arm half as fast at the larger one; a third that the host
+    /// could not give.
+    fn example() -> Results {
+        let mut results = Results::empty("walk", "2026-01-31T12:00:00Z");
+        results.experiment.title = "reads, a time of one".to_owned();
+        results.experiment.how = "drawn from seed 1".to_owned();
+        results.experiment.duration_seconds = Some(61.2);
+        for (arm, large) in [("base", 400.0), ("thp:2M", 200.0)] {
+            results.arms.push(ArmAbout::named(arm));
+            for (size, value) in [(1 << 16, 2.0), (1 << 30, large)] {
+                let at = vec![Place::number("working_set_bytes", size)];
+                let samples = (0..6).map(|round| Sample::of(round, value)).collect();
+                let read = Quantity::time(READ, "ns").main();
+                results.rows.push(Row {
+                    doubtful: arm != "base" && size == 1 << 30,
+                    note: (arm != "base").then(|| "<b>".to_owned()),
+                    ..Row::new(arm, at.clone(), read, samples)
+                });
+                let misses = vec![Sample::of(0, value * 10.0)];
+                results
+                    .rows
+                    .push(Row::new(arm, at, Quantity::amount("misses", ""), misses));
+            }
+        }
+        results.charts = vec![
+            Declared::by("working_set_bytes", READ, "Time of a read"),
+            Declared::by("working_set_bytes", READ, "Over the first").over_first(),
+            Declared::bars("nothing of that name", "Nothing"),
+        ];
+        results.unavailable.push(Unavailable {
+            arm: "hugetlb:1G".to_owned(),
+            at: Vec::new(),
+            from_bytes: 1,
+            reason: "no page of 1G".to_owned(),
+            next: "echo 6 > pool".to_owned(),
+        });
+        results.remarks.push("half is half".to_owned());
+        results
+            .caveats
+            .push("This is a virtual machine.".to_owned());
+        results.command = vec!["hugeleaf".to_owned(), "bench".to_owned()];
+        results
+    }
+
+    #[test]
+    fn the_screen_to_the_letter() {
+        let text = page(&example()).text(View::plain(100));
+        let begin = "\
+walk at 1G: base 400 ns; thp:2M 200 ns, ×0.50 [0.50, 0.50]
+reads, a time of one (lower is better); medians, ± half of the 95 % interval; × is over the first of
+the arms, in the same rounds
+
+read
+  WORKING SET          BASE         THP:2M
+  64K          2.00 ns ±0 %   2.00 ns ±0 %
+  1G            400 ns ±0 %  200 ns ±0 % ?
+
+  over base
+    WORKING SET              THP:2M
+    64K          ×1.00 [1.00, 1.00]
+    1G           ×0.50 [0.50, 0.50]
+
+ns by working set: b base, t thp:2M
+";
+        assert!(text.starts_with(begin), "{text}");
+        let end = "
+also measured
+  WHAT    WORKING SET  BASE  THP:2M
+  misses  64K          20.0    20.0
+  misses  1G           4000    2000
+
+unavailable  hugetlb:1G: no page of 1G
+             next: echo 6 > pool
+remark       half is half
+how          drawn from seed 1; took 61.2 s
+note         This is a virtual machine.
+note         thp:2M, 64K: <b>
+note         thp:2M, 1G: not all of it was seen to be on these pages: <b>
+";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_and_doubtful_points_are_hollow() {
+        let html = whole_page(&example()).html();
+        needs_nothing(&html);
+        assert_eq!(html.matches("<svg").count(), 2);
+        for part in [
+            "<h1>walk: reads, a time of one</h1>",
+            "&lt;b&gt;",
+            "<code>echo 6 &gt; pool</code>",
+            "fill=\"none\"",
+            "×0.50 [0.50, 0.50]",
+            "<code>hugeleaf bench</code>",
+            "2026-01-31T12:00:00Z",
+        ] {
+            assert!(html.contains(part), "{part} is missing in {html}");
+        }
+    }
+
+    #[test]
+    fn words_are_groups_and_arms_without_places_are_rows_and_bars() {
+        let mut results = example();
+        for row in &mut results.rows {
+            let size = row.at[0].value.as_f64();
+            row.at = vec![Place::text(
+                "mode",
+                if size < Some(1e6) { "small" } else { "large" },
+            )];
+        }
+        let bars = Declared::bars(READ, "Time");
+        results.charts = vec![
+            bars.clone(),
+            bars.over_first().published(&[("elsewhere", 0.7)]),
+        ];
+        let text = page(&results).text(View::plain(100));
+        for part in [
+            "walk, small: base 2.00 ns; thp:2M 2.00 ns, ×1.00 [1.00, 1.00]\nwalk, large: base 400 ns",
+            "large: read\n  ARM              READ           OVER BASE\n  base      400 ns ±0 %                   -\n",
+            "small: also measured\n  WHAT    BASE  THP:2M\n  misses  20.0    20.0\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let html = whole_page(&results).html();
+        needs_nothing(&html);
+        assert_eq!(html.matches("<svg").count(), 4);
+        assert!(
+            html.contains("elsewhere") && html.contains("×0.7"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn nothing_and_too_few_rounds_are_pages_too() {
+        let mut results = example();
+        for row in &mut results.rows {
+            row.samples.truncate(1);
+        }
+        let text = page(&results).text(View::plain(100));
+        assert!(
+            text.starts_with("walk at 1G: base 400 ns; thp:2M 200 ns, ×0.50\n"),
+            "{text}"
+        );
+        results.rows.clear();
+        assert!(
+            page(&results)
+                .text(View::plain(80))
+                .starts_with("walk: nothing was measured\n")
+        );
+        needs_nothing(&(whole_page(&results).html() + "currentColor"));
+    }
+
+    /// What was measured in earlier months is shown by the program of today.
+    #[test]
+    fn every_committed_result_has_a_screen_and_a_page() {
+        let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/runs");
+        let mut seen = 0;
+        for run in std::fs::read_dir(runs).unwrap() {
+            for file in std::fs::read_dir(run.unwrap().path()).unwrap() {
+                let path = file.unwrap().path();
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let Ok(results) = Results::read(&text) else {
+                    continue;
+                };
+                let text = page(&results).text(View::plain(120));
+                let html = whole_page(&results).html();
+                assert!(
+                    text.contains("how") && !text.contains("NaN"),
+                    "{}:\n{text}",
+                    path.display()
+                );
+                assert!(
+                    !html.contains("could not be drawn") && !html.contains("NaN"),
+                    "{}",
+                    path.display()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "only {seen} results are read");
+    }
 
     #[test]
     fn numbers_are_short() {
@@ -129,8 +877,13 @@ mod tests {
         assert_eq!(duration(0.0451), "45.1 ms");
         assert_eq!(duration(0.000_002), "2.00 µs");
         assert_eq!(duration(200.0), "3.3 min");
-        assert_eq!(times_base(0.667), "×0.67");
-        assert_eq!(times_base(0.003_912), "×0.0039");
-        assert_eq!(times_base(0.0), "×0");
+        assert_eq!(times(0.667), "×0.67");
+        assert_eq!(times(0.003_912), "×0.0039");
+        assert_eq!(times(0.0), "×0");
+        assert_eq!(value(-4096.0, "bytes"), "-4K");
+        assert_eq!(value(467.2, "MiB/s"), "467 MiB/s");
+        let names = [("threads", 8), ("threads", 1), ("processes", 1)];
+        let names = names.map(|(name, n)| counted(&Place::number(name, n)));
+        assert_eq!(names, ["8 threads", "1 thread", "1 process"]);
     }
 }

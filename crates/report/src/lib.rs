@@ -10,12 +10,10 @@
 
 pub mod apply;
 pub mod bench;
-pub mod bench_html;
 pub mod chart;
 pub mod compare;
 pub mod json;
 pub mod mem;
-pub mod oltp_html;
 pub mod page;
 pub mod plan;
 pub mod promote;

@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::{About, BenchEnding, BenchError, BenchEvent, Circumstances, room};
+use hugeleaf_proof::bench::{
+    self as measure, BenchError, BenchEvent, Circumstances, Machine, room,
+};
+use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
-use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
@@ -37,7 +40,7 @@ pub use oltp::copier;
   hugeleaf bench mover            what a backup server moves, by the pages that its buffers lie on
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
 
-Nothing of the host is changed: what it cannot give is listed as `not had`, with the command that
+Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command that
 changes that.")]
 pub struct Args {
     #[command(subcommand)]
@@ -69,78 +72,75 @@ pub struct Output {
     html: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs one, prints what it measured, then writes it: a full disk costs the file only.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    match &args.workload {
-        Workload::Chase(args) => one(args, context),
-        Workload::Mover(args) => one(args, context),
-        Workload::Oltp(args) => one(args, context),
-        Workload::Pagetables(args) => one(args, context),
-        Workload::Pin(args) => one(args, context),
+    let (name, output, names_pages) = args.workload.about();
+    let ground = Ground::new(name, output, context)?;
+    let results = {
+        let bar = Bar::new();
+        args.workload
+            .measure(&ground, context, &mut |event| bar.show(&event))?
+    };
+    let json = results.to_json();
+    match context.json {
+        true => Context::print(&json)?,
+        false => Context::print(&view::page(&results).text(Context::view(false)))?,
     }
+    let default = || default_path(name, &results.experiment.started);
+    let path = output.output.clone().unwrap_or_else(default);
+    save("result", &path, &json)?;
+    if let Some(path) = &output.html {
+        save("page", path, &view::whole_page(&results).html())?;
+    }
+    let is_short = names_pages && !results.unavailable.is_empty();
+    Ok(status(is_short, results.experiment.is_interrupted()))
 }
 
-/// A workload: its flags are the type that has this. [`Workload`] is the list of them, with their help.
-trait Bench {
-    /// As it is typed after `hugeleaf bench`.
-    const NAME: &'static str;
-    /// What it measures.
-    type Result;
+impl Workload {
+    /// Its name, where its result goes, and whether the pages were named: then it is a no where one of them is
+    /// unavailable.
+    fn about(&self) -> (&'static str, &Output, bool) {
+        match self {
+            Workload::Chase(args) => ("chase", &args.output, !args.pages.is_empty()),
+            Workload::Mover(args) => ("mover", &args.output, !args.pages.is_empty()),
+            Workload::Oltp(args) => ("oltp", &args.output, !args.pages.is_empty()),
+            Workload::Pagetables(args) => ("pagetables", &args.output, !args.pages.is_empty()),
+            Workload::Pin(args) => ("pin", &args.output, !args.pages.is_empty()),
+        }
+    }
 
-    /// Where its result goes.
-    fn output(&self) -> &Output;
-
-    /// Whether the pages were named: then it is a no where one of them is unavailable.
-    fn names_pages(&self) -> bool;
-
-    /// Measures.
     fn measure(
         &self,
         ground: &Ground,
         context: &Context,
         progress: &mut dyn FnMut(BenchEvent),
-    ) -> Result<Self::Result, Failure>;
-
-    /// What the exit status and the file follow from.
-    fn summary(result: &Self::Result) -> Summary<'_>;
-
-    /// On a screen.
-    fn text(result: &Self::Result, look: Look) -> String;
-
-    /// As a page with charts.
-    fn html(result: &Self::Result) -> String;
-}
-
-/// See [`Bench::summary`].
-struct Summary<'a> {
-    about: &'a About,
-    /// Whether an arm, or a part of one, was unavailable.
-    lacks_pages: bool,
-    /// What its file holds.
-    json: String,
-}
-
-/// Runs one, prints what it measured, then writes it: a full disk costs the file only.
-fn one<B: Bench>(args: &B, context: &Context) -> Result<Status, Failure> {
-    let output = args.output();
-    let ground = Ground::new(B::NAME, output, context)?;
-    let result = {
-        let bar = Bar::new();
-        args.measure(&ground, context, &mut |event| bar.show(&event))?
-    };
-    let summary = B::summary(&result);
-    match context.json {
-        true => Context::print(&summary.json)?,
-        false => Context::print(&B::text(&result, Context::look()))?,
+    ) -> Result<Results, Failure> {
+        let machine = &Machine {
+            root: &context.root,
+            host: &ground.host,
+            circumstances: &ground.circumstances,
+            most: ground.most,
+            stop: &context.stop,
+        };
+        let result = match self {
+            Workload::Chase(args) => {
+                measure::chase::measure(&args.settings(context, ground)?, machine, progress)
+            }
+            Workload::Mover(args) => {
+                measure::mover::measure(&args.settings(ground)?, machine, progress)
+            }
+            Workload::Oltp(args) => {
+                return Ok(measure::oltp::measure(&args.order(), machine, progress)?);
+            }
+            Workload::Pagetables(args) => {
+                measure::pagetables::measure(&args.settings(context, ground)?, machine, progress)
+            }
+            Workload::Pin(args) => {
+                measure::pin::measure(&args.settings(ground)?, machine, progress)
+            }
+        };
+        result.map_err(|error| failure(self.about().0, &error))
     }
-    let default = || default_path(B::NAME, &summary.about.started);
-    let path = output.output.clone().unwrap_or_else(default);
-    save("result", &path, &summary.json)?;
-    if let Some(path) = &output.html {
-        save("page", path, &B::html(&result))?;
-    }
-    let ending = summary.about.ending;
-    Ok(status(args.names_pages() && summary.lacks_pages, ending))
 }
 
 fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
@@ -237,9 +237,9 @@ fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether it is all that was asked for: pages that were named and not had, and Ctrl-C, are a no.
-fn status(is_short: bool, ending: BenchEnding) -> Status {
-    match is_short || ending == BenchEnding::Interrupted {
+/// Whether it is all that was asked for: pages that were named and unavailable, and Ctrl-C, are a no.
+fn status(is_short: bool, is_interrupted: bool) -> Status {
+    match is_short || is_interrupted {
         true => Status::No,
         false => Status::Good,
     }
@@ -283,7 +283,7 @@ impl Bar {
             }
             BenchEvent::Note(note) => bar.println(clean(&format!("note: {note}"))),
             BenchEvent::NotHad { arm, reason } => {
-                bar.println(clean(&format!("not had: {arm}: {reason}")))
+                bar.println(clean(&format!("unavailable: {arm}: {reason}")))
             }
         }
     }
@@ -295,9 +295,9 @@ mod tests {
 
     #[test]
     fn what_was_named_and_not_had_is_a_no() {
-        assert_eq!(status(true, BenchEnding::Done), Status::No);
-        assert_eq!(status(false, BenchEnding::Done), Status::Good);
-        assert_eq!(status(false, BenchEnding::Interrupted), Status::No);
+        assert_eq!(status(true, false), Status::No);
+        assert_eq!(status(false, false), Status::Good);
+        assert_eq!(status(false, true), Status::No);
     }
 
     #[test]

@@ -17,10 +17,11 @@ use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, NotHad, Spread,
+    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, NotHad, Spread,
     effect_by_round, is_not_had, nothing,
 };
 use crate::result::{Effect, HostFingerprint, Knob};
+use crate::rows::Results;
 use crate::stats::Better;
 use crate::subject::SizeHeld;
 
@@ -159,14 +160,26 @@ pub struct ChaseSettingsInForce {
 ///
 /// # Errors
 /// [`BenchError`]; all memory is given back then.
-pub fn run(
+pub fn measure(
     settings: &ChaseSettings,
-    root: &Root,
-    host: &Host,
-    circumstances: &Circumstances,
+    machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-    stop: &AtomicBool,
+) -> Result<Results, BenchError> {
+    Ok(measured(settings, machine, progress)?.to_results())
+}
+
+pub(super) fn measured(
+    settings: &ChaseSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<ChaseResult, BenchError> {
+    let Machine {
+        root,
+        host,
+        circumstances,
+        stop,
+        ..
+    } = *machine;
     if let Some(large) = settings.sizes.iter().find(|size| **size > settings.most) {
         return Err(BenchError::TooLarge {
             what: "a working set".to_owned(),

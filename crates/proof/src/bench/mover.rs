@@ -21,7 +21,8 @@ use hugeleaf_workload::mover::{
 
 use super::processors::ProcessorTimes;
 use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
+use super::{BenchEnding, BenchError, BenchEvent, Machine, nothing};
+use crate::rows::Results;
 
 mod lying;
 mod result;
@@ -98,12 +99,24 @@ impl MoverSettings {
 /// [`BenchError`]; all memory, devices and files are gone then.
 pub fn measure(
     settings: &MoverSettings,
-    root: &Root,
-    host: &Host,
-    circumstances: &Circumstances,
+    machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-    stop: &AtomicBool,
+) -> Result<Results, BenchError> {
+    Ok(measured(settings, machine, progress)?.to_results())
+}
+
+fn measured(
+    settings: &MoverSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<MoverResult, BenchError> {
+    let Machine {
+        root,
+        host,
+        circumstances,
+        stop,
+        ..
+    } = *machine;
     check_room(settings, host)?;
     check_memlock(settings)?;
     let began = Instant::now();

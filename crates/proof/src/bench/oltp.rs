@@ -38,7 +38,7 @@ mod watch;
 pub use arms::OltpArm;
 pub use copier::{COPIER, copy_until_ended};
 pub use measure::{SERVERS, measure};
-pub use order::{Database, Machine, Order, Refusal, ServerKind};
+pub use order::{Database, Order, Refusal, ServerKind};
 pub use pages::Pages;
 pub use watch::Watcher;
 

@@ -18,10 +18,11 @@ use hugeleaf_workload::{AttachError, Attachers, PageArm, Program, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, NotHad, Spread,
+    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, NotHad, Spread,
     is_not_had, nothing,
 };
 use crate::result::{HostFingerprint, Knob};
+use crate::rows::Results;
 use crate::stats::Better;
 use crate::subject::SizeHeld;
 
@@ -151,14 +152,26 @@ pub struct PageTablesSettingsInForce {
 ///
 /// # Errors
 /// [`BenchError`]; all processes are ended and all memory is given back then.
-pub fn run(
+pub fn measure(
     settings: &PageTablesSettings,
-    root: &Root,
-    host: &Host,
-    circumstances: &Circumstances,
+    machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-    stop: &AtomicBool,
+) -> Result<Results, BenchError> {
+    Ok(measured(settings, machine, progress)?.to_results())
+}
+
+fn measured(
+    settings: &PageTablesSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<PageTablesResult, BenchError> {
+    let Machine {
+        root,
+        host,
+        circumstances,
+        stop,
+        ..
+    } = *machine;
     for arm in &settings.arms {
         let most = settings.processes.iter().copied().max().unwrap_or(0);
         check_room(settings, host, *arm, most, Bytes::ZERO)?;

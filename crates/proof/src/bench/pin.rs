@@ -18,7 +18,8 @@ use hugeleaf_workload::pin::{Method, PinLoad, pin};
 
 use super::mover::look;
 use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Circumstances, nothing};
+use super::{BenchEnding, BenchError, BenchEvent, Machine, nothing};
+use crate::rows::Results;
 
 mod result;
 mod rows;
@@ -67,12 +68,24 @@ struct Turn {
 /// [`BenchError`]; all memory and the file are gone then.
 pub fn measure(
     settings: &PinSettings,
-    root: &Root,
-    host: &Host,
-    circumstances: &Circumstances,
+    machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-    stop: &AtomicBool,
+) -> Result<Results, BenchError> {
+    Ok(measured(settings, machine, progress)?.to_results())
+}
+
+fn measured(
+    settings: &PinSettings,
+    machine: &Machine<'_>,
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<PinResult, BenchError> {
+    let Machine {
+        root,
+        host,
+        circumstances,
+        stop,
+        ..
+    } = *machine;
     check(settings, host)?;
     let began = Instant::now();
     let mut engine = Engine {

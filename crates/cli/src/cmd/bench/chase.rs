@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::chase::{ChaseResult, ChaseSettings, cache_line, run as measure};
-use hugeleaf_report::bench::chase_text;
-use hugeleaf_report::bench_html::chase_html;
-use hugeleaf_report::table::Look;
+use hugeleaf_proof::bench::chase::{ChaseSettings, cache_line};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_rounds;
 use super::lists::{Sizes, named, usual};
-use super::{Bench, Ground, Output, Summary, failure};
+use super::{Ground, Output};
 use crate::context::{Context, Failure, parse_time};
 
 /// The usual working sets begin here.
@@ -33,7 +29,7 @@ Examples:
   hugeleaf bench chase --sizes 1G --pages base,thp:2M --rounds 20
 
 At most half of available memory is taken at a time, never more than a cgroup leaves.
-Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
 3 a precondition is missing."
 )]
 pub struct Args {
@@ -42,7 +38,7 @@ pub struct Args {
     sizes: Option<Sizes>,
     /// Page sizes, separated by commas [default: all that this host knows]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<AskedPages>,
+    pub(super) pages: Vec<AskedPages>,
     /// How long to measure in all; taking memory and warming it comes on top
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     time: Duration,
@@ -53,93 +49,52 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
-impl Bench for Args {
-    const NAME: &'static str = "chase";
-    type Result = ChaseResult;
-
-    fn output(&self) -> &Output {
-        &self.output
-    }
-
-    fn names_pages(&self) -> bool {
-        !self.pages.is_empty()
-    }
-
-    fn measure(
+impl Args {
+    pub(super) fn settings(
         &self,
-        ground: &Ground,
         context: &Context,
-        progress: &mut dyn FnMut(BenchEvent),
-    ) -> Result<ChaseResult, Failure> {
-        let settings = settings(self, context, ground)?;
-        let (root, host) = (&context.root, &ground.host);
-        let circumstances = &ground.circumstances;
-        let result = measure(
-            &settings,
-            root,
-            host,
-            circumstances,
-            progress,
-            &context.stop,
-        );
-        result.map_err(|error| failure(Args::NAME, &error))
-    }
-
-    fn summary(result: &ChaseResult) -> Summary<'_> {
-        Summary {
-            about: &result.experiment,
-            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: result.to_results().to_json(),
+        ground: &Ground,
+    ) -> Result<ChaseSettings, Failure> {
+        let (host, most) = (&ground.host, ground.most);
+        let sizes = match &self.sizes {
+            Some(sizes) => sizes.clone(),
+            None => Sizes::usual(FROM, most, CAP),
+        };
+        let sizes = sizes.resolve(most);
+        let least = host.base_page.bytes();
+        if let Some(small) = sizes.iter().find(|size| **size < least) {
+            return Err(Failure::usage(
+                format!(
+                    "bench chase: a working set of {small} is smaller than a base page ({least})"
+                ),
+                format!("hugeleaf bench chase --sizes {least}..half"),
+            ));
         }
-    }
-
-    fn text(result: &ChaseResult, look: Look) -> String {
-        chase_text(result, look)
-    }
-
-    fn html(result: &ChaseResult) -> String {
-        chase_html(result)
-    }
-}
-
-fn settings(args: &Args, context: &Context, ground: &Ground) -> Result<ChaseSettings, Failure> {
-    let (host, most) = (&ground.host, ground.most);
-    let sizes = match &args.sizes {
-        Some(sizes) => sizes.clone(),
-        None => Sizes::usual(FROM, most, CAP),
-    };
-    let sizes = sizes.resolve(most);
-    let least = host.base_page.bytes();
-    if let Some(small) = sizes.iter().find(|size| **size < least) {
-        return Err(Failure::usage(
-            format!("bench chase: a working set of {small} is smaller than a base page ({least})"),
-            format!("hugeleaf bench chase --sizes {least}..half"),
-        ));
-    }
-    if let Some(large) = sizes.iter().find(|size| **size > most) {
-        return Err(Failure::missing(
-            format!(
-                "bench chase: a working set of {large}: at most {most} may be taken (half of what \
+        if let Some(large) = sizes.iter().find(|size| **size > most) {
+            return Err(Failure::missing(
+                format!(
+                    "bench chase: a working set of {large}: at most {most} may be taken (half of what \
                  is available)"
-            ),
-            "hugeleaf bench chase --sizes 64K..half",
-        ));
+                ),
+                "hugeleaf bench chase --sizes 64K..half",
+            ));
+        }
+        Ok(ChaseSettings {
+            arms: match self.pages.is_empty() {
+                true => usual(host, true),
+                false => named(&self.pages, host),
+            },
+            sizes,
+            time: self.time,
+            rounds: self.rounds,
+            seed: self.seed,
+            most,
+            line: cache_line(&context.root),
+        })
     }
-    Ok(ChaseSettings {
-        arms: match args.pages.is_empty() {
-            true => usual(host, true),
-            false => named(&args.pages, host),
-        },
-        sizes,
-        time: args.time,
-        rounds: args.rounds,
-        seed: args.seed,
-        most,
-        line: cache_line(&context.root),
-    })
 }
 
 #[cfg(test)]

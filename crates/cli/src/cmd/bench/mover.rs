@@ -4,17 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::mover::{MoverResult, MoverSettings, measure};
-use hugeleaf_report::bench::mover_text;
-use hugeleaf_report::bench_html::mover_html;
-use hugeleaf_report::table::Look;
+use hugeleaf_proof::bench::mover::MoverSettings;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, Place};
 
 use super::lists::{parse_count, parse_rounds, usual};
-use super::{Bench, Ground, Output, Summary, failure};
-use crate::context::{Context, Failure, parse_time};
+use super::{Ground, Output};
+use crate::context::{Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -32,7 +28,7 @@ Examples:
 
 The first of the pages is what the others are compared with. Files and devices are gone afterwards,
 also after a kill.
-Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
 3 a precondition is missing, a device failed, or a block was not what was written there."
 )]
 pub struct Args {
@@ -53,7 +49,7 @@ pub struct Args {
     /// How the pages of buffers lie, separated by commas [default: scattered, split, and all page
     /// sizes that this host knows]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<AskedIoPages>,
+    pub(super) pages: Vec<AskedIoPages>,
     /// Threads that read, each from a device of its own
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse_threads)]
     readers: usize,
@@ -88,7 +84,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 /// More threads are a mistake.
@@ -109,56 +105,6 @@ fn parse_depth(text: &str) -> Result<usize, String> {
     /// What a ring may be asked for (io_uring_setup(2)) is more.
     const MOST: usize = 4_000;
     parse_count(text, "transfers", MOST)
-}
-
-impl Bench for Args {
-    const NAME: &'static str = "mover";
-    type Result = MoverResult;
-
-    fn output(&self) -> &Output {
-        &self.output
-    }
-
-    fn names_pages(&self) -> bool {
-        !self.pages.is_empty()
-    }
-
-    fn measure(
-        &self,
-        ground: &Ground,
-        context: &Context,
-        progress: &mut dyn FnMut(BenchEvent),
-    ) -> Result<MoverResult, Failure> {
-        check(self)?;
-        let settings = settings(self, ground)?;
-        let (root, host) = (&context.root, &ground.host);
-        let circumstances = &ground.circumstances;
-        let result = measure(
-            &settings,
-            root,
-            host,
-            circumstances,
-            progress,
-            &context.stop,
-        );
-        result.map_err(|error| failure(Args::NAME, &error))
-    }
-
-    fn summary(result: &MoverResult) -> Summary<'_> {
-        Summary {
-            about: &result.experiment,
-            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: result.to_results().to_json(),
-        }
-    }
-
-    fn text(result: &MoverResult, look: Look) -> String {
-        mover_text(result, look)
-    }
-
-    fn html(result: &MoverResult) -> String {
-        mover_html(result)
-    }
 }
 
 /// What is wrong whatever the host is.
@@ -223,43 +169,46 @@ impl Args {
     }
 }
 
-fn settings(args: &Args, ground: &Ground) -> Result<MoverSettings, Failure> {
-    let host = &ground.host;
-    whole_pages("mover", "block", args.block, host)?;
-    whole_pages("mover", "device", args.size, host)?;
-    if args.size < args.block {
-        return Err(Failure::usage(
-            format!(
-                "bench mover: a device of {} holds no block of {}",
-                args.size, args.block
-            ),
-            format!(
-                "hugeleaf bench mover --size {}",
-                Bytes(args.block.get() * 16)
-            ),
-        ));
+impl Args {
+    pub(super) fn settings(&self, ground: &Ground) -> Result<MoverSettings, Failure> {
+        check(self)?;
+        let host = &ground.host;
+        whole_pages("mover", "block", self.block, host)?;
+        whole_pages("mover", "device", self.size, host)?;
+        if self.size < self.block {
+            return Err(Failure::usage(
+                format!(
+                    "bench mover: a device of {} holds no block of {}",
+                    self.size, self.block
+                ),
+                format!(
+                    "hugeleaf bench mover --size {}",
+                    Bytes(self.block.get() * 16)
+                ),
+            ));
+        }
+        let pages = pages(&self.pages, ground);
+        let samples = self.rounds * pages.len() * self.mode.len();
+        let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+        Ok(MoverSettings {
+            modes: once(&self.mode),
+            pages,
+            places: self.device.iter().map(|d| place(d)).collect(),
+            readers: self.readers,
+            writers: self.writers,
+            each: self.size,
+            block: self.block,
+            space: self.space(),
+            depth: self.depth,
+            rounds: self.rounds,
+            sample: (self.time / samples).max(SHORTEST),
+            rate: self.rate,
+            most_streams: self.most_streams,
+            overwrite: self.overwrite,
+            seed: self.seed,
+            most: ground.most,
+        })
     }
-    let pages = pages(&args.pages, ground);
-    let samples = args.rounds * pages.len() * args.mode.len();
-    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-    Ok(MoverSettings {
-        modes: once(&args.mode),
-        pages,
-        places: args.device.iter().map(|d| place(d)).collect(),
-        readers: args.readers,
-        writers: args.writers,
-        each: args.size,
-        block: args.block,
-        space: args.space(),
-        depth: args.depth,
-        rounds: args.rounds,
-        sample: (args.time / samples).max(SHORTEST),
-        rate: args.rate,
-        most_streams: args.most_streams,
-        overwrite: args.overwrite,
-        seed: args.seed,
-        most: ground.most,
-    })
 }
 
 /// Refuses a length that is no multiple of a base page: addresses of direct I/O are such multiples.

@@ -5,20 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hugeleaf_proof::bench::BenchEvent;
 use hugeleaf_proof::bench::oltp::{
-    COPIER, Database, Io, Machine, OltpResult, Order, Pages, Refusal, SERVERS, ServerKind,
-    copy_until_ended, measure,
+    COPIER, Database, Io, Order, Pages, Refusal, SERVERS, ServerKind, copy_until_ended,
 };
-use hugeleaf_report::bench::oltp_text;
-use hugeleaf_report::oltp_html::oltp_html;
-use hugeleaf_report::table::Look;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Durability;
 
+use super::Output;
 use super::lists::{parse_count, parse_rounds};
-use super::{Bench, Ground, Output, Summary};
-use crate::context::{Context, Failure, parse_time};
+use crate::context::{Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -37,7 +32,7 @@ Examples:
 
 The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
 100M on the disk.
-Exit status: 0 measured; 1 interrupted, pages that --pages names were not had, or the database is
+Exit status: 0 measured; 1 interrupted, pages that --pages names were unavailable, or the database is
 not consistent; 2 wrong usage; 3 a precondition is missing."
 )]
 pub struct Args {
@@ -120,7 +115,7 @@ pub struct Args {
     /// thp:2M (under run, its shared memory alone), promoted (while it runs). Each run is a process
     /// of its own
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<Pages>,
+    pub(super) pages: Vec<Pages>,
     /// Do not ask what it costs on these pages to translate an address
     #[arg(long, requires = "pages")]
     no_translation: bool,
@@ -137,7 +132,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 /// The names of the servers that can be started.
@@ -188,57 +183,8 @@ fn parse_think(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Bench for Args {
-    const NAME: &'static str = "oltp";
-    type Result = OltpResult;
-
-    fn output(&self) -> &Output {
-        &self.output
-    }
-
-    fn names_pages(&self) -> bool {
-        !self.pages.is_empty()
-    }
-
-    fn measure(
-        &self,
-        ground: &Ground,
-        context: &Context,
-        progress: &mut dyn FnMut(BenchEvent),
-    ) -> Result<OltpResult, Failure> {
-        let machine = Machine {
-            root: &context.root,
-            host: &ground.host,
-            circumstances: &ground.circumstances,
-            most: ground.most,
-            stop: &context.stop,
-        };
-        Ok(measure(&self.order(), &machine, progress)?)
-    }
-
-    fn summary(result: &OltpResult) -> Summary<'_> {
-        Summary {
-            about: &result.experiment,
-            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            // A run of its own answers the one that started it, which makes rows of all of them.
-            json: match result.command.iter().any(|word| word == "--arm") {
-                true => serde_json::to_string(result).unwrap_or_default(),
-                false => result.to_results().to_json(),
-            },
-        }
-    }
-
-    fn text(result: &OltpResult, look: Look) -> String {
-        oltp_text(result, look)
-    }
-
-    fn html(result: &OltpResult) -> String {
-        oltp_html(result)
-    }
-}
-
 impl Args {
-    fn order(&self) -> Order {
+    pub(super) fn order(&self) -> Order {
         let folder = || Database::Sqlite("hugeleaf-oltp".into());
         Order {
             database: match self.start {

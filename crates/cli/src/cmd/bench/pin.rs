@@ -3,19 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hugeleaf_proof::bench::BenchEvent;
-use hugeleaf_proof::bench::pin::{PinResult, PinSettings, measure};
-use hugeleaf_report::bench::pin_text;
-use hugeleaf_report::bench_html::pin_html;
-use hugeleaf_report::table::Look;
+use hugeleaf_proof::bench::pin::PinSettings;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::AskedIoPages;
 use hugeleaf_workload::pin::Method;
 
 use super::lists::{parse_count, parse_rounds};
 use super::mover::{once, pages, place, whole_pages};
-use super::{Bench, Ground, Output, Summary, failure};
-use crate::context::{Context, Failure, parse_time};
+use super::{Ground, Output};
+use crate::context::{Failure, parse_time};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -29,7 +25,7 @@ Examples:
 
 The first of the pages is what the others are compared with. Where the kernel has nothing to do, it
 says so; and whether the memory is still on its pages afterwards.
-Exit status: 0 measured; 1 interrupted, or pages that --pages names were not had; 2 wrong usage;
+Exit status: 0 measured; 1 interrupted, or pages that --pages names were unavailable; 2 wrong usage;
 3 a precondition is missing."
 )]
 pub struct Args {
@@ -44,7 +40,7 @@ pub struct Args {
     /// How pages lie, separated by commas [default: scattered, split, and all page sizes that this
     /// host knows]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pages: Vec<AskedIoPages>,
+    pub(super) pages: Vec<AskedIoPages>,
     /// Threads at a time, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = parse_threads)]
@@ -68,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {
@@ -77,90 +73,43 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     parse_count(text, "threads", MOST)
 }
 
-impl Bench for Args {
-    const NAME: &'static str = "pin";
-    type Result = PinResult;
-
-    fn output(&self) -> &Output {
-        &self.output
-    }
-
-    fn names_pages(&self) -> bool {
-        !self.pages.is_empty()
-    }
-
-    fn measure(
-        &self,
-        ground: &Ground,
-        context: &Context,
-        progress: &mut dyn FnMut(BenchEvent),
-    ) -> Result<PinResult, Failure> {
-        let settings = settings(self, ground)?;
-        let (root, host) = (&context.root, &ground.host);
-        let circumstances = &ground.circumstances;
-        let result = measure(
-            &settings,
-            root,
-            host,
-            circumstances,
-            progress,
-            &context.stop,
-        );
-        result.map_err(|error| failure(Args::NAME, &error))
-    }
-
-    fn summary(result: &PinResult) -> Summary<'_> {
-        Summary {
-            about: &result.experiment,
-            lacks_pages: result.arms.iter().any(|arm| arm.not_had.is_some()),
-            json: result.to_results().to_json(),
+impl Args {
+    pub(super) fn settings(&self, ground: &Ground) -> Result<PinSettings, Failure> {
+        whole_pages("pin", "block", self.block, &ground.host)?;
+        let mut threads = self.threads.clone();
+        threads.sort_unstable();
+        threads.dedup();
+        let most = threads.last().copied().unwrap_or(1) as u64;
+        if self.space.get() / self.block.get() < most {
+            let least = Bytes(self.block.get().saturating_mul(most));
+            return Err(Failure::usage(
+                format!(
+                    "bench pin: {} has no part of {} for each of {most} threads",
+                    self.space, self.block
+                ),
+                format!("hugeleaf bench pin --space {least}"),
+            ));
         }
+        let methods = once(&self.how);
+        let pages = pages(&self.pages, ground);
+        let samples = self.rounds * pages.len() * methods.len() * threads.len();
+        let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+        /// So many blocks are read again and again.
+        const BLOCKS: u64 = 128;
+        Ok(PinSettings {
+            methods,
+            pages,
+            threads,
+            block: self.block,
+            space: self.space,
+            rounds: self.rounds,
+            sample: (self.time / samples).max(SHORTEST),
+            place: place(&self.device),
+            each: Bytes(self.block.get().saturating_mul(BLOCKS)),
+            seed: self.seed,
+            most: ground.most,
+        })
     }
-
-    fn text(result: &PinResult, look: Look) -> String {
-        pin_text(result, look)
-    }
-
-    fn html(result: &PinResult) -> String {
-        pin_html(result)
-    }
-}
-
-fn settings(args: &Args, ground: &Ground) -> Result<PinSettings, Failure> {
-    whole_pages("pin", "block", args.block, &ground.host)?;
-    let mut threads = args.threads.clone();
-    threads.sort_unstable();
-    threads.dedup();
-    let most = threads.last().copied().unwrap_or(1) as u64;
-    if args.space.get() / args.block.get() < most {
-        let least = Bytes(args.block.get().saturating_mul(most));
-        return Err(Failure::usage(
-            format!(
-                "bench pin: {} has no part of {} for each of {most} threads",
-                args.space, args.block
-            ),
-            format!("hugeleaf bench pin --space {least}"),
-        ));
-    }
-    let methods = once(&args.how);
-    let pages = pages(&args.pages, ground);
-    let samples = args.rounds * pages.len() * methods.len() * threads.len();
-    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-    /// So many blocks are read again and again.
-    const BLOCKS: u64 = 128;
-    Ok(PinSettings {
-        methods,
-        pages,
-        threads,
-        block: args.block,
-        space: args.space,
-        rounds: args.rounds,
-        sample: (args.time / samples).max(SHORTEST),
-        place: place(&args.device),
-        each: Bytes(args.block.get().saturating_mul(BLOCKS)),
-        seed: args.seed,
-        most: ground.most,
-    })
 }
 
 /// A sample is not shorter: the clock's own error would show.

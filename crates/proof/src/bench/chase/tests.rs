@@ -2,6 +2,7 @@ use super::*;
 use crate::rows::Results;
 use crate::stats::Method;
 use hugeleaf_sys::RealKernel;
+use std::sync::Arc;
 
 fn point(bytes: u64, samples: &[f64]) -> ChasePoint {
     let mut point = empty_point(Bytes(bytes), false);
@@ -44,10 +45,17 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
     }
 }
 
-fn run_it(settings: &ChaseSettings, stop: &AtomicBool) -> Result<ChaseResult, BenchError> {
+fn run_it(settings: &ChaseSettings, stop: bool) -> Result<ChaseResult, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &RealKernel::new())?;
-    run(settings, &root, &host, &circumstances(), &mut |_| {}, stop)
+    let machine = Machine {
+        root: &root,
+        host: &host,
+        circumstances: &circumstances(),
+        most: settings.most,
+        stop: &Arc::new(AtomicBool::new(stop)),
+    };
+    measured(settings, &machine, &mut |_| {})
 }
 
 fn live() -> Host {
@@ -58,7 +66,7 @@ fn live() -> Host {
 fn every_point_has_its_samples_and_reads_back() {
     let host = live();
     let settings = settings(&host, vec![PageArm::base(&host)]);
-    let result = run_it(&settings, &AtomicBool::new(false)).unwrap();
+    let result = run_it(&settings, false).unwrap();
     assert_eq!(result.experiment.ending, BenchEnding::Done);
     let points = &result.arms[0].points;
     assert_eq!(points.len(), 2);
@@ -96,14 +104,14 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
         kind: hugeleaf_units::PageKind::Thp,
     };
     let both = settings(&host, vec![PageArm::base(&host), odd]);
-    let result = run_it(&both, &AtomicBool::new(false)).unwrap();
+    let result = run_it(&both, false).unwrap();
     assert_eq!(result.arms[0].points.len(), 2);
     let not_had = result.arms[1].not_had.as_ref().unwrap();
     assert_eq!(not_had.from_bytes, both.sizes[0].get());
     assert!(not_had.reason.contains("8M") && !not_had.next.is_empty());
     // Nothing else asked for: then that is the answer.
     let alone = settings(&host, vec![odd]);
-    let error = run_it(&alone, &AtomicBool::new(false)).unwrap_err();
+    let error = run_it(&alone, false).unwrap_err();
     assert!(matches!(error, BenchError::NothingHad { .. }), "{error}");
 }
 
@@ -113,7 +121,7 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
     let base = PageArm::base(&host);
     let mut tight = settings(&host, vec![base, base]);
     tight.most = tight.sizes[1];
-    let result = run_it(&tight, &AtomicBool::new(false)).unwrap();
+    let result = run_it(&tight, false).unwrap();
     let in_turn: Vec<bool> = result.arms[0].points.iter().map(|p| p.in_turn).collect();
     assert_eq!(in_turn, [false, true]);
     assert!(
@@ -123,7 +131,7 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
             .all(|p| p.verified && p.samples.len() == 6)
     );
     tight.most = tight.sizes[0];
-    let error = run_it(&tight, &AtomicBool::new(false)).unwrap_err();
+    let error = run_it(&tight, false).unwrap_err();
     assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
 }
 
@@ -131,6 +139,6 @@ fn what_does_not_fit_together_is_taken_in_turn_and_too_much_is_refused() {
 fn a_stop_before_the_first_sample_is_no_result() {
     let host = live();
     let settings = settings(&host, vec![PageArm::base(&host)]);
-    let error = run_it(&settings, &AtomicBool::new(true)).unwrap_err();
+    let error = run_it(&settings, true).unwrap_err();
     assert!(matches!(error, BenchError::Stopped), "{error}");
 }

@@ -52,6 +52,17 @@ impl MoverResult {
             "published for a backup server (256K, 2 readers, 5 and 7 writers): {} to {} MiB/s, ×{}",
             p.small_mib_per_second, p.large_mib_per_second, p.ratio
         )];
+        for mode in modes(&results) {
+            results.remarks.extend(contiguity(&results, &mode));
+        }
+        let streams = self.arms.iter().find_map(|arm| arm.streams.as_ref());
+        results.remarks.extend(streams.map(|streams| {
+            format!(
+                "writers that keep up: each at {} a second, to a device of its own; {} at most were tried",
+                Bytes(streams.rate_bytes),
+                streams.most_tried
+            )
+        }));
         if !self.bare.samples.is_empty() {
             results.arms.push(ArmAbout::named(BARE));
             let rate = Quantity::rate("devices alone", "MiB/s");
@@ -60,6 +71,47 @@ impl MoverResult {
         }
         results
     }
+}
+
+fn modes(results: &Results) -> Vec<String> {
+    let mut modes: Vec<String> = Vec::new();
+    for place in results.rows.iter().flat_map(|row| &row.at) {
+        let mode = place.value.to_string();
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    modes
+}
+
+/// How much of the gain is there already where huge pages are split: contiguity alone.
+fn contiguity(results: &Results, mode: &str) -> Option<String> {
+    /// Below it, parts of a gain are parts of noise.
+    const WORTH: f64 = 1.1;
+    let at = [Place::text("mode", mode)];
+    let row = |arm: &str| results.row(arm, &at, MOVED);
+    // Huge ones: in one extent a block before.
+    let is_huge = |arm: &&ArmAbout| {
+        let mut looks = results
+            .layouts
+            .iter()
+            .filter(|l| l.arm == arm.name && l.at == at);
+        let extents = looks.next().and_then(|look| look.extents_a_block);
+        arm.name.starts_with("thp:") && extents.is_none_or(|extents| extents < 1.5)
+    };
+    let whole = results.arms.iter().find(is_huge)?;
+    let first = row("scattered")?;
+    let (split, gain) = (row("split")?.over(first)?, row(&whole.name)?.over(first)?);
+    // Of a gain that may be none there are no parts.
+    if gain.ratio < WORTH || gain.low <= 1.0 {
+        return None;
+    }
+    let part = (split.ratio.ln() / gain.ratio.ln() * 100.0).clamp(0.0, 100.0);
+    Some(format!(
+        "{mode}: {part:.0} % of the gain of {} is contiguity (split, which keeps only that: ×{:.2}); the rest is \
+         translation and the unit of pinning",
+        whole.name, split.ratio
+    ))
 }
 
 /// The devices without a data path.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::PageArm;
 
-use super::order::{Machine, Order, Progress, Setup};
+use super::order::{Order, Progress, Setup};
 use super::translation::{by_chase, by_counters};
 use super::{NOT_COUNTED, OltpArm, OltpResult};
-use crate::bench::BenchEvent;
-use crate::bench::chase::{ChaseSettings, cache_line, run as chase};
+use crate::bench::chase::{ChaseSettings, cache_line, measured as chase};
+use crate::bench::{BenchEvent, Machine};
 
 /// Rounds of `bench chase`: enough for an interval.
 const ROUNDS: u32 = 6;
@@ -47,14 +47,7 @@ pub(super) fn add(
             progress(event);
         }
     };
-    match chase(
-        &settings,
-        machine.root,
-        machine.host,
-        machine.circumstances,
-        &mut steps,
-        machine.stop,
-    ) {
+    match chase(&settings, machine, &mut steps) {
         Ok(measured) => {
             let labels = arms.iter();
             let labels: Vec<(String, String)> = labels

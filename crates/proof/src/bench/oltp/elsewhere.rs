@@ -3,10 +3,10 @@
 use hugeleaf_workload::tpcc::PostgresStore;
 
 use super::arms::Turn;
-use super::order::{Machine, Order, Progress, Refusal, Server, Setup, run_once};
+use super::order::{Order, Progress, Refusal, Server, Setup, run_once};
 use super::pages::Pages;
 use super::watch::{Processes, Watcher};
-use crate::bench::NotHad;
+use crate::bench::{Machine, NotHad};
 
 pub(super) struct Elsewhere<'a> {
     store: PostgresStore,

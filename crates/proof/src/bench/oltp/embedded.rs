@@ -12,15 +12,18 @@ use hugeleaf_workload::tpcc::{SqliteCache, SqliteSettings, SqliteStore, Store, T
 use super::arms::Turn;
 use super::child::{program, refusal, run_out};
 use super::copier::Copier;
-use super::order::{Machine, Order, Progress, Refusal, Server, Setup, fill, run_once};
+use super::order::{Order, Progress, Refusal, Server, Setup, fill, run_once};
 use super::pages::Pages;
 use super::watch::{Processes, Watcher};
 use super::{Io, OltpResult};
 use crate::SizeHeld;
-use crate::bench::{NotHad, is_not_had};
+use crate::bench::{Machine, NotHad, is_not_had};
 
 /// What stands in the first line of a run that has no such pages.
 const NOT_HAD: &str = "bench oltp: not had: ";
+
+/// What a run of its own says to the one that started it.
+pub(super) const RUN: &str = "run";
 
 /// Takes the cache of this process;/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
 fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<SqliteCache>, Refusal> {
@@ -234,7 +237,9 @@ impl Server for Embedded<'_> {
 
 fn read(output: &Output, machine: &Machine<'_>) -> Result<Turn, Refusal> {
     if output.status.success() {
-        let result = serde_json::from_slice(&output.stdout);
+        let answer = serde_json::from_slice(&output.stdout);
+        let run = answer.map(|mut answer: serde_json::Value| answer[RUN].take());
+        let result = run.and_then(serde_json::from_value);
         return result.map(|r| Turn::Ran(Box::new(r))).map_err(|e| {
             Refusal::missing(format!("bench oltp: the answer of a run: {e}"), "report it")
         });

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
     Durability, LoadEvent, Origin, Pace, Run, Scale, Store, TpccError, load,
@@ -17,7 +14,7 @@ use super::arms::Turn;
 use super::pages::Pages;
 use super::watch::Watcher;
 use super::{Io, OltpEvent, OltpResult, OltpRunError, OltpSettings, run};
-use crate::bench::{BenchEvent, Circumstances, NotHad};
+use crate::bench::{BenchEvent, Machine, NotHad};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -108,21 +105,6 @@ impl fmt::Debug for ServerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
-}
-
-/// Where it runs.
-#[derive(Debug)]
-pub struct Machine<'a> {
-    /// Where the host is read.
-    pub root: &'a Root,
-    /// The host.
-    pub host: &'a Host,
-    /// What a result says of it.
-    pub circumstances: &'a Circumstances,
-    /// The most ordinary memory that may be taken.
-    pub most: Bytes,
-    /// Set from outside to end early.
-    pub stop: &'a Arc<AtomicBool>,
 }
 
 /// Hears how far it is.

@@ -13,14 +13,12 @@ use hugeleaf_workload::tpcc::{PostgresServer, PostgresStore, ServerSettings, Tpc
 use super::arms::Turn;
 use super::child::{program, refusal};
 use super::copier::Copier;
-use super::order::{
-    Database, Machine, Order, Progress, Refusal, Server, ServerKind, Setup, fill, run_once,
-};
+use super::order::{Database, Order, Progress, Refusal, Server, ServerKind, Setup, fill, run_once};
 use super::pages::Pages;
 use super::usage::tree_usage;
 use super::watch::{Processes, Watcher};
 use super::{Io, OltpRunError};
-use crate::bench::{CONFIDENCE, NotHad, Spread};
+use crate::bench::{CONFIDENCE, Machine, NotHad, Spread};
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {

@@ -4,8 +4,9 @@
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{PostgresStore, Scale, SqliteStore, data_bytes, warehouses_in};
 
-use super::order::{Database, Machine, Order, Refusal, Setup};
+use super::order::{Database, Order, Refusal, Setup};
 use super::{Io, Steps, StepsBy};
+use crate::bench::Machine;
 
 /// The cache where nothing says how large it is to be.
 const USUAL: Bytes = Bytes::from_mib(256);

@@ -1,5 +1,6 @@
 use super::*;
 use hugeleaf_sys::RealKernel;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn turn(pages: &[(&str, PageKind, u64)]) -> Turn {
@@ -95,15 +96,22 @@ fn more_than_may_be_taken_is_refused_before_anything_is_started() {
         started: String::new(),
     };
     let root = Root::live();
-    let stop = AtomicBool::new(false);
-    let error = run(&settings, &root, &host, &circumstances, &mut |_| {}, &stop).unwrap_err();
+    let stop = Arc::new(AtomicBool::new(false));
+    let machine = Machine {
+        root: &root,
+        host: &host,
+        circumstances: &circumstances,
+        most: settings.most,
+        stop: &stop,
+    };
+    let error = measure(&settings, &machine, &mut |_| {}).unwrap_err();
     assert!(matches!(error, BenchError::TooLarge { .. }), "{error}");
     // A program that is not there is told with its path's error.
     let settings = PageTablesSettings {
         processes: vec![1],
         ..settings
     };
-    let error = run(&settings, &root, &host, &circumstances, &mut |_| {}, &stop).unwrap_err();
+    let error = measure(&settings, &machine, &mut |_| {}).unwrap_err();
     assert!(
         error.to_string().starts_with("start process 1 of 1"),
         "{error}"

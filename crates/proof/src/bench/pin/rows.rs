@@ -87,6 +87,27 @@ fn add(arm: &PinArm, results: &mut Results) {
             let samples = Sample::in_rounds(&point.rounds, values);
             results.rows.push(row(at.clone(), quantity, samples));
         }
+        let once = [
+            (
+                Quantity::amount(
+                    "time over one thread's, less what sharing processors explains",
+                    "",
+                ),
+                point.contention,
+            ),
+            (
+                Quantity::time("one, by the published model", "µs"),
+                point.model_micros,
+            ),
+        ];
+        for (quantity, value) in once {
+            if let Some(value) = value {
+                let samples = Sample::alone([value]);
+                results
+                    .rows
+                    .push(row(at.clone(), quantity.counted(), samples));
+            }
+        }
     }
     let units = Sample::alone([arm.units as f64]);
     results.rows.push(row(
