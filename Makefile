@@ -12,7 +12,7 @@ CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library publish-check vm vm-shell vm-list vm-test vm-table captures
+.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library publish-check deny vm vm-shell vm-list vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -50,6 +50,9 @@ install-library: compiler ## the library for C programs, its header and pkg-conf
 
 publish-check: compiler ## whether the library could be published to crates.io; uploads nothing
 	scripts/publish-check.sh
+
+deny:           ## licences, sources, versions and known weaknesses of what we depend on: deny.toml; needs cargo-deny
+	scripts/deny.sh
 
 vm: compiler    ## one command on a real kernel: make vm HOST=x86-6.1 CMD='hugeleaf mem'
 	$(VM) run $(HOST) -- '$(CMD)'

@@ -44,6 +44,10 @@ done
 # The loaded library's growth, its threads in other orders than an ordinary run draws, and more of them: an hour or so.
 HUGELEAF_PROGRAMS="${HUGELEAF_PROGRAMS:-120000}" HUGELEAF_SEED="${HUGELEAF_SEED:-$(date +%s)}" \
     tests --package hugeleaf-preload --test model
+# The oldest Rust that is promised.
+scripts/msrv.sh hugeleaf-cli 2>&1 | tee -a "$log"
+# What we depend on, and what is known of it by now.
+scripts/deny.sh 2>&1 | tee -a "$log"
 scripts/sanitize.sh 2>&1 | tee -a "$log"
 scripts/fuzz-build.sh
 fuzz=0

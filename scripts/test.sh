@@ -45,6 +45,10 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 step "the library as packages"
 scripts/publish-check.sh
 
+step "the oldest Rust that is promised"
+# The library; the program takes minutes, and is checked by make soak.
+scripts/msrv.sh hugeleaf hugeleaf-capi
+
 step "build"
 cargo test --workspace --locked --no-run --quiet
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod circles;
+mod dependencies;
 mod source;
 
 use source::{Blank, all_files, block_end, line_of, repository, sources, without, words};
