@@ -53,7 +53,7 @@ impl Figure<'_> {
 }
 
 /// The answer that all these figures give together.
-fn answer(figures: &[Figure], better: Better) -> String {
+fn answer(figures: &[Figure<'_>], better: Better) -> String {
     let of = |wanted| {
         let all = figures.iter().map(|figure| figure.answers(better));
         all.filter(|answer| *answer == wanted).count()
