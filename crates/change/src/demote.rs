@@ -14,7 +14,7 @@ use crate::options::{DemoteOptions, Percent, ranges_of};
 use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
 use crate::split::{self, Splitter};
-use crate::work::{Course, Means, State, Work};
+use crate::work::{Context, Job, State, Work};
 use crate::{pacer, privilege, readback, totals, work, zeros};
 
 /// How often a huge page is tried that stayed whole though the kernel reported success: somebody
@@ -45,7 +45,7 @@ pub fn demote(
     stop: &AtomicBool,
 ) -> Result<Outcome, ChangeError> {
     let huge = work::huge_page_of(kernel, host)?;
-    let means = Means {
+    let context = Context {
         kernel,
         root,
         host,
@@ -56,33 +56,33 @@ pub fn demote(
         false => Box::new(Real(kernel)),
     };
     // Splitting needs next to no memory, so there is no floor to keep.
-    let mut course = Course::new(means, sink, progress, options.budget, Bytes::ZERO);
-    course.report(Stage::Planning, None);
-    let (mut works, skipped) = plan_all(&means, pids, options, huge)?;
-    course.total = works.iter().map(|w| w.plan.asked()).sum();
+    let mut job = Job::new(context, sink, progress, options.budget, Bytes::ZERO);
+    job.report(Stage::Planning, None);
+    let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
+    job.total = works.iter().map(|w| w.plan.asked()).sum();
     if !options.dry_run {
         let mut splitter = Splitter::default();
         for work in &mut works {
-            let by_file = splitter.takes(&mut course, work);
-            split_all(&mut course, work, by_file);
-            splitter.split_shared(&mut course, work, options, by_file);
+            let by_file = splitter.takes(&mut job, work);
+            split_all(&mut job, work, by_file);
+            splitter.split_shared(&mut job, work, options, by_file);
         }
     }
-    Ok(finish(course, works, skipped, huge, options))
+    Ok(finish(job, works, skipped, huge, options))
 }
 
 fn plan_all(
-    means: &Means<'_>,
+    context: &Context<'_>,
     pids: &[Pid],
     options: &DemoteOptions,
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Cold);
-    let (open, skipped) = work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+    let (open, skipped) = work::open_all(context.kernel, context.root, context.host, pids, probe)?;
     let rules = Rules {
-        host: means.host,
+        host: context.host,
         huge,
-        base: means.kernel.base_page(),
+        base: context.kernel.base_page(),
         min_resident: Percent::ALL,
         only: open
             .iter()
@@ -100,39 +100,39 @@ fn plan_all(
 }
 
 fn finish(
-    mut course: Course<'_>,
+    mut job: Job<'_>,
     mut works: Vec<Work>,
     skipped: Vec<Skipped>,
     huge: PageSize,
     options: &DemoteOptions,
 ) -> Outcome {
-    course.report(Stage::ReadingBack, None);
-    let unreached = unreached(course.stopped_by);
+    job.report(Stage::ReadingBack, None);
+    let unreached = unreached(job.stopped_by);
     let each = works.iter_mut();
     let processes: Vec<_> = match options.dry_run {
         true => each.map(|w| readback::planned(w)).collect(),
         false => each
-            .map(|w| readback::outcome(&course.means, w, false, unreached))
+            .map(|w| readback::outcome(&job.context, w, false, unreached))
             .collect(),
     };
     Outcome {
         totals: totals::of(&works, &processes),
         processes,
         skipped,
-        interrupted: course.stopped_by == Some(StoppedBy::Signal),
-        stopped_by: course.stopped_by,
+        interrupted: job.stopped_by == Some(StoppedBy::Signal),
+        stopped_by: job.stopped_by,
         dry_run: options.dry_run,
         estimated_seconds: None,
-        seconds: course.elapsed().as_secs_f64(),
-        moving_seconds: course.moving.as_secs_f64(),
-        held_back_seconds: course.held_back.as_secs_f64(),
+        seconds: job.elapsed().as_secs_f64(),
+        moving_seconds: job.moving.as_secs_f64(),
+        held_back_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
     }
 }
 
 /// By MADV_COLD; where `but_shared`, what several processes map is left to the file.
-fn split_all(course: &mut Course<'_>, work: &mut Work, but_shared: bool) {
-    let base = course.means.kernel.base_page();
+fn split_all(job: &mut Job<'_>, work: &mut Work, but_shared: bool) {
+    let base = job.context.kernel.base_page();
     let mut todo: Vec<usize> = (0..work.states.len())
         .filter(|i| !(but_shared && split::is_shared(&work.plan.blocks[*i])))
         .collect();
@@ -140,17 +140,17 @@ fn split_all(course: &mut Course<'_>, work: &mut Work, but_shared: bool) {
         return;
     }
     for pass in 0..PASSES {
-        course.stage = if pass == 0 {
+        job.stage = if pass == 0 {
             Stage::Moving
         } else {
             Stage::Retrying
         };
-        pass_over(course, work, &todo, pacer::SPLITS_A_CALL, base);
-        if course.stopped_by.is_some() || work.lost.is_some() {
+        pass_over(job, work, &todo, pacer::SPLITS_A_CALL, base);
+        if job.stopped_by.is_some() || work.lost.is_some() {
             return;
         }
         // What several processes map stays whole for as long as they do: no use in asking again.
-        let Some(now) = readback::look(&course.means, work) else {
+        let Some(now) = readback::look(&job.context, work) else {
             return;
         };
         todo.retain(|i| {
@@ -166,17 +166,11 @@ fn split_all(course: &mut Course<'_>, work: &mut Work, but_shared: bool) {
 
 /// One base page of each block of `todo`, `most` to a call. A call stops at the first range that
 /// fails and says how far it got.
-fn pass_over(
-    course: &mut Course<'_>,
-    work: &mut Work,
-    todo: &[usize],
-    most: usize,
-    base: PageSize,
-) {
+fn pass_over(job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize, base: PageSize) {
     let mut at = 0;
     let mut len = most;
     while at < todo.len() {
-        if work.states[todo[at]] == State::Failed(Reason::Denied) || !course.may_go_on(work) {
+        if work.states[todo[at]] == State::Failed(Reason::Denied) || !job.may_go_on(work) {
             return;
         }
         let chunk = &todo[at..todo.len().min(at + len)];
@@ -187,7 +181,7 @@ fn pass_over(
                 Range::new(start, start + base.bytes().get()).ok()
             })
             .collect();
-        let answer = course.call(work, &pages, Advice::Cold);
+        let answer = job.call(work, &pages, Advice::Cold);
         let through = match &answer {
             Ok(done) => usize::try_from(base.pages_for(*done).get())
                 .unwrap_or(0)
@@ -195,37 +189,37 @@ fn pass_over(
             Err(_) => 0,
         };
         for i in &chunk[..through] {
-            note(course, work, *i, State::Called);
+            note(job, work, *i, State::Called);
         }
-        zeros::bring_back(course, work, &chunk[..through]);
+        zeros::bring_back(job, work, &chunk[..through]);
         at += through;
         len = most;
         match answer {
             // The first of a list failed: it alone says why.
             _ if through == 0 && chunk.len() > 1 => len = 1,
             Err(e) => {
-                let state = refused(course, work, chunk[0], &e);
-                note(course, work, chunk[0], state);
+                let state = refused(job, work, chunk[0], &e);
+                note(job, work, chunk[0], state);
                 at += 1;
             }
             // Nothing done and no error: never loop on a kernel that says nothing.
             Ok(_) if through == 0 => at += 1,
             Ok(_) => {}
         }
-        course.report(course.stage, Some(work.identity.pid()));
+        job.report(job.stage, Some(work.identity.pid()));
     }
 }
 
-fn note(course: &mut Course<'_>, work: &mut Work, block: usize, state: State) {
+fn note(job: &mut Job<'_>, work: &mut Work, block: usize, state: State) {
     if work.states[block] == State::Todo {
-        course.done += work.plan.blocks[block].range.len();
+        job.done += work.plan.blocks[block].range.len();
     }
     work.states[block] = state;
     work.methods[block] = Some(Method::Cold);
 }
 
 /// What an error on one block means (mm/madvise.c).
-fn refused(course: &Course<'_>, work: &mut Work, block: usize, error: &SysError) -> State {
+fn refused(job: &Job<'_>, work: &mut Work, block: usize, error: &SysError) -> State {
     match error.errno {
         Errno::AGAIN | Errno::INTR => State::Again(Reason::Busy),
         Errno::BUSY => State::Again(Reason::Busy),
@@ -233,11 +227,11 @@ fn refused(course: &Course<'_>, work: &mut Work, block: usize, error: &SysError)
         Errno::INVAL if work.plan.blocks[block].locked => State::Failed(Reason::Locked),
         Errno::INVAL => State::Failed(Reason::Refused),
         Errno::SRCH => {
-            course.is_same(work);
+            job.is_same(work);
             State::Failed(Reason::ProcessEnded)
         }
         errno if privilege::is_denied(errno) => {
-            course.is_same(work);
+            job.is_same(work);
             for state in work.states.iter_mut().filter(|s| **s == State::Todo) {
                 *state = State::Failed(Reason::Denied);
             }

@@ -41,7 +41,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf_host::Root;
 
 /// What a change is made with.
-pub struct Hands<'a> {
+pub struct ChangeContext<'a> {
     /// The host that is changed.
     pub root: &'a Root,
     /// Where changes go.

@@ -16,7 +16,7 @@ use crate::options::{Percent, PromoteOptions, ranges_of};
 use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
-use crate::work::{Course, Means, Opened, State, Work};
+use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
 
 /// How long to wait before the second pass; doubled for each further one.
@@ -43,7 +43,7 @@ pub fn promote(
     if !kernel.knows_collapse() {
         return Err(ChangeError::NoCollapse);
     }
-    let means = Means {
+    let context = Context {
         kernel,
         root,
         host,
@@ -56,14 +56,14 @@ pub fn promote(
         true => Box::new(DryRun),
         false => Box::new(Real(kernel)),
     };
-    let mut course = Course::new(means, sink, progress, options.budget, floor);
-    course.report(Stage::Planning, None);
-    let (mut works, skipped) = plan_all(&means, pids, options, huge)?;
-    course.total = works.iter().map(|w| w.plan.asked()).sum();
+    let mut job = Job::new(context, sink, progress, options.budget, floor);
+    job.report(Stage::Planning, None);
+    let (mut works, skipped) = plan_all(&context, pids, options, huge)?;
+    job.total = works.iter().map(|w| w.plan.asked()).sum();
     if !options.dry_run {
         let mut mover = Mover {
-            course: &mut course,
-            rules: rules(&means, &[], options, huge),
+            job: &mut job,
+            rules: rules(&context, &[], options, huge),
             step: Step::default(),
             unsupported: HashSet::new(),
             out_of_memory: 0,
@@ -71,24 +71,24 @@ pub fn promote(
         };
         mover.all(&mut works, options);
     }
-    Ok(finish(course, works, skipped, huge, options))
+    Ok(finish(job, works, skipped, huge, options))
 }
 
 fn plan_all(
-    means: &Means<'_>,
+    context: &Context<'_>,
     pids: &[Pid],
     options: &PromoteOptions,
     huge: PageSize,
 ) -> Result<(Vec<Work>, Vec<Skipped>), ChangeError> {
     let probe = (!options.dry_run).then_some(Advice::Collapse);
     let (mut open, mut skipped) =
-        work::open_all(means.kernel, means.root, means.host, pids, probe)?;
+        work::open_all(context.kernel, context.root, context.host, pids, probe)?;
     let mut switched = Vec::new();
     if options.switch_thp_on {
-        switched = switch_on(means, &mut open, &mut skipped, options.dry_run)?;
+        switched = switch_on(context, &mut open, &mut skipped, options.dry_run)?;
     }
     let pids: Vec<Pid> = open.iter().map(|(_, process)| process.pid).collect();
-    let rules = rules(means, &pids, options, huge);
+    let rules = rules(context, &pids, options, huge);
     let processes: Vec<_> = open.iter().map(|(_, process)| process).collect();
     let plans = blocks::plan(&processes, &rules);
     let works = open.into_iter().zip(plans);
@@ -110,7 +110,7 @@ fn plan_all(
 /// # Errors
 /// The first one's, where none is left.
 fn switch_on(
-    means: &Means<'_>,
+    context: &Context<'_>,
     open: &mut Vec<Opened>,
     skipped: &mut Vec<Skipped>,
     dry_run: bool,
@@ -120,17 +120,17 @@ fn switch_on(
         if process.thp_disabled.get() != Some(true) {
             return true;
         }
-        if let Err(error) = need_unfiltered(means.root, process.pid) {
+        if let Err(error) = need_unfiltered(context.root, process.pid) {
             skipped.push(Skipped {
                 pid: process.pid,
                 error,
             });
             return false;
         }
-        if !dry_run && let Err(error) = means.kernel.switch_thp_on(&identity.fd) {
+        if !dry_run && let Err(error) = context.kernel.switch_thp_on(&identity.fd) {
             let (pid, uid) = (process.pid, process.uid);
             let error = match privilege::is_denied(error.errno) {
-                true => privilege::denied(means.root, pid, uid, error),
+                true => privilege::denied(context.root, pid, uid, error),
                 false => ChangeError::Sys(error),
             };
             skipped.push(Skipped { pid, error });
@@ -164,35 +164,35 @@ fn need_unfiltered(root: &Root, pid: Pid) -> Result<(), ChangeError> {
 }
 
 fn rules<'a>(
-    means: &Means<'a>,
+    context: &Context<'a>,
     pids: &[Pid],
     options: &PromoteOptions,
     huge: PageSize,
 ) -> Rules<'a> {
     let only = options.only.as_deref();
     Rules {
-        host: means.host,
+        host: context.host,
         huge,
-        base: means.kernel.base_page(),
+        base: context.kernel.base_page(),
         min_resident: options.min_resident,
         only: pids.iter().map(|pid| ranges_of(only, *pid)).collect(),
     }
 }
 
 fn finish(
-    mut course: Course<'_>,
+    mut job: Job<'_>,
     mut works: Vec<Work>,
     skipped: Vec<Skipped>,
     huge: PageSize,
     options: &PromoteOptions,
 ) -> Outcome {
-    course.report(Stage::ReadingBack, None);
+    job.report(Stage::ReadingBack, None);
     let each = works.iter_mut();
     let processes: Vec<_> = match options.dry_run {
         true => each.map(|w| readback::planned(w)).collect(),
         false => {
-            let unreached = unreached(course.stopped_by);
-            each.map(|w| readback::outcome(&course.means, w, true, unreached))
+            let unreached = unreached(job.stopped_by);
+            each.map(|w| readback::outcome(&job.context, w, true, unreached))
                 .collect()
         }
     };
@@ -200,16 +200,16 @@ fn finish(
     Outcome {
         processes,
         skipped,
-        interrupted: course.stopped_by == Some(StoppedBy::Signal),
-        stopped_by: course.stopped_by,
+        interrupted: job.stopped_by == Some(StoppedBy::Signal),
+        stopped_by: job.stopped_by,
         dry_run: options.dry_run,
         estimated_seconds: options
             .dry_run
             .then(|| pacer::estimate_seconds(totals.asked, options.budget)),
         totals,
-        seconds: course.elapsed().as_secs_f64(),
-        moving_seconds: course.moving.as_secs_f64(),
-        held_back_seconds: course.held_back.as_secs_f64(),
+        seconds: job.elapsed().as_secs_f64(),
+        moving_seconds: job.moving.as_secs_f64(),
+        held_back_seconds: job.held_back.as_secs_f64(),
         huge_page: huge,
     }
 }
@@ -225,7 +225,7 @@ pub(crate) const fn unreached(stopped_by: Option<StoppedBy>) -> Reason {
 }
 
 struct Mover<'c, 'a> {
-    course: &'c mut Course<'a>,
+    job: &'c mut Job<'a>,
     rules: Rules<'a>,
     step: Step,
     /// Files that this kernel refused: not tried again.
@@ -258,7 +258,7 @@ impl Mover<'_, '_> {
                 let todo = indices(work, |i, w| {
                     w.states[i] == State::Todo && w.plan.blocks[i].attach == attach
                 });
-                self.course.stage = Stage::Moving;
+                self.job.stage = Stage::Moving;
                 self.pass(work, &todo, most);
             }
         }
@@ -271,7 +271,7 @@ impl Mover<'_, '_> {
 
     /// Tries again, one by one, what did not succeed and may yet.
     fn again(&mut self, work: &mut Work, pass: u32) {
-        if self.course.stopped_by.is_some() || work.lost.is_some() {
+        if self.job.stopped_by.is_some() || work.lost.is_some() {
             return;
         }
         let again = indices(work, |i, w| is_open(w.states[i]));
@@ -279,7 +279,7 @@ impl Mover<'_, '_> {
             return;
         }
         // A call over many blocks says little about each: ask the page map first.
-        if let Some(now) = readback::look(&self.course.means, work) {
+        if let Some(now) = readback::look(&self.job.context, work) {
             for i in &again {
                 if now[*i] == readback::Now::Huge {
                     work.states[*i] = State::Called;
@@ -290,9 +290,9 @@ impl Mover<'_, '_> {
         let busy = again.iter().any(|i| work.states[*i] != State::Unknown);
         if busy {
             let wait = BACK_OFF.saturating_mul(1 << (pass - 1).min(6));
-            self.course.hold_back(work, wait);
+            self.job.hold_back(work, wait);
         }
-        self.course.stage = Stage::Retrying;
+        self.job.stage = Stage::Retrying;
         self.pass(work, &again, self.rules.huge.bytes());
     }
 
@@ -311,29 +311,28 @@ impl Mover<'_, '_> {
             at += len;
             if first {
                 let blocks = chunk.iter().map(|i| work.plan.blocks[*i].range.len());
-                self.course.done += blocks.sum();
+                self.job.done += blocks.sum();
             }
             if self.is_unsupported(work, chunk) {
                 continue;
             }
-            if !self.course.may_go_on(work) {
+            if !self.job.may_go_on(work) {
                 return;
             }
             let parts = self.still_eligible(work, chunk);
-            if most > self.rules.huge.bytes() && self.course.budget == Percent::ALL {
+            if most > self.rules.huge.bytes() && self.job.budget == Percent::ALL {
                 let next = blocks::chunk_len(&work.plan.blocks, &todo[at..], most);
                 self.looking_ahead(work, &parts, &todo[at..at + next]);
             } else {
                 self.parts(work, &parts);
             }
-            self.course
-                .report(self.course.stage, Some(work.identity.pid()));
+            self.job.report(self.job.stage, Some(work.identity.pid()));
         }
     }
 
     fn parts(&mut self, work: &mut Work, parts: &[&[usize]]) {
         for (n, part) in parts.iter().enumerate() {
-            if n > 0 && !self.course.may_go_on(work) {
+            if n > 0 && !self.job.may_go_on(work) {
                 return;
             }
             self.chunk(work, part);
@@ -344,7 +343,7 @@ impl Mover<'_, '_> {
     /// keep, that look would be a twentieth of the time. It is no older than one call then, and
     /// what a process does during a call nobody sees anyhow.
     fn looking_ahead(&mut self, work: &mut Work, parts: &[&[usize]], next: &[usize]) {
-        let kernel = self.course.means.kernel;
+        let kernel = self.job.context.kernel;
         let range = private_range(&work.plan.blocks, next);
         let pagemap = work.identity.pagemap.try_clone();
         let (Some(range), Ok(pagemap)) = (range, pagemap) else {
@@ -372,7 +371,7 @@ impl Mover<'_, '_> {
             return vec![chunk];
         };
         let pagemap = &work.identity.pagemap;
-        let kernel = self.course.means.kernel;
+        let kernel = self.job.context.kernel;
         let map = match self.ahead.take().filter(|(seen, _)| *seen == range) {
             Some((_, map)) => map,
             None => kernel.page_map(pagemap, range, ScanDetail::ExclusiveFirst),
@@ -380,7 +379,7 @@ impl Mover<'_, '_> {
         let map = match map {
             Ok(map) => map,
             Err(e) => {
-                self.course.is_same(work);
+                self.job.is_same(work);
                 mark(work, chunk, State::Failed(Reason::Other(e.errno)));
                 return Vec::new();
             }
@@ -414,15 +413,15 @@ impl Mover<'_, '_> {
         let Ok(range) = Range::new(first.range.start(), last.range.end()) else {
             return;
         };
-        let before = self.course.moving;
+        let before = self.job.moving;
         for i in chunk {
             work.methods[*i] = Some(Method::Collapse);
         }
-        let answer = self.course.call(work, &[range], Advice::Collapse);
+        let answer = self.job.call(work, &[range], Advice::Collapse);
         if answer.is_ok() {
             let pages = self.rules.huge.pages_for(range.len()).get();
             self.step
-                .learn(pages, self.course.moving.saturating_sub(before));
+                .learn(pages, self.job.moving.saturating_sub(before));
         }
         match answer {
             Ok(done) => {
@@ -452,7 +451,7 @@ impl Mover<'_, '_> {
             Errno::NOMEM => self.no_memory(work, range),
             Errno::INVAL => self.invalid(work, chunk),
             Errno::SRCH => {
-                self.course.is_same(work);
+                self.job.is_same(work);
                 State::Failed(Reason::ProcessEnded)
             }
             errno if privilege::is_denied(errno) => {
@@ -460,7 +459,7 @@ impl Mover<'_, '_> {
                 // a set-user-id file. Its memory is not ours to touch any more.
                 let rest = indices(work, |i, w| w.states[i] == State::Todo);
                 mark(work, &rest, State::Failed(Reason::Denied));
-                self.course.is_same(work);
+                self.job.is_same(work);
                 State::Failed(Reason::Denied)
             }
             errno => State::Failed(Reason::Other(errno)),
@@ -470,14 +469,14 @@ impl Mover<'_, '_> {
 
     /// ENOMEM stands for two things: nothing mapped there, and no contiguous memory.
     fn no_memory(&mut self, work: &Work, range: Range) -> State {
-        if !is_mapped(self.course.means.root, work.identity.pid(), range) {
+        if !is_mapped(self.job.context.root, work.identity.pid(), range) {
             return State::Failed(Reason::Unmapped);
         }
         self.out_of_memory += 1;
         if self.out_of_memory >= OUT_OF_MEMORY_CALLS {
-            self.course.stopped_by = Some(StoppedBy::NoContiguousMemory);
+            self.job.stopped_by = Some(StoppedBy::NoContiguousMemory);
         } else {
-            self.course.hold_back(work, BACK_OFF * 10);
+            self.job.hold_back(work, BACK_OFF * 10);
         }
         State::Again(Reason::NoContiguousMemory)
     }
@@ -488,7 +487,7 @@ impl Mover<'_, '_> {
             self.unsupported.insert(block.object);
             return State::Failed(Reason::FileUnsupported);
         }
-        match is_mapped(self.course.means.root, work.identity.pid(), block.range) {
+        match is_mapped(self.job.context.root, work.identity.pid(), block.range) {
             true => State::Failed(Reason::Refused),
             false => State::Failed(Reason::Unmapped),
         }

@@ -26,9 +26,9 @@ pub struct Sample {
 
 /// What two samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub enum Pressure {
     /// Go on.
-    Fine,
+    None,
     /// The kernel had to compact memory to find huge pages: go slower.
     Compacting,
     /// Other tasks stall for memory: wait.
@@ -56,9 +56,9 @@ pub fn available(root: &Root) -> Option<Bytes> {
 }
 
 /// Judges what happened between two samples, where `floor` is to stay available.
-pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Weather {
+pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Pressure {
     if now.available.is_some_and(|available| available < floor) {
-        return Weather::Low;
+        return Pressure::Low;
     }
     // Time that this program spent in its own calls counts as stalled where they compact: what is
     // more than that is others'.
@@ -67,12 +67,12 @@ pub fn judge(before: &Sample, now: &Sample, floor: Bytes) -> Weather {
     if let (Some(was), Some(is)) = (before.stalled, now.stalled) {
         let others = is.saturating_sub(was).saturating_sub(own);
         if !span.is_zero() && others.as_secs_f64() / span.as_secs_f64() > STALL_SHARE {
-            return Weather::Stalling;
+            return Pressure::Stalling;
         }
     }
     match (before.compactions, now.compactions) {
-        (Some(was), Some(is)) if is > was => Weather::Compacting,
-        _ => Weather::Fine,
+        (Some(was), Some(is)) if is > was => Pressure::Compacting,
+        _ => Pressure::None,
     }
 }
 
@@ -138,13 +138,13 @@ mod tests {
 
     #[test]
     fn low_memory_comes_first() {
-        assert_eq!(judge(&at(0), &at(1), Bytes(101)), Weather::Low);
-        assert_eq!(judge(&at(0), &at(1), Bytes(100)), Weather::Fine);
+        assert_eq!(judge(&at(0), &at(1), Bytes(101)), Pressure::Low);
+        assert_eq!(judge(&at(0), &at(1), Bytes(100)), Pressure::None);
         let untold = Sample {
             available: None,
             ..at(1)
         };
-        assert_eq!(judge(&at(0), &untold, Bytes(101)), Weather::Fine);
+        assert_eq!(judge(&at(0), &untold, Bytes(101)), Pressure::None);
     }
 
     #[test]
@@ -160,10 +160,10 @@ mod tests {
             ..at(1)
         };
         let others = Sample { stalled, ..at(1) };
-        assert_eq!(judge(&before, &own, Bytes(0)), Weather::Fine);
-        assert_eq!(judge(&before, &others, Bytes(0)), Weather::Stalling);
+        assert_eq!(judge(&before, &own, Bytes(0)), Pressure::None);
+        assert_eq!(judge(&before, &others, Bytes(0)), Pressure::Stalling);
         // The same instant twice, and a counter that went back, say nothing.
-        assert_eq!(judge(&before, &before, Bytes(0)), Weather::Fine);
+        assert_eq!(judge(&before, &before, Bytes(0)), Pressure::None);
         assert_eq!(
             judge(
                 &others,
@@ -173,7 +173,7 @@ mod tests {
                 },
                 Bytes(0)
             ),
-            Weather::Fine
+            Pressure::None
         );
     }
 
@@ -189,8 +189,8 @@ mod tests {
                 ..at(1)
             },
         );
-        assert_eq!(judge(&one, &two, Bytes(0)), Weather::Compacting);
-        assert_eq!(judge(&two, &one, Bytes(0)), Weather::Fine);
-        assert_eq!(judge(&at(0), &two, Bytes(0)), Weather::Fine);
+        assert_eq!(judge(&one, &two, Bytes(0)), Pressure::Compacting);
+        assert_eq!(judge(&two, &one, Bytes(0)), Pressure::None);
+        assert_eq!(judge(&at(0), &two, Bytes(0)), Pressure::None);
     }
 }

@@ -11,7 +11,7 @@ use hugeleaf_verdict::eligible::Kind;
 use crate::blocks::{self, Block};
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
 use crate::totals::Fate;
-use crate::work::{Means, State, Work};
+use crate::work::{Context, State, Work};
 use crate::zeros;
 
 /// A file that this kernel refused.
@@ -30,7 +30,7 @@ pub(crate) enum Now {
 
 /// What the blocks of a process are now, in their order; `None` where the page map cannot tell
 /// (Linux before 6.7) or cannot be read.
-pub(crate) fn look(means: &Means<'_>, work: &Work) -> Option<Vec<Now>> {
+pub(crate) fn look(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
     let blocks = &work.plan.blocks;
     let mut now = Vec::with_capacity(blocks.len());
     let mut at = 0;
@@ -38,7 +38,7 @@ pub(crate) fn look(means: &Means<'_>, work: &Work) -> Option<Vec<Now>> {
         let len = neighbours(&blocks[at..]);
         let part = &blocks[at..at + len];
         let range = Range::new(part[0].range.start(), part[len - 1].range.end()).ok()?;
-        let runs = huge_runs(means, &work.identity.pagemap, range).ok()??;
+        let runs = huge_runs(context, &work.identity.pagemap, range).ok()??;
         now.extend(states_of(part, &runs));
         at += len;
     }
@@ -47,11 +47,11 @@ pub(crate) fn look(means: &Means<'_>, work: &Work) -> Option<Vec<Now>> {
 
 /// Runs of like pages; `None` where HUGE cannot be told.
 fn huge_runs(
-    means: &Means<'_>,
+    context: &Context<'_>,
     pagemap: &File,
     range: Range,
 ) -> Result<Option<Vec<PageRun>>, SysError> {
-    let map = means.kernel.page_map(pagemap, range, ScanDetail::Sizes)?;
+    let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes)?;
     Ok(map.huge_known.then_some(map.runs))
 }
 
@@ -93,26 +93,26 @@ pub(crate) fn planned(work: &Work) -> ProcessOutcome {
 /// What came of one process, promoted (`to_huge`) or demoted. `unreached` is the reason for blocks
 /// that were not tried.
 pub(crate) fn outcome(
-    means: &Means<'_>,
+    context: &Context<'_>,
     work: &mut Work,
     to_huge: bool,
     unreached: Reason,
 ) -> ProcessOutcome {
     if work.lost.is_none() {
-        work.lost = work.identity.check(means.kernel, means.root).err();
+        work.lost = work.identity.check(context.kernel, context.root).err();
     }
     let (now, after) = match work.lost {
-        None => (look(means, work), read_after(means, work)),
+        None => (look(context, work), read_after(context, work)),
         Some(_) => (None, None),
     };
     // Read, and then checked again: what was read is known to be of the same program.
     if work.lost.is_none() {
-        work.lost = work.identity.check(means.kernel, means.root).err();
+        work.lost = work.identity.check(context.kernel, context.root).err();
     }
     let after = after.filter(|_| work.lost.is_none());
     let mut outcome = empty_outcome(work, after.as_ref());
     if work.lost.is_none() && !to_huge {
-        outcome.zeros_given_back = zeros::given_back(means, work);
+        outcome.zeros_given_back = zeros::given_back(context, work);
         outcome.no_zeros = work.no_zeros;
     }
     match (work.lost_reason(), now) {
@@ -132,14 +132,14 @@ pub(crate) fn outcome(
     outcome
 }
 
-fn read_after(means: &Means<'_>, work: &Work) -> Option<Process> {
+fn read_after(context: &Context<'_>, work: &Work) -> Option<Process> {
     // Segments are needed only where the page map cannot tell huge pages from others.
     let looking = match work.plan.huge_unknown {
         true => Looking::Segments,
         false => Looking::Summary,
     };
     let pid = work.identity.pid();
-    hugeleaf_host::read_process(means.root, means.kernel, means.host, pid, looking).ok()
+    hugeleaf_host::read_process(context.root, context.kernel, context.host, pid, looking).ok()
 }
 
 fn empty_outcome(work: &Work, after: Option<&Process>) -> ProcessOutcome {

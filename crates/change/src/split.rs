@@ -13,7 +13,7 @@ use hugeleaf_verdict::eligible::Kind;
 use crate::blocks::{Block, ObjectId};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
-use crate::work::{Course, State, Work};
+use crate::work::{Job, State, Work};
 use crate::{pacer, privilege, readback, zeros};
 
 /// How often a huge page is tried that stayed whole. The split unmaps it first; a process that
@@ -159,13 +159,13 @@ pub(crate) struct Splitter {
 impl Splitter {
     /// Whether what several processes map of a process is to be split by the file: there is such
     /// memory, and the file can be used. Notes in `work` where it cannot, and why.
-    pub(crate) fn takes(&mut self, course: &mut Course<'_>, work: &mut Work) -> bool {
+    pub(crate) fn takes(&mut self, job: &mut Job<'_>, work: &mut Work) -> bool {
         let any = work.plan.blocks.iter().any(is_shared);
-        any && course.may_go_on(work) && self.is_open_for(course, work)
+        any && job.may_go_on(work) && self.is_open_for(job, work)
     }
 
-    fn is_open_for(&mut self, course: &Course<'_>, work: &mut Work) -> bool {
-        let (kernel, root) = (course.means.kernel, course.means.root);
+    fn is_open_for(&mut self, job: &Job<'_>, work: &mut Work) -> bool {
+        let (kernel, root) = (job.context.kernel, job.context.root);
         let file = self.file.get_or_insert_with(|| open(kernel, root));
         let usable = match file {
             Ok(file) => probe(kernel, root, file, &work.identity.fd),
@@ -179,43 +179,43 @@ impl Splitter {
     /// `is_open` is the answer of [`Splitter::takes`].
     pub(crate) fn split_shared(
         &mut self,
-        course: &mut Course<'_>,
+        job: &mut Job<'_>,
         work: &mut Work,
         options: &DemoteOptions,
         is_open: bool,
     ) {
-        let mut todo = self.still_whole(course, work);
-        if todo.is_empty() || !course.may_go_on(work) {
+        let mut todo = self.still_whole(job, work);
+        if todo.is_empty() || !job.may_go_on(work) {
             return;
         }
-        if !is_open && !self.is_open_for(course, work) {
+        if !is_open && !self.is_open_for(job, work) {
             return;
         }
-        course.stage = Stage::Moving;
+        job.stage = Stage::Moving;
         for pass in 0..PASSES {
-            self.pass(course, work, &todo, pacer::splits_a_write(options.budget));
-            let is_over = course.stopped_by.is_some()
+            self.pass(job, work, &todo, pacer::splits_a_write(options.budget));
+            let is_over = job.stopped_by.is_some()
                 || work.lost.is_some()
                 || work.no_split.is_some()
                 || work.plan.huge_unknown;
             if is_over {
                 return;
             }
-            todo = self.still_whole(course, work);
+            todo = self.still_whole(job, work);
             if todo.is_empty() {
                 return;
             }
             if pass + 1 < PASSES {
-                course.hold_back(work, BACK_OFF * (1 << pass));
-                course.stage = Stage::Retrying;
+                job.hold_back(work, BACK_OFF * (1 << pass));
+                job.stage = Stage::Retrying;
             }
         }
     }
 
     /// The blocks that several processes map and that are huge still. Those that were split through
     /// another process are noted as done.
-    fn still_whole(&self, course: &Course<'_>, work: &mut Work) -> Vec<usize> {
-        let now = readback::look(&course.means, work);
+    fn still_whole(&self, job: &Job<'_>, work: &mut Work) -> Vec<usize> {
+        let now = readback::look(&job.context, work);
         let mut whole = Vec::new();
         for i in 0..work.states.len() {
             let state = work.states[i];
@@ -247,21 +247,21 @@ impl Splitter {
     }
 
     /// One slice after the other: neighbours, at most `most` of them.
-    fn pass(&mut self, course: &mut Course<'_>, work: &mut Work, todo: &[usize], most: usize) {
+    fn pass(&mut self, job: &mut Job<'_>, work: &mut Work, todo: &[usize], most: usize) {
         let mut at = 0;
         while at < todo.len() {
-            if work.no_split.is_some() || !course.may_go_on(work) {
+            if work.no_split.is_some() || !job.may_go_on(work) {
                 return;
             }
             let len = neighbours(work, &todo[at..], most);
             let slice = &todo[at..at + len];
             at += len;
-            self.slice(course, work, slice);
-            course.report(course.stage, Some(work.identity.pid()));
+            self.slice(job, work, slice);
+            job.report(job.stage, Some(work.identity.pid()));
         }
     }
 
-    fn slice(&mut self, course: &mut Course<'_>, work: &mut Work, slice: &[usize]) {
+    fn slice(&mut self, job: &mut Job<'_>, work: &mut Work, slice: &[usize]) {
         let Some(Ok(file)) = &self.file else { return };
         let keys: Vec<_> = slice.iter().map(|i| key(work, *i)).collect();
         let (first, last) = (slice[0], slice[slice.len() - 1]);
@@ -276,22 +276,22 @@ impl Splitter {
         let again = work.methods[first] == Some(Method::SplitFile);
         let answer = match through_another && !again {
             true => Ok(()),
-            false => course.split(work, file, range).map(|_| ()),
+            false => job.split(work, file, range).map(|_| ()),
         };
         match answer {
             Ok(()) => {
                 self.done.extend(keys.into_iter().flatten());
                 for i in slice {
                     if work.states[*i] == State::Todo {
-                        course.done += work.plan.blocks[*i].range.len();
+                        job.done += work.plan.blocks[*i].range.len();
                     }
                     work.states[*i] = State::Called;
                     work.methods[*i] = Some(Method::SplitFile);
                 }
-                zeros::bring_back(course, work, slice);
+                zeros::bring_back(job, work, slice);
             }
             Err(e) => {
-                let state = refused(course, work, &e);
+                let state = refused(job, work, &e);
                 for i in slice {
                     work.states[*i] = state;
                 }
@@ -330,10 +330,10 @@ fn is_passing(errno: Errno) -> bool {
 }
 
 /// What an error of the write means (mm/huge_memory.c, split_huge_pages_write).
-fn refused(course: &Course<'_>, work: &mut Work, error: &SysError) -> State {
+fn refused(job: &Job<'_>, work: &mut Work, error: &SysError) -> State {
     match error.errno {
         errno if is_passing(errno) => State::Again(Reason::Busy),
-        errno if is_of_the_process(errno) => match course.is_same(work) {
+        errno if is_of_the_process(errno) => match job.is_same(work) {
             true => State::Failed(Reason::Refused),
             false => State::Failed(Reason::ProcessEnded),
         },

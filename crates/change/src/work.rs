@@ -1,5 +1,5 @@
-//! What promotion and demotion have in common: the processes in hand, and the course of the work
-//! with its budget, its weather and its stop flag.
+//! What promotion and demotion have in common: the processes in hand, and how the work goes on
+//! with its budget, the pressure on memory and its stop flag.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::error::ChangeError;
 use crate::identity::{Identity, Lost};
 use crate::options::Percent;
 use crate::outcome::{Ended, Method, Progress, Reason, Skipped, Stage, StoppedBy};
-use crate::pressure::{self, Sample, Weather};
+use crate::pressure::{self, Pressure, Sample};
 use crate::sink::Sink;
 use crate::split::NoSplit;
 use crate::totals::Fate;
@@ -179,23 +179,23 @@ fn open_one(
 
 /// What there is to work with.
 #[derive(Clone, Copy)]
-pub(crate) struct Means<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) root: &'a Root,
     pub(crate) host: &'a Host,
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// How often the host's weather is looked at.
-const WEATHER_EVERY: Duration = Duration::from_millis(100);
-/// How long to wait for fine weather before giving up.
+/// How often the host's memory pressure is looked at.
+const PRESSURE_EVERY: Duration = Duration::from_millis(100);
+/// How long to wait for pressure to end before giving up.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to hold back at a time.
 const HOLD_BACK: Duration = Duration::from_millis(200);
 
-/// The course of the work.
-pub(crate) struct Course<'a> {
-    pub(crate) means: Means<'a>,
+/// One promotion or demotion as it goes on.
+pub(crate) struct Job<'a> {
+    pub(crate) context: Context<'a>,
     sink: Box<dyn Sink + 'a>,
     progress: &'a mut dyn FnMut(&Progress),
     pub(crate) budget: Percent,
@@ -212,18 +212,18 @@ pub(crate) struct Course<'a> {
     pub(crate) stage: Stage,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Job<'a> {
     pub(crate) fn new(
-        means: Means<'a>,
+        context: Context<'a>,
         sink: Box<dyn Sink + 'a>,
         progress: &'a mut dyn FnMut(&Progress),
         budget: Percent,
         floor: Bytes,
-    ) -> Course<'a> {
-        let start = means.kernel.now();
-        Course {
-            last: pressure::sample(means.root, start, Duration::ZERO),
-            means,
+    ) -> Job<'a> {
+        let start = context.kernel.now();
+        Job {
+            last: pressure::sample(context.root, start, Duration::ZERO),
+            context,
             sink,
             progress,
             budget,
@@ -239,7 +239,7 @@ impl<'a> Course<'a> {
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        self.means.kernel.now().saturating_sub(self.start)
+        self.context.kernel.now().saturating_sub(self.start)
     }
 
     pub(crate) fn report(&mut self, stage: Stage, pid: Option<Pid>) {
@@ -260,14 +260,14 @@ impl<'a> Course<'a> {
         if self.stopped_by.is_none() && self.is_asked_to_stop() {
             self.stopped_by = Some(StoppedBy::Signal);
         }
-        if self.stopped_by.is_some() || work.lost.is_some() || !self.weather_allows(work) {
+        if self.stopped_by.is_some() || work.lost.is_some() || !self.pressure_allows(work) {
             return false;
         }
         self.is_same(work)
     }
 
     pub(crate) fn is_asked_to_stop(&self) -> bool {
-        self.means.stop.load(Ordering::Relaxed)
+        self.context.stop.load(Ordering::Relaxed)
     }
 
     /// Whether the process is still the one that was planned for; notes it where not.
@@ -275,34 +275,34 @@ impl<'a> Course<'a> {
         if work.lost.is_none() {
             work.lost = work
                 .identity
-                .check(self.means.kernel, self.means.root)
+                .check(self.context.kernel, self.context.root)
                 .err();
         }
         work.lost.is_none()
     }
 
     /// Waits for the host to have memory to spare; false where it did not come to that.
-    fn weather_allows(&mut self, work: &Work) -> bool {
-        let kernel = self.means.kernel;
-        if kernel.now().saturating_sub(self.last.at) < WEATHER_EVERY {
+    fn pressure_allows(&mut self, work: &Work) -> bool {
+        let kernel = self.context.kernel;
+        if kernel.now().saturating_sub(self.last.at) < PRESSURE_EVERY {
             return true;
         }
         let began = kernel.now();
         loop {
-            let now = pressure::sample(self.means.root, kernel.now(), self.moving);
-            let weather = pressure::judge(&self.last, &now, self.floor);
+            let now = pressure::sample(self.context.root, kernel.now(), self.moving);
+            let pressure = pressure::judge(&self.last, &now, self.floor);
             self.last = now;
-            match weather {
-                Weather::Fine => return true,
+            match pressure {
+                Pressure::None => return true,
                 // The call's own length has the pause grow with it; this is for the others, who
                 // wait for the same lock.
-                Weather::Compacting => {
+                Pressure::Compacting => {
                     if self.budget != Percent::ALL {
                         self.hold_back(work, HOLD_BACK);
                     }
                     return !self.is_asked_to_stop();
                 }
-                Weather::Stalling | Weather::Low => {
+                Pressure::Stalling | Pressure::Low => {
                     if kernel.now().saturating_sub(began) >= PATIENCE {
                         self.stopped_by = Some(StoppedBy::Pressure);
                         return false;
@@ -319,12 +319,12 @@ impl<'a> Course<'a> {
 
     /// Waits beyond what the budget asks for.
     pub(crate) fn hold_back(&mut self, work: &Work, time: Duration) {
-        let before = self.means.kernel.now();
+        let before = self.context.kernel.now();
         let stage = self.stage;
         self.report(Stage::HoldingBack, Some(work.identity.pid()));
-        self.means.kernel.sleep(time);
+        self.context.kernel.sleep(time);
         self.stage = stage;
-        self.held_back += self.means.kernel.now().saturating_sub(before);
+        self.held_back += self.context.kernel.now().saturating_sub(before);
     }
 
     /// Makes one call, and pauses for as long as the budget asks.
@@ -363,7 +363,7 @@ impl<'a> Course<'a> {
         work: &mut Work,
         act: impl FnOnce(&mut dyn Sink, &PidFd) -> Result<T, SysError>,
     ) -> Result<T, SysError> {
-        let kernel = self.means.kernel;
+        let kernel = self.context.kernel;
         let before = kernel.now();
         let answer = act(self.sink.as_mut(), &work.identity.fd);
         let took = kernel.now().saturating_sub(before);

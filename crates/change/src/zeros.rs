@@ -13,7 +13,7 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::Block;
-use crate::work::{Course, Means, Work};
+use crate::work::{Context, Job, Work};
 use crate::{pressure, privilege};
 
 /// Why zero-filled pages stay given back.
@@ -39,62 +39,62 @@ impl NoZeros {
 /// Brings back what the split of these blocks (indices, ascending) took away. What several processes
 /// have copy-on-write is left: each of them would get a page of its own where one served all. So is
 /// what userfaultfd watches: its faults are somebody else's to answer.
-pub(crate) fn bring_back(course: &mut Course<'_>, work: &mut Work, split: &[usize]) {
+pub(crate) fn bring_back(job: &mut Job<'_>, work: &mut Work, split: &[usize]) {
     for i in split {
         let block = work.plan.blocks[*i];
         if work.no_zeros.is_some() || block.watched {
             continue;
         }
-        if !course.is_same(work) {
+        if !job.is_same(work) {
             return;
         }
         let answer = match block.kind {
-            Kind::Shared => map_again(course, work, block.range),
-            Kind::Private if block.exclusive => fill_again(course, work, block.range),
+            Kind::Shared => map_again(job, work, block.range),
+            Kind::Private if block.exclusive => fill_again(job, work, block.range),
             _ => Ok(()),
         };
         work.no_zeros = answer.err();
     }
 }
 
-fn fill_again(course: &mut Course<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
-    let was = zero_runs(&course.means, work, range);
+fn fill_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
+    let was = zero_runs(&job.context, work, range);
     if was.is_empty() {
         return Ok(());
     }
-    if is_short(&course.means) {
+    if is_short(&job.context) {
         return Err(NoZeros::Pressure);
     }
-    let answer = course.populate(work, &was);
-    let is = zero_runs(&course.means, work, range);
+    let answer = job.populate(work, &was);
+    let is = zero_runs(&job.context, work, range);
     work.brought_back += bytes(&was) - bytes(&is);
     answer.map_err(|error| NoZeros::of(&error))
 }
 
 /// Only where nothing is mapped: what another view of the same memory kept stays as it is.
-fn map_again(course: &mut Course<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
-    let (kernel, pagemap) = (course.means.kernel, &work.identity.pagemap);
+fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZeros> {
+    let (kernel, pagemap) = (job.context.kernel, &work.identity.pagemap);
     match kernel.page_map(pagemap, range, ScanDetail::Sizes) {
         Ok(map) if map.huge_known && map.runs.is_empty() => {}
         _ => return Ok(()),
     }
-    let answer = course.map_in(work, range);
+    let answer = job.map_in(work, range);
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
 /// What of the blocks of private memory is the zero page: given back, and not brought back.
-pub(crate) fn given_back(means: &Means<'_>, work: &Work) -> Bytes {
+pub(crate) fn given_back(context: &Context<'_>, work: &Work) -> Bytes {
     let private = |b: &&Block| b.kind == Kind::Private;
     let blocks = work.plan.blocks.iter().filter(private);
     blocks
-        .map(|block| bytes(&zero_runs(means, work, block.range)))
+        .map(|block| bytes(&zero_runs(context, work, block.range)))
         .sum()
 }
 
 /// The stretches of base pages that are the zero page; none where nothing tells.
-fn zero_runs(means: &Means<'_>, work: &Work, range: Range) -> Vec<Range> {
+fn zero_runs(context: &Context<'_>, work: &Work, range: Range) -> Vec<Range> {
     let pagemap = &work.identity.pagemap;
-    let map = means.kernel.page_map(pagemap, range, ScanDetail::Sizes);
+    let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);
     let runs = map.map(|map| map.runs).unwrap_or_default();
     let zeros = runs.iter().filter(|run| is_zero(run));
     zeros.map(|run| run.range).collect()
@@ -110,8 +110,8 @@ fn bytes(ranges: &[Range]) -> Bytes {
 }
 
 /// Whether bringing memory back would take what the host needs itself.
-fn is_short(means: &Means<'_>) -> bool {
-    let available = pressure::available(means.root);
-    let floor = (means.host.pmd_page.get()).map(|huge| pressure::floor_of(means.host, huge));
+fn is_short(context: &Context<'_>) -> bool {
+    let available = pressure::available(context.root);
+    let floor = (context.host.pmd_page.get()).map(|huge| pressure::floor_of(context.host, huge));
     matches!((available, floor), (Some(available), Some(floor)) if available < floor)
 }

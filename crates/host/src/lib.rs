@@ -29,7 +29,7 @@ pub mod totals;
 
 pub use fact::{Fact, ReadError};
 pub use model::{
-    Advised, Asked, Buddy, Cgroup, CouldBeHad, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
+    Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
     Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked,
     RunSettings, RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
 };

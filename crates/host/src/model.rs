@@ -141,8 +141,8 @@ pub struct PageSizeInfo {
     /// The settings in words, as in `madvise; shmem never` or `pool 4096, overcommit 0`.
     pub how: String,
     /// How many bytes are available on this size right now, with what limits that.
-    #[serde(flatten, serialize_with = "could_be_had")]
-    pub could_be_had: Fact<CouldBeHad>,
+    #[serde(flatten, serialize_with = "available")]
+    pub available: Fact<Available>,
     /// What would be available if all available memory were made contiguous: an upper bound on what
     /// compaction, dropping page cache, and for hugetlb growing the pool, can give. Memory that cannot be
     /// moved makes it less.
@@ -156,7 +156,7 @@ pub struct PageSizeInfo {
 
 /// What is available of a page size right now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CouldBeHad {
+pub struct Available {
     /// Bytes on pages of this size.
     pub bytes: Bytes,
     /// What sets that limit: `memory`, `free blocks` (contiguous ones), `pool`,
@@ -166,8 +166,8 @@ pub struct CouldBeHad {
 }
 
 /// Two fields of one, of which the second is missing where the first is not known.
-fn could_be_had<S: Serializer>(fact: &Fact<CouldBeHad>, out: S) -> Result<S::Ok, S::Error> {
-    let mut fields = out.serialize_struct("CouldBeHad", 2)?;
+fn available<S: Serializer>(fact: &Fact<Available>, out: S) -> Result<S::Ok, S::Error> {
+    let mut fields = out.serialize_struct("Available", 2)?;
     let bytes = fact.clone().map(|had| had.bytes);
     fields.serialize_field("could_be_had_bytes", &bytes)?;
     fields.serialize_field("limited_by", &fact.known().map(|had| &had.limited_by))?;

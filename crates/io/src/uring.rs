@@ -18,7 +18,7 @@ use hugeleaf_sys::{Errno, SysError, errno_of};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the file into memory.
     Read,
     /// From memory into the file.
@@ -127,7 +127,7 @@ impl<'b> Ring<'b> {
     /// Those of io_uring_enter(2); the buffer comes back from [`Ring::wait`] all the same.
     pub fn start(
         &mut self,
-        way: Way,
+        direction: Direction,
         file: &'b File,
         offset: u64,
         buffer: &'b mut [u8],
@@ -138,13 +138,13 @@ impl<'b> Ring<'b> {
             .map_err(|_| SysError::new("io_uring_enter", "", Errno::INVAL))?;
         let at = buffer.as_mut_ptr();
         let fixed = self.index_of(at as u64, buffer.len());
-        let entry = match (way, fixed) {
-            (Way::Read, None) => opcode::Read::new(fd, at, length).offset(offset).build(),
-            (Way::Write, None) => opcode::Write::new(fd, at, length).offset(offset).build(),
-            (Way::Read, Some(index)) => opcode::ReadFixed::new(fd, at, length, index)
+        let entry = match (direction, fixed) {
+            (Direction::Read, None) => opcode::Read::new(fd, at, length).offset(offset).build(),
+            (Direction::Write, None) => opcode::Write::new(fd, at, length).offset(offset).build(),
+            (Direction::Read, Some(index)) => opcode::ReadFixed::new(fd, at, length, index)
                 .offset(offset)
                 .build(),
-            (Way::Write, Some(index)) => opcode::WriteFixed::new(fd, at, length, index)
+            (Direction::Write, Some(index)) => opcode::WriteFixed::new(fd, at, length, index)
                 .offset(offset)
                 .build(),
         };
@@ -248,8 +248,8 @@ mod tests {
         let mut memory = vec![0u8; 1024];
         let (first, second) = memory.split_at_mut(512);
         ring("buffers_come_back_filled", |ring| {
-            ring.start(Way::Read, &file, 0, first, 1).unwrap();
-            ring.start(Way::Read, &file, 500, second, 2).unwrap();
+            ring.start(Direction::Read, &file, 0, first, 1).unwrap();
+            ring.start(Direction::Read, &file, 500, second, 2).unwrap();
             let mut ended = [ring.wait().unwrap().unwrap(), ring.wait().unwrap().unwrap()];
             ended.sort_by_key(|e| e.tag);
             assert_eq!(ended[0].result, Ok(512));
@@ -269,7 +269,8 @@ mod tests {
             ring.register(&[part]).unwrap();
             assert_eq!(ring.index_of(start, 512), Some(0));
             assert_eq!(ring.index_of(start + 1, 512), None);
-            ring.start(Way::Read, &file, 0, &mut memory, 1).unwrap();
+            ring.start(Direction::Read, &file, 0, &mut memory, 1)
+                .unwrap();
             let ended = ring.wait().unwrap().unwrap();
             assert_eq!(ended.result, Ok(512));
             assert!(ended.buffer.iter().all(|b| *b == 7));
@@ -283,7 +284,8 @@ mod tests {
         let file = file();
         let mut memory = vec![0u8; 512];
         let ran = ring("what_is_under_way_ends_before_the_ring", |ring| {
-            ring.start(Way::Read, &file, 0, &mut memory, 1).unwrap();
+            ring.start(Direction::Read, &file, 0, &mut memory, 1)
+                .unwrap();
         });
         if ran.is_some() {
             assert!(memory.iter().all(|b| *b == 7));
@@ -295,7 +297,8 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut memory = vec![0u8; 512];
         ring("errors_are_answers", |ring| {
-            ring.start(Way::Write, &full, 0, &mut memory, 1).unwrap();
+            ring.start(Direction::Write, &full, 0, &mut memory, 1)
+                .unwrap();
             let ended = ring.wait().unwrap().unwrap();
             assert_eq!(ended.result, Err(Errno::NOSPC));
         });

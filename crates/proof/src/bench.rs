@@ -62,7 +62,7 @@ pub enum BenchEnding {
 
 /// An arm, or a part of one, that could not be had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotHad {
+pub struct Shortage {
     /// From this length on (the working set, the region) there was none.
     pub from_bytes: u64,
     /// Why.
@@ -71,7 +71,7 @@ pub struct NotHad {
     pub next: String,
 }
 
-impl NotHad {
+impl Shortage {
     /// As a result keeps it.
     fn of(&self, arm: &str, at: Vec<Place>) -> Unavailable {
         Unavailable {
@@ -85,9 +85,9 @@ impl NotHad {
 
     /// Another length that was not had either: from the smallest on, with the reason and the way of
     /// the largest.
-    fn join(had: &mut Option<NotHad>, length: Bytes, error: &MemoryError) {
+    fn join(had: &mut Option<Shortage>, length: Bytes, error: &MemoryError) {
         let from = had.as_ref().map_or(u64::MAX, |n| n.from_bytes);
-        *had = Some(NotHad {
+        *had = Some(Shortage {
             from_bytes: from.min(length.get()),
             reason: error.to_string(),
             next: error.next(),
@@ -151,7 +151,7 @@ pub enum BenchEvent {
     /// What has to be known of what follows.
     Note(String),
     /// An arm that could not be had.
-    NotHad {
+    Unavailable {
         /// The arm, as its flag names it.
         arm: String,
         /// Why.
@@ -246,8 +246,8 @@ impl Parts<'_> {
 }
 
 /// Puts an arm into a result, once, and what was unavailable of it at a place.
-fn add_arm(results: &mut Results, arm: ArmAbout, at: &[Place], not_had: Option<&NotHad>) {
-    let not = not_had.map(|not| not.of(&arm.name, at.to_vec()));
+fn add_arm(results: &mut Results, arm: ArmAbout, at: &[Place], shortage: Option<&Shortage>) {
+    let not = shortage.map(|not| not.of(&arm.name, at.to_vec()));
     results.unavailable.extend(not);
     if results.arms.iter().all(|known| known.name != arm.name) {
         results.arms.push(arm);
@@ -261,9 +261,9 @@ fn without_samples(arm: &str, at: Vec<Place>, quantity: Quantity) -> Row {
 
 /// Why there is nothing to tell: of the first arm that was not had, if any. Each is a label and why
 /// it was not had.
-fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<NotHad>)>) -> BenchError {
+fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<Shortage>)>) -> BenchError {
     let mut arms = arms.into_iter();
-    match arms.find_map(|(arm, not_had)| Some((arm, not_had.as_ref()?))) {
+    match arms.find_map(|(arm, shortage)| Some((arm, shortage.as_ref()?))) {
         Some((arm, why)) => BenchError::NothingHad {
             arm: arm.to_owned(),
             reason: why.reason.clone(),
@@ -275,7 +275,7 @@ fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<NotHad>)>) ->
 
 /// Whether the reason why memory could not be had is that there are no such pages: then an arm is
 /// not had. Anything else ends the run.
-pub fn is_not_had(error: &MemoryError) -> bool {
+pub fn is_unavailable(error: &MemoryError) -> bool {
     matches!(
         error,
         MemoryError::Short { .. }

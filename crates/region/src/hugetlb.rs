@@ -9,7 +9,7 @@ use hugeleaf_units::{Bytes, PageSize, Pages, Range};
 
 use crate::error::MemoryError;
 use crate::extent::Why;
-use crate::populate::{Filler, Stopped, Way};
+use crate::populate::{Filler, Method, Stopped};
 use crate::room::Room;
 
 /// What a pool gave.
@@ -66,7 +66,7 @@ pub(crate) fn take(
     while pages.get() > 0 {
         let part = piece.part(pages)?;
         space.bind(part, nodes)?;
-        match filler.fill(space, part, size, Way::FromPool) {
+        match filler.fill(space, part, size, Method::FromPool) {
             Ok(()) => break,
             // All of them are reserved: what refuses them is a limit on faults, or the policy.
             Err(Stopped::NoPage(_)) => {

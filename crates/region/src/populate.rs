@@ -35,7 +35,7 @@ pub(crate) struct Filler<'a> {
 
 /// How a stretch is filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Method {
     /// As the kernel gives pages at a fault.
     Plain,
     /// The same, from a pool: the rest of the host's memory does not matter.
@@ -90,13 +90,13 @@ impl<'a> Filler<'a> {
         space: &Space,
         part: Range,
         page: PageSize,
-        way: Way,
+        method: Method,
     ) -> Result<(), Stopped> {
         let chunks: Vec<Range> = part.chunks(self.step(page)).collect();
         let threads = self.threads.min(chunks.len());
         let work = Work {
             space,
-            way,
+            method,
             chunks,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -105,7 +105,7 @@ impl<'a> Filler<'a> {
         };
         let mut watch = Watch {
             length: part.len(),
-            from_pool: way == Way::FromPool,
+            from_pool: method == Method::FromPool,
             looked: Instant::now(),
         };
         let outcome = match threads {
@@ -241,7 +241,7 @@ impl Watch {
 /// What is to be filled, and how far it is.
 struct Work<'a> {
     space: &'a Space,
-    way: Way,
+    method: Method,
     chunks: Vec<Range>,
     next: AtomicUsize,
     stop: AtomicBool,
@@ -263,7 +263,7 @@ impl Work<'_> {
             return Ok(false);
         };
         self.begun.fetch_add(chunk.len().get(), Ordering::Relaxed);
-        if let Way::Collapsing { huge, base } = self.way {
+        if let Method::Collapsing { huge, base } = self.method {
             collapse_empty(self.space, *chunk, huge, base);
         }
         if let Err(stopped) = fill_one(self.space, *chunk) {

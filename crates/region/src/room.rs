@@ -54,7 +54,7 @@ impl Room {
             .page_sizes
             .iter()
             .find(|info| info.size == size && info.kind == PageKind::Hugetlb);
-        match info.map(|info| &info.could_be_had) {
+        match info.map(|info| &info.available) {
             Some(Fact::Known(had)) => (Fact::Known(had.bytes), had.limited_by.clone()),
             _ => (Fact::Absent, "pool".to_owned()),
         }
@@ -113,7 +113,7 @@ pub(crate) mod testing {
                 kind: *kind,
                 enabled: true,
                 how: String::new(),
-                could_be_had: Fact::Absent,
+                available: Fact::Absent,
                 if_defragmented: Fact::Absent,
                 sysv_without_privilege: None,
             })

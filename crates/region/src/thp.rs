@@ -11,7 +11,7 @@ use hugeleaf_units::{PageKind, PageSize, Range};
 use crate::error::MemoryError;
 use crate::extent::Why;
 use crate::options::RegionOptions;
-use crate::populate::{Filler, Way};
+use crate::populate::{Filler, Method};
 use crate::room::Room;
 use crate::steps::Step;
 
@@ -59,12 +59,12 @@ pub(crate) fn take(
     }
     let way = match step.kind {
         PageKind::Thp if sharing == Sharing::Shared && host.pmd_page.get() == Some(step.size) => {
-            Way::Collapsing {
+            Method::Collapsing {
                 huge: step.size,
                 base: host.base_page,
             }
         }
-        _ => Way::Plain,
+        _ => Method::Plain,
     };
     filler.fill(space, part, step.size, way)?;
     Ok(file)

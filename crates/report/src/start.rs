@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want, Way};
+use hugeleaf_verdict::run::{Method, Missing, RunRole, Settled, Want};
 use serde::Serialize;
 
 use crate::json::answer;
@@ -27,10 +27,10 @@ pub struct Start {
 impl Start {
     /// The ways of a role in words: `pool 2M`, `THP 2M`.
     fn ways(&self, role: RunRole) -> Vec<String> {
-        let in_words = |way: &Way| match (way, self.settled.settings.pmd) {
-            (Way::Hugetlb(size), _) => format!("pool {size}"),
-            (Way::Thp, Some(pmd)) => format!("THP {pmd}"),
-            (Way::Thp, None) => "THP".to_owned(),
+        let in_words = |way: &Method| match (way, self.settled.settings.pmd) {
+            (Method::Hugetlb(size), _) => format!("pool {size}"),
+            (Method::Thp, Some(pmd)) => format!("THP {pmd}"),
+            (Method::Thp, None) => "THP".to_owned(),
         };
         let rungs = self.settled.settings.rungs(role);
         rungs.ways.iter().map(in_words).collect()

@@ -81,7 +81,7 @@ type Alike<'a> = Vec<&'a PageSizeInfo>;
 
 fn page_sizes(host: &Host) -> Table {
     let setting = |info: &PageSizeInfo| settings_of(host, info.size, info.kind, info.enabled);
-    let limit = |info: &PageSizeInfo| info.could_be_had.clone().map(|had| had.limited_by);
+    let limit = |info: &PageSizeInfo| info.available.clone().map(|had| had.limited_by);
     let alike = |a: &PageSizeInfo, b: &PageSizeInfo| {
         let key = |i: &PageSizeInfo| (i.kind, i.enabled, setting(i), limit(i));
         a.kind == PageKind::Thp && key(a) == key(b)
@@ -96,7 +96,7 @@ fn page_sizes(host: &Host) -> Table {
     let span = |row: &Alike<'_>, cell: fn(&PageSizeInfo) -> Cell| {
         Cell::span(row.iter().map(|info| cell(info)))
     };
-    let available = |i: &PageSizeInfo| known(i.could_be_had.clone().map(|had| had.bytes));
+    let available = |i: &PageSizeInfo| known(i.available.clone().map(|had| had.bytes));
     Table::of(rows)
         .right("SIZE", |r| span(r, |i| i.size.into()))
         .left("KIND", |r| r[0].kind)
@@ -203,7 +203,7 @@ fn memlock_note(host: &Host) -> String {
         .iter()
         .filter(|info| info.kind == PageKind::Hugetlb);
     let most = hugetlb
-        .filter_map(|info| Some(info.could_be_had.known()?.bytes))
+        .filter_map(|info| Some(info.available.known()?.bytes))
         .max();
     match (host.limits.memlock.get(), most) {
         (Some(memlock), Some(most)) if memlock < most => {

@@ -51,7 +51,7 @@ pub fn frames_of(
 
 /// How many stretches of neighbouring frames the pages are, mean over blocks of `block` bytes; a
 /// page that is not in memory ends one. Pure.
-pub fn stretches_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
+pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
     let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);
     let blocks = frames.chunks(pages);
     let count = u32::try_from(blocks.len()).ok().filter(|n| *n > 0)?;
@@ -76,14 +76,14 @@ mod tests {
         let block = Bytes::from_kib(16);
         let of = |frames: &[u64]| {
             let frames: Vec<Option<u64>> = frames.iter().map(|f| Some(*f)).collect();
-            stretches_a_block(&frames, block, base)
+            extents_a_block(&frames, block, base)
         };
         assert_eq!(of(&[7, 8, 9, 10]), Some(1.0));
         assert_eq!(of(&[10, 9, 8, 7]), Some(4.0));
         assert_eq!(of(&[1, 2, 3, 4, 9, 10, 20, 21]), Some(1.5));
         assert_eq!(of(&[]), None);
         let hole = [Some(1), None, Some(3), Some(4)];
-        assert_eq!(stretches_a_block(&hole, block, base), Some(3.0));
+        assert_eq!(extents_a_block(&hole, block, base), Some(3.0));
     }
 
     #[test]

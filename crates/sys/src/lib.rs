@@ -48,7 +48,7 @@ pub use files::{
     mount_hugetlbfs, probe_folder, probe_write, remove_file, remove_folder, rename, sync_folder,
     unmount, write_value,
 };
-pub use frames::{frames_of, own_frames, stretches_a_block};
+pub use frames::{extents_a_block, frames_of, own_frames};
 pub use gate::{Gate, Memory, MemoryCall};
 pub use kernel::{Advice, Kernel, RealKernel};
 pub use lock::{HostLock, Mark, lock_host, mark};

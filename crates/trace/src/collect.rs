@@ -10,7 +10,7 @@ mod finish;
 mod interval;
 mod locks;
 mod memory;
-mod people;
+mod processes;
 mod queue;
 mod record;
 mod refusal;
@@ -34,7 +34,7 @@ use crate::model::{Ending, Interval, SourceState, Trace, TracedTarget};
 use counters::Counters;
 use events::{Opened, Wanted};
 use interval::Intervals;
-use people::People;
+use processes::ProcessTable;
 use queue::Queue;
 use refusal::Guards;
 use tracepoint::Tracefs;
@@ -136,7 +136,7 @@ pub fn collect(
     let target = options
         .target
         .is_some()
-        .then(|| session.queue.people.target());
+        .then(|| session.queue.processes.target());
     let after = memory::read(root, kernel, target.as_deref());
     watch(Progress::Names);
     let mut trace = session.finish(nanos, &host, options);
@@ -277,7 +277,7 @@ impl Session {
         opened: Option<&Opened>,
     ) -> Session {
         let start = monotonic_nanos();
-        let people = People::new(root, options.target.is_none(), start);
+        let processes = ProcessTable::new(root, options.target.is_none(), start);
         let cpuinfo = root.read("proc/cpuinfo");
         let processor = Processor::parse(cpuinfo.known().map_or("", String::as_str));
         let off = || events::sources(&SourceState::Off);
@@ -285,7 +285,7 @@ impl Session {
         Session {
             root: root.clone(),
             guards: Guards::default(),
-            queue: Queue::new(people, sources),
+            queue: Queue::new(processes, sources),
             windows: Windows::new(cpus, host.base_page, tracefs, options.every_call),
             intervals: Intervals::new(root, host),
             work: Work::new(root),
@@ -315,7 +315,7 @@ impl Session {
                 self.windows.open(&self.guards);
             }
         }
-        self.queue.people.look_around();
+        self.queue.processes.look_around();
     }
 
     fn seconds(&self) -> f64 {
@@ -332,11 +332,11 @@ impl Session {
     ) -> Ending {
         let target = options.target.as_ref();
         for pid in target.iter().flat_map(|t| &t.pids) {
-            self.queue.people.aim(*pid);
+            self.queue.processes.aim(*pid);
         }
         let follow = target.is_some();
         if follow {
-            self.work.look(&mut self.queue.people);
+            self.work.look(&mut self.queue.processes);
         }
         let length = options.time.as_secs_f64();
         let mut horizon = monotonic_nanos();
@@ -348,14 +348,17 @@ impl Session {
                 self.queue.drain(opened, horizon);
                 horizon = now;
                 let at = self.seconds();
-                self.windows.turn(at, &self.guards, &mut self.queue.people);
+                self.windows
+                    .turn(at, &self.guards, &mut self.queue.processes);
                 self.fault_turns.turn(at, opened, &self.guards);
             }
             let at = self.seconds();
             let ending = match () {
                 () if stop.load(Ordering::Relaxed) => Some(Ending::Interrupted),
                 () if at >= length => Some(Ending::Done),
-                () if follow && self.queue.people.target().is_empty() => Some(Ending::TargetEnded),
+                () if follow && self.queue.processes.target().is_empty() => {
+                    Some(Ending::TargetEnded)
+                }
                 () => None,
             };
             if at >= next || ending.is_some() {
@@ -392,11 +395,11 @@ impl Session {
     fn interval(&mut self, from: f64, to: f64, follow: bool, kernel: &dyn Kernel) {
         let mut interval = self.intervals.next(from, to - from, kernel);
         if follow {
-            let people = &mut self.queue.people;
-            interval.target = self.work.look(people);
+            let processes = &mut self.queue.processes;
+            interval.target = self.work.look(processes);
             // Files stay open: every fifth look is enough to see those that count.
             if self.found.len().is_multiple_of(5) {
-                self.work.look_at_files(people);
+                self.work.look_at_files(processes);
             }
         }
         self.found.push(interval);
@@ -404,7 +407,7 @@ impl Session {
 
     /// Switches off and reads the rest; gives the length and both readings of the wall clock.
     fn end(&mut self, opened: &mut Option<Opened>) -> (u64, (Duration, Duration)) {
-        self.windows.close(&mut self.queue.people);
+        self.windows.close(&mut self.queue.processes);
         let nanos = monotonic_nanos().saturating_sub(self.start);
         let wall = (self.wall, wall());
         if let Some(mut opened) = opened.take() {

@@ -292,7 +292,7 @@ impl Case<'_> {
         self.not_at_work()
             .map(|reason| (reason, self.promotion(state.role)))
             .or_else(|| self.below(state).map(|reason| (reason, None)))
-            .or_else(|| self.not_had(state))
+            .or_else(|| self.unavailable(state))
             .or_else(|| self.by_verdict(state.role))
             .unwrap_or_else(|| ("nothing is known to stand in the way".to_owned(), None))
     }
@@ -335,7 +335,7 @@ impl Case<'_> {
 
     /// Pages that were asked for by name and that the host has not got, or not enough of. The last
     /// of a ladder is the nearest: what would have done is named first.
-    fn not_had(&self, state: &RoleState) -> Option<Reason> {
+    fn unavailable(&self, state: &RoleState) -> Option<Reason> {
         let ladder: Ladder = asked(self.settings, state.role).typed.parse().ok()?;
         let mut rungs = ladder.rungs().iter().rev();
         rungs.find_map(|rung| {

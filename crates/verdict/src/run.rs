@@ -19,5 +19,5 @@ mod tests;
 pub use crate::refusal::Refusal;
 pub use obstacle::{Obstacle, SANITIZER_OPTION, obstacle};
 pub use policy::{Numa, ParsePolicyError, Policy, RunRole, Want};
-pub use settings::{Rungs, Settings, Way};
+pub use settings::{Method, Rungs, Settings};
 pub use settle::{Missing, Settled, settle};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use hugeleaf_io::{Ring, Way, lock_memory, unlock_memory, with_ring};
+use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory, with_ring};
 use hugeleaf_sys::{Usage, thread_usage};
 use hugeleaf_units::{Bytes, Range};
 
@@ -203,7 +203,7 @@ fn worker<'b>(
             let Some(source) = load.source else {
                 return repeat(Vec::new(), load, gate, Ok);
             };
-            let mut carrier = Plain::new(source, Way::Read, false);
+            let mut carrier = Plain::new(source, Direction::Read, false);
             repeat(slots, load, gate, |slot| {
                 carrier.start(source.take_next(), slot)?;
                 match carrier.next()? {

@@ -17,7 +17,7 @@ use super::place::Place;
 use super::record::{Begin, Header, Listed, Record, SCHEMA};
 use super::shortage::{node_of, shortage};
 use super::undo::{UndoOptions, undo_one};
-use super::{Hands, lock};
+use super::{ChangeContext, lock};
 
 /// What is to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -56,20 +56,20 @@ pub struct ApplyOptions {
 /// [`HostError`]: a precondition is missing, and nothing was changed. A step that fails later is no
 /// error here: the outcome says what was done and what was not.
 pub fn apply(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     request: &Request<'_>,
     options: &ApplyOptions,
 ) -> Result<ApplyOutcome, HostError> {
     if let Some(id) = twice(request.steps) {
         return Err(HostError::SameId(id));
     }
-    let (looked, mut obstacles) = look::look(hands.root, request.steps);
-    obstacles.extend(probe(hands.root, &looked));
+    let (looked, mut obstacles) = look::look(context.root, request.steps);
+    obstacles.extend(probe(context.root, &looked));
     if !obstacles.is_empty() {
         return Err(HostError::Refused(obstacles, request.steps.len()));
     }
-    let _lock = lock::lock(hands.root)?;
-    let history = match applied(hands.root) {
+    let _lock = lock::lock(context.root)?;
+    let history = match applied(context.root) {
         Fact::Known(all) => all,
         Fact::Absent => Vec::new(),
         Fact::Unreadable(error) => return Err(HostError::Journal(error)),
@@ -80,21 +80,21 @@ pub fn apply(
     let in_force = newest.filter(|one| one.is_whole());
     let is_same = in_force.is_some_and(|one| one.plan.known().is_some_and(|p| p == request.plan));
     if !changes && is_same {
-        return Ok(nothing_to_do(hands, &looked));
+        return Ok(nothing_to_do(context, &looked));
     }
     // What an apply that was cut off has begun belongs to this one; and one that changes nothing is
     // undone together with the one that did, where both are for the same services.
     let is_for_same = |one: &&Applied| one.serves == request.serves;
     let continues = newest.filter(|one| !one.is_whole() || !changes && is_for_same(one));
     let continues = continues.map(|one| one.id);
-    let header = header(hands, request, &looked, continues);
+    let header = header(context, request, &looked, continues);
     let id = header.id;
     let secret = looked.iter().any(|l| is_secret(&l.before));
-    let mut writer = Writer::create(hands.root, hands.sink, header, request.plan, secret)
+    let mut writer = Writer::create(context.root, context.sink, header, request.plan, secret)
         .map_err(HostError::State)?;
-    let systemd = has_systemd(hands.root);
+    let systemd = has_systemd(context.root);
     let mut run = Run {
-        hands,
+        context,
         options,
         writer: &mut writer,
         outcome: ApplyOutcome {
@@ -110,7 +110,7 @@ pub fn apply(
     run.end();
     let mut outcome = run.outcome;
     if outcome.stopped == Some(StopReason::Short) {
-        take_back(hands, id, &mut outcome);
+        take_back(context, id, &mut outcome);
     }
     Ok(outcome)
 }
@@ -142,14 +142,14 @@ fn is_secret(place: &Place) -> bool {
     matches!(place, Place::File { mode, .. } if mode & 0o004 == 0)
 }
 
-fn nothing_to_do(hands: &Hands<'_>, looked: &[Looked]) -> ApplyOutcome {
+fn nothing_to_do(context: &ChangeContext<'_>, looked: &[Looked]) -> ApplyOutcome {
     ApplyOutcome {
         id: None,
         continues: None,
         steps: looked.iter().map(StepOutcome::of).collect(),
         stopped: None,
         taken_back: None,
-        systemd: has_systemd(hands.root),
+        systemd: has_systemd(context.root),
     }
 }
 
@@ -174,7 +174,7 @@ impl StepOutcome {
 }
 
 fn header(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     request: &Request<'_>,
     looked: &[Looked],
     continues: Option<u32>,
@@ -190,9 +190,9 @@ fn header(
     };
     Header {
         schema: SCHEMA,
-        id: next_id(hands.root),
-        time: hands.sink.now(),
-        boot: boot(hands.root),
+        id: next_id(context.root),
+        time: context.sink.now(),
+        boot: boot(context.root),
         program: request.program.to_owned(),
         plan_file: request.plan_file.to_owned(),
         forced: request.forced.map(str::to_owned),
@@ -208,7 +208,7 @@ fn header(
 
 /// An apply at work.
 struct Run<'a, 'h> {
-    hands: &'a mut Hands<'h>,
+    context: &'a mut ChangeContext<'h>,
     options: &'a ApplyOptions,
     writer: &'a mut Writer,
     outcome: ApplyOutcome,
@@ -241,7 +241,7 @@ impl Failure {
 impl Run<'_, '_> {
     fn steps(&mut self, steps: &[Step], looked: &[Looked]) {
         for (step, first) in steps.iter().zip(looked) {
-            if self.outcome.stopped.is_none() && self.hands.stop.load(Ordering::Relaxed) {
+            if self.outcome.stopped.is_none() && self.context.stop.load(Ordering::Relaxed) {
                 self.outcome.stopped = Some(StopReason::Signal);
             }
             let mut outcome = StepOutcome::of(first);
@@ -252,7 +252,7 @@ impl Run<'_, '_> {
                 self.outcome.steps.push(outcome);
                 continue;
             }
-            (self.hands.progress)(&step.id);
+            (self.context.progress)(&step.id);
             if let Err(failure) = self.step(step, &mut outcome) {
                 self.fail(&mut outcome, failure);
             }
@@ -272,7 +272,7 @@ impl Run<'_, '_> {
         outcome.note = Some(failure.error.clone());
         // Where even this cannot be written, the record of its beginning says enough.
         let _ = self.writer.add(
-            self.hands.sink,
+            self.context.sink,
             &Record::Failed {
                 step: outcome.id.clone(),
                 error: failure.error.clone(),
@@ -290,7 +290,7 @@ impl Run<'_, '_> {
     /// makes it, and journals what came of it.
     fn step(&mut self, step: &Step, outcome: &mut StepOutcome) -> Result<(), Failure> {
         let looked =
-            look_one(self.hands.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
+            look_one(self.context.root, step, &BTreeMap::new()).map_err(|obstacle| Failure {
                 error: obstacle.to_string(),
                 errno: obstacle.denied().map(|e| e.errno),
                 journal: false,
@@ -300,17 +300,17 @@ impl Run<'_, '_> {
             return Ok(());
         }
         outcome.state = State::Failed;
-        let beside_before = set_along(self.hands.root, &step.path);
+        let beside_before = set_along(self.context.root, &step.path);
         self.add(Record::Begin(begin(&looked, beside_before)))?;
-        make_above(self.hands, &looked.makes).map_err(|e| Failure::of(&e))?;
-        let made = make(self.hands, self.change(&looked)).map_err(|e| Failure::of(&e))?;
+        make_above(self.context, &looked.makes).map_err(|e| Failure::of(&e))?;
+        let made = make(self.context, self.change(&looked)).map_err(|e| Failure::of(&e))?;
         outcome.after = Some(made.after.clone());
         outcome.state = State::Begun;
         let done = Record::Done {
             step: step.id.clone(),
             after: made.after.clone(),
             state: made.state,
-            beside: set_along(self.hands.root, &step.path),
+            beside: set_along(self.context.root, &step.path),
         };
         self.add(done)?;
         outcome.state = made.state;
@@ -329,7 +329,7 @@ impl Run<'_, '_> {
     }
 
     fn add(&mut self, record: Record) -> Result<(), Failure> {
-        let written = self.writer.add(self.hands.sink, &record);
+        let written = self.writer.add(self.context.sink, &record);
         written.map_err(|e| Failure::of_journal(&e))
     }
 
@@ -344,7 +344,7 @@ impl Run<'_, '_> {
                     node => *node,
                 };
                 outcome.shortage = Some(Box::new(shortage(
-                    self.hands.root,
+                    self.context.root,
                     (*size, node),
                     (pages.get(), *got),
                     made.attempts,
@@ -366,7 +366,7 @@ impl Run<'_, '_> {
 
     fn end(&mut self) {
         let complete = self.outcome.stopped.is_none();
-        let time = self.hands.sink.now();
+        let time = self.context.sink.now();
         let ended = self.add(Record::End { time, complete });
         if let (Err(failure), None) = (ended, &self.outcome.stopped) {
             self.outcome.stopped = Some(StopReason::Failed {
@@ -397,12 +397,12 @@ fn begin(looked: &Looked, beside: Option<String>) -> Begin {
 }
 
 /// Undoes what this apply has done so far: nothing short of everything was wanted.
-fn take_back(hands: &mut Hands<'_>, id: u32, outcome: &mut ApplyOutcome) {
-    let Fact::Known(one) = super::journal::read_one(hands.root, id) else {
+fn take_back(context: &mut ChangeContext<'_>, id: u32, outcome: &mut ApplyOutcome) {
+    let Fact::Known(one) = super::journal::read_one(context.root, id) else {
         return;
     };
     let one: Applied = one;
-    let undone = undo_one(hands, &one, &UndoOptions::default(), &mut BTreeMap::new());
+    let undone = undo_one(context, &one, &UndoOptions::default(), &mut BTreeMap::new());
     for step in &mut outcome.steps {
         if let Some(back) = undone.steps.iter().find(|s| s.id == step.id) {
             step.after.clone_from(&back.after);

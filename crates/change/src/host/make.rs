@@ -7,7 +7,7 @@ use hugeleaf_sys::{Errno, FileLook, SysError, draft_beside, is_draft_of, look_at
 use super::look::real_file;
 use super::outcome::State;
 use super::place::{self, Place, below};
-use super::{Hands, knob, pool};
+use super::{ChangeContext, knob, pool};
 
 /// A place, and how it is to be changed.
 #[derive(Debug, Clone, Copy)]
@@ -40,28 +40,28 @@ pub struct Made {
 /// # Errors
 /// Those of the sink and of the reading. What was there before is there still, or what was wanted
 /// is there already: no half of a file.
-pub fn make(hands: &mut Hands<'_>, change: Change<'_>) -> Result<Made, SysError> {
-    let path = real_path(hands, &change);
+pub fn make(context: &mut ChangeContext<'_>, change: Change<'_>) -> Result<Made, SysError> {
+    let path = real_path(context, &change);
     match (change.now, change.target) {
-        (_, Place::Pool { pages, .. }) => return make_pool(hands, &path, *pages, change),
-        (_, Place::Value { value }) => hands.sink.write_value(&path, value)?,
+        (_, Place::Pool { pages, .. }) => return make_pool(context, &path, *pages, change),
+        (_, Place::Value { value }) => context.sink.write_value(&path, value)?,
         (Place::Folder { .. }, Place::Absent) => {
-            hands.sink.remove_folder(&path)?;
-            sync_above(hands, &path)?;
+            context.sink.remove_folder(&path)?;
+            sync_above(context, &path)?;
         }
         (_, Place::Absent) => {
-            hands.sink.remove_file(&path)?;
-            sync_above(hands, &path)?;
+            context.sink.remove_file(&path)?;
+            sync_above(context, &path)?;
         }
         (_, Place::Folder { mode, uid, gid }) => {
-            hands.sink.make_folder(&path, *mode, Some((*uid, *gid)))?;
-            sync_above(hands, &path)?;
+            context.sink.make_folder(&path, *mode, Some((*uid, *gid)))?;
+            sync_above(context, &path)?;
         }
-        (_, Place::Mount { options }) => hands.sink.mount(&path, options)?,
-        (Place::Mount { .. }, Place::NoMount) => hands.sink.unmount(&path)?,
+        (_, Place::Mount { options }) => context.sink.mount(&path, options)?,
+        (Place::Mount { .. }, Place::NoMount) => context.sink.unmount(&path)?,
         (_, Place::File { .. }) => {
             if let Some((content, look)) = change.target.as_file() {
-                replace(hands, &path, &content.0, &look)?;
+                replace(context, &path, &content.0, &look)?;
             }
         }
         _ => {
@@ -69,7 +69,7 @@ pub fn make(hands: &mut Hands<'_>, change: Change<'_>) -> Result<Made, SysError>
             return Err(SysError::new("change", shown, Errno::INVAL));
         }
     }
-    let after = read_again(hands, change.path, change.target, &path)?;
+    let after = read_again(context, change.path, change.target, &path)?;
     let state = match after.is_like(change.target) {
         true => State::Done,
         false => State::Differs,
@@ -81,20 +81,20 @@ pub fn make(hands: &mut Hands<'_>, change: Change<'_>) -> Result<Made, SysError>
     })
 }
 
-fn real_path(hands: &Hands<'_>, change: &Change<'_>) -> PathBuf {
+fn real_path(context: &ChangeContext<'_>, change: &Change<'_>) -> PathBuf {
     match change.is_block {
-        true => real_file(hands.root, change.path),
-        false => below(hands.root, change.path),
+        true => real_file(context.root, change.path),
+        false => below(context.root, change.path),
     }
 }
 
 fn make_pool(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     path: &Path,
     wanted: u64,
     change: Change<'_>,
 ) -> Result<Made, SysError> {
-    let got = pool::set(hands, path, wanted, change.drop_caches)?;
+    let got = pool::set(context, path, wanted, change.drop_caches)?;
     let had_surplus = matches!(change.now, Place::Pool { surplus, .. } if *surplus > 0);
     let state = match got.pages {
         pages if pages < wanted => State::Short,
@@ -117,7 +117,7 @@ fn make_pool(
 /// # Errors
 /// Those of reading it; ENOENT for a knob or pool that is gone.
 pub fn read_again(
-    hands: &Hands<'_>,
+    context: &ChangeContext<'_>,
     path: &Path,
     like: &Place,
     real: &Path,
@@ -131,7 +131,7 @@ pub fn read_again(
         }
         Place::Pool { .. } => place::read_pool(real)?.ok_or_else(gone),
         Place::Mount { .. } | Place::NoMount | Place::OtherMount { .. } => {
-            Ok(place::read_mount(hands.root, path))
+            Ok(place::read_mount(context.root, path))
         }
         _ => place::read_file(real),
     }
@@ -140,30 +140,30 @@ pub fn read_again(
 /// Replaces a file in one step, or makes it: its new content lies beside it, under a random name,
 /// until it is whole.
 fn replace(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     path: &Path,
     content: &[u8],
     look: &FileLook,
 ) -> Result<(), SysError> {
-    remove_drafts(hands, path)?;
+    remove_drafts(context, path)?;
     let draft = draft_beside(path);
-    let made = hands
+    let made = context
         .sink
         .create_file(&draft, content, look)
-        .and_then(|()| hands.sink.rename(&draft, path));
+        .and_then(|()| context.sink.rename(&draft, path));
     if let Err(error) = made {
         // The first error is the one to tell; undo looks for the file again.
-        let _ = remove_drafts(hands, path);
+        let _ = remove_drafts(context, path);
         return Err(error);
     }
-    sync_above(hands, path)
+    sync_above(context, path)
 }
 
 /// Removes what a crash may have left of a file's new content.
 ///
 /// # Errors
 /// Those of reading the folder and of unlink(2).
-pub fn remove_drafts(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
+pub fn remove_drafts(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
         return Ok(());
     };
@@ -177,15 +177,15 @@ pub fn remove_drafts(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError>
     };
     for entry in entries.flatten() {
         if is_draft_of(&entry.file_name(), file) {
-            hands.sink.remove_file(&entry.path())?;
+            context.sink.remove_file(&entry.path())?;
         }
     }
     Ok(())
 }
 
-fn sync_above(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
+fn sync_above(context: &mut ChangeContext<'_>, path: &Path) -> Result<(), SysError> {
     match path.parent() {
-        Some(folder) => hands.sink.sync_folder(folder),
+        Some(folder) => context.sink.sync_folder(folder),
         None => Ok(()),
     }
 }
@@ -194,14 +194,14 @@ fn sync_above(hands: &mut Hands<'_>, path: &Path) -> Result<(), SysError> {
 ///
 /// # Errors
 /// Those of the sink.
-pub fn make_above(hands: &mut Hands<'_>, folders: &[PathBuf]) -> Result<(), SysError> {
+pub fn make_above(context: &mut ChangeContext<'_>, folders: &[PathBuf]) -> Result<(), SysError> {
     for folder in folders {
-        let real = below(hands.root, folder);
-        match hands.sink.make_folder(&real, 0o755, None) {
+        let real = below(context.root, folder);
+        match context.sink.make_folder(&real, 0o755, None) {
             Err(e) if e.errno == Errno::EXIST => {}
             other => other?,
         }
-        sync_above(hands, &real)?;
+        sync_above(context, &real)?;
     }
     Ok(())
 }
@@ -211,15 +211,18 @@ pub fn make_above(hands: &mut Hands<'_>, folders: &[PathBuf]) -> Result<(), SysE
 ///
 /// # Errors
 /// Those of the sink.
-pub fn remove_above(hands: &mut Hands<'_>, folders: &[PathBuf]) -> Result<Vec<PathBuf>, SysError> {
+pub fn remove_above(
+    context: &mut ChangeContext<'_>,
+    folders: &[PathBuf],
+) -> Result<Vec<PathBuf>, SysError> {
     let mut kept = Vec::new();
     for folder in folders.iter().rev() {
-        let real = below(hands.root, folder);
+        let real = below(context.root, folder);
         if look_at(&real)?.is_none() {
             continue;
         }
-        match hands.sink.remove_folder(&real) {
-            Ok(()) => sync_above(hands, &real)?,
+        match context.sink.remove_folder(&real) {
+            Ok(()) => sync_above(context, &real)?,
             Err(e) if matches!(e.errno, Errno::NOTEMPTY | Errno::EXIST) => {
                 kept.push(folder.clone());
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, SysError};
 
-use super::Hands;
+use super::ChangeContext;
 use super::place::{Place, read_pool};
 
 /// How often a pool is asked for at most. Each try reclaims and compacts by itself; what later
@@ -29,7 +29,7 @@ pub struct PoolResult {
 
 /// Sets the pool whose `nr_hugepages` this is. `caches`: drop clean page caches between tries.
 pub fn set(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     file: &Path,
     wanted: u64,
     caches: bool,
@@ -38,20 +38,20 @@ pub fn set(
     let begun_with = result.pages;
     while result.attempts < POOL_ATTEMPTS {
         let before = result.pages;
-        hands.sink.write_value(file, &wanted.to_string())?;
+        context.sink.write_value(file, &wanted.to_string())?;
         let attempts = result.attempts + 1;
         result = PoolResult {
             attempts,
             ..now(file)?
         };
         vain = if result.pages > before { 0 } else { vain + 1 };
-        let is_stopped = hands.stop.load(std::sync::atomic::Ordering::Relaxed);
+        let is_stopped = context.stop.load(std::sync::atomic::Ordering::Relaxed);
         // A pool that shrinks does so at once.
         if result.pages >= wanted || wanted < begun_with || vain > IN_VAIN || is_stopped {
             break;
         }
-        make_room(hands, file, caches);
-        hands.sink.pause(Duration::from_millis(100) * attempts);
+        make_room(context, file, caches);
+        context.sink.pause(Duration::from_millis(100) * attempts);
     }
     Ok(result)
 }
@@ -73,13 +73,15 @@ fn now(file: &Path) -> Result<PoolResult, SysError> {
 
 /// Compacts, so that the next try finds contiguous memory. That it could not is no failure: the
 /// next try says what there is.
-fn make_room(hands: &mut Hands<'_>, file: &Path, caches: bool) {
+fn make_room(context: &mut ChangeContext<'_>, file: &Path, caches: bool) {
     if caches {
         // 3: pages of files, and the names and inodes that hold memory in between.
-        let knob = hands.root.path("proc/sys/vm/drop_caches");
-        let _ = hands.sink.write_value(&knob, "3");
+        let knob = context.root.path("proc/sys/vm/drop_caches");
+        let _ = context.sink.write_value(&knob, "3");
     }
-    let _ = hands.sink.write_value(&compactor(hands.root, file), "1");
+    let _ = context
+        .sink
+        .write_value(&compactor(context.root, file), "1");
 }
 
 /// The knob that compacts the node of this pool, or the whole host where there are no nodes.

@@ -19,7 +19,7 @@ use super::make::{Change, make, read_again, remove_above, remove_drafts};
 use super::outcome::{State, StepOutcome, UndoOutcome};
 use super::place::{Content, Place, below};
 use super::record::Record;
-use super::{Hands, lock};
+use super::{ChangeContext, lock};
 
 /// Which applies are undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,17 +50,17 @@ pub type Left = BTreeMap<String, Place>;
 /// [`HostError`]: a precondition is missing, and nothing was changed. What cannot be put back later
 /// is no error here: the outcome says so, step by step.
 pub fn undo(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     which: Which,
     options: &UndoOptions,
 ) -> Result<Vec<UndoOutcome>, HostError> {
     // Where nothing was ever applied, not even the lock is made.
-    let is_new = hands.root.list(super::JOURNAL).is_absent();
+    let is_new = context.root.list(super::JOURNAL).is_absent();
     let _lock = match options.dry_run || is_new {
         true => None,
-        false => Some(lock::lock(hands.root)?),
+        false => Some(lock::lock(context.root)?),
     };
-    let all = match applied(hands.root) {
+    let all = match applied(context.root) {
         Fact::Known(all) => all,
         Fact::Absent => Vec::new(),
         Fact::Unreadable(error) => return Err(HostError::Journal(error)),
@@ -71,7 +71,7 @@ pub fn undo(
     }
     let (mut outcomes, mut left) = (Vec::new(), Left::new());
     for one in chosen {
-        let outcome = undo_one(hands, one, options, &mut left);
+        let outcome = undo_one(context, one, options, &mut left);
         // What lies below one that could not be undone must wait: it may be built upon.
         let goes_on = outcome.finished;
         outcomes.push(outcome);
@@ -134,17 +134,17 @@ fn shared<'a>(chosen: &[&Applied], later: &'a Applied) -> Option<(&'a Path, bool
 
 /// Undoes one apply.
 pub fn undo_one(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     one: &Applied,
     options: &UndoOptions,
     left: &mut Left,
 ) -> UndoOutcome {
     let rules = Rules {
         even: options.even_if_changed,
-        rebooted: one.boot.is_some() && one.boot != boot(hands.root),
+        rebooted: one.boot.is_some() && one.boot != boot(context.root),
     };
     let mut run = Run {
-        writer: (!options.dry_run).then(|| Writer::reopen(hands.root, one.id)),
+        writer: (!options.dry_run).then(|| Writer::reopen(context.root, one.id)),
         outcome: UndoOutcome {
             id: one.id,
             time: one.time.clone(),
@@ -152,16 +152,16 @@ pub fn undo_one(
             damage: one.damage.clone(),
             finished: false,
             unjournaled: false,
-            systemd: has_systemd(hands.root),
+            systemd: has_systemd(context.root),
         },
-        hands,
+        context,
         rules,
         left,
         journaled: true,
         all_reached: true,
         blocked: Vec::new(),
     };
-    let time = run.hands.sink.now();
+    let time = run.context.sink.now();
     run.add(&Record::Undo { time });
     for step in one.steps.iter().rev().filter(|step| is_to_undo(one, step)) {
         run.step(step);
@@ -179,7 +179,7 @@ fn is_to_undo(one: &Applied, step: &AppliedStep) -> bool {
 
 /// An undo at work.
 struct Run<'a, 'h, 's> {
-    hands: &'a mut Hands<'h>,
+    context: &'a mut ChangeContext<'h>,
     /// `None` in a dry run.
     writer: Option<Writer>,
     outcome: UndoOutcome,
@@ -196,7 +196,7 @@ struct Run<'a, 'h, 's> {
 impl<'s> Run<'_, '_, 's> {
     fn add(&mut self, record: &Record) {
         if let Some(writer) = &mut self.writer {
-            self.journaled = self.journaled && writer.add(self.hands.sink, record).is_ok();
+            self.journaled = self.journaled && writer.add(self.context.sink, record).is_ok();
         }
     }
 
@@ -205,19 +205,19 @@ impl<'s> Run<'_, '_, 's> {
         // What lies below a step that could not be undone must wait for it: the block that was put
         // into the file before, the folder that a mount is on.
         let waits = self.blocked.contains(&&*step.path);
-        if !self.journaled || waits || self.hands.stop.load(Ordering::Relaxed) {
+        if !self.journaled || waits || self.context.stop.load(Ordering::Relaxed) {
             self.all_reached = false;
             self.outcome.steps.push(result);
             return;
         }
-        (self.hands.progress)(&step.id);
+        (self.context.progress)(&step.id);
         if self.writer.is_none() {
-            preview(self.hands, step, self.rules, &mut result, self.left);
+            preview(self.context, step, self.rules, &mut result, self.left);
         } else {
             let id = step.id.clone();
             self.add(&Record::Undoing { step: id.clone() });
             if self.journaled {
-                back(self.hands, step, self.rules, &mut result);
+                back(self.context, step, self.rules, &mut result);
                 let state = result.state;
                 self.add(&Record::Undone { step: id, state });
             }
@@ -231,7 +231,7 @@ impl<'s> Run<'_, '_, 's> {
     fn end(mut self) -> UndoOutcome {
         let seen_to = self.all_reached && !self.outcome.steps.iter().any(is_open);
         if self.journaled {
-            let time = self.hands.sink.now();
+            let time = self.context.sink.now();
             let complete = seen_to;
             self.add(&Record::UndoEnd { time, complete });
         }
@@ -330,13 +330,13 @@ fn is_block(step: &AppliedStep) -> bool {
     step.what == "block"
 }
 
-fn read_now(hands: &Hands<'_>, step: &AppliedStep) -> Result<Place, SysError> {
+fn read_now(context: &ChangeContext<'_>, step: &AppliedStep) -> Result<Place, SysError> {
     let real = match is_block(step) {
-        true => real_file(hands.root, &step.path),
-        false => below(hands.root, &step.path),
+        true => real_file(context.root, &step.path),
+        false => below(context.root, &step.path),
     };
     let like = step.before.as_ref().unwrap_or(&Place::Absent);
-    read_again(hands, &step.path, like, &real)
+    read_again(context, &step.path, like, &real)
 }
 
 /// Whether a knob or pool is not there any more: its cgroup has ended, or another kernel runs.
@@ -352,7 +352,7 @@ fn say_gone(result: &mut StepOutcome) {
 
 /// What undoing a step would do.
 fn preview(
-    hands: &Hands<'_>,
+    context: &ChangeContext<'_>,
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
@@ -365,7 +365,7 @@ fn preview(
     let key = format!("{group}:{}", step.path.display());
     let now = match left.get(&key) {
         Some(place) => place.clone(),
-        None => match read_now(hands, step) {
+        None => match read_now(context, step) {
             Ok(place) => place,
             Err(error) if is_gone(step, &error) => return say_gone(result),
             Err(error) => {
@@ -404,8 +404,13 @@ fn leave_alone(step: &AppliedStep, result: &mut StepOutcome) {
 }
 
 /// Undoes a step.
-fn back(hands: &mut Hands<'_>, step: &AppliedStep, rules: Rules, result: &mut StepOutcome) {
-    if let Err(error) = try_back(hands, step, rules, result) {
+fn back(
+    context: &mut ChangeContext<'_>,
+    step: &AppliedStep,
+    rules: Rules,
+    result: &mut StepOutcome,
+) {
+    if let Err(error) = try_back(context, step, rules, result) {
         let is_busy = error.errno == Errno::BUSY && step.what == "mount";
         let is_full =
             step.what == "folder" && matches!(error.errno, Errno::NOTEMPTY | Errno::EXIST);
@@ -424,12 +429,12 @@ fn back(hands: &mut Hands<'_>, step: &AppliedStep, rules: Rules, result: &mut St
 }
 
 fn try_back(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     rules: Rules,
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
-    let now = match read_now(hands, step) {
+    let now = match read_now(context, step) {
         Err(error) if is_gone(step, &error) => {
             say_gone(result);
             return Ok(());
@@ -439,10 +444,10 @@ fn try_back(
     result.before = Some(now.clone());
     if matches!(step.what.as_str(), "file" | "block") {
         let real = match is_block(step) {
-            true => real_file(hands.root, &step.path),
-            false => below(hands.root, &step.path),
+            true => real_file(context.root, &step.path),
+            false => below(context.root, &step.path),
         };
-        remove_drafts(hands, &real)?;
+        remove_drafts(context, &real)?;
     }
     let decision = decide(&now, step, rules);
     match &decision {
@@ -451,14 +456,14 @@ fn try_back(
             leave_alone(step, result);
             return Ok(());
         }
-        Back::To(target) | Back::Cut(target) => put_back(hands, step, &now, target, result)?,
+        Back::To(target) | Back::Cut(target) => put_back(context, step, &now, target, result)?,
     }
     if matches!(decision, Back::Cut(_)) {
         result.note = Some(ONLY_THE_BLOCK.to_owned());
         return Ok(());
     }
     let kept = match step.before {
-        Some(Place::Absent) => remove_above(hands, &step.makes)?,
+        Some(Place::Absent) => remove_above(context, &step.makes)?,
         _ => Vec::new(),
     };
     if let Some(folder) = kept.first() {
@@ -471,15 +476,15 @@ fn try_back(
 }
 
 fn put_back(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     now: &Place,
     target: &Place,
     result: &mut StepOutcome,
 ) -> Result<(), SysError> {
-    let beside_before = set_along(hands.root, &step.path);
+    let beside_before = set_along(context.root, &step.path);
     let made = make(
-        hands,
+        context,
         Change {
             path: &step.path,
             now,
@@ -488,7 +493,7 @@ fn put_back(
             drop_caches: false,
         },
     )?;
-    put_beside(hands, step, beside_before)?;
+    put_beside(context, step, beside_before)?;
     result.state = match made.state {
         State::Done => State::Restored,
         other => other,
@@ -508,17 +513,17 @@ fn put_back(
 /// Puts back what the kernel changed along with a knob, where it did not do so by itself and
 /// nobody else has set it meanwhile.
 fn put_beside(
-    hands: &mut Hands<'_>,
+    context: &mut ChangeContext<'_>,
     step: &AppliedStep,
     found: Option<String>,
 ) -> Result<(), SysError> {
     let (Some(before), Some(after)) = &step.beside else {
         return Ok(());
     };
-    let now = set_along(hands.root, &step.path);
+    let now = set_along(context.root, &step.path);
     if now.as_ref() != Some(before) && found.as_ref() == Some(after) {
-        let path = hands.root.path(SET_ALONG);
-        hands.sink.write_value(&path, before)?;
+        let path = context.root.path(SET_ALONG);
+        context.sink.write_value(&path, before)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::host::{
-    ApplyOptions, Hands, HostError, RealHost, Request, State, StopReason, apply,
+    ApplyOptions, ChangeContext, HostError, RealHost, Request, State, StopReason, apply,
 };
 use hugeleaf_host::Root;
 use hugeleaf_sys::{Errno, lock_host};
@@ -283,7 +283,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
         in_force: None,
     };
     let mut seen = 0;
-    let mut hands = Hands {
+    let mut context = ChangeContext {
         root: &root,
         sink: &mut RealHost,
         stop: &stop,
@@ -294,7 +294,7 @@ fn stopped_by_the_person_it_ends_between_two_steps() {
     };
     let outcome = {
         let _no_fork = crate::no_fork();
-        apply(&mut hands, &request, &options()).unwrap()
+        apply(&mut context, &request, &options()).unwrap()
     };
     assert_eq!(outcome.stopped, Some(StopReason::Signal));
     let done = outcome

@@ -17,7 +17,7 @@ use std::sync::RwLock;
 use std::sync::atomic::AtomicBool;
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, Hands, HostError, HostSink, Request, State, StepOutcome,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, HostSink, Request, State, StepOutcome,
     UndoOptions, UndoOutcome, Which, apply, undo,
 };
 use hugeleaf_host::Root;
@@ -65,7 +65,7 @@ fn apply_as(
 ) -> Result<ApplyOutcome, HostError> {
     let _no_fork = no_fork();
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
-    let mut hands = Hands {
+    let mut context = ChangeContext {
         root: &root,
         sink,
         stop: &stop,
@@ -84,7 +84,7 @@ fn apply_as(
         serves,
         in_force,
     };
-    apply(&mut hands, &request, options)
+    apply(&mut context, &request, options)
 }
 
 /// Undoes below `root`.
@@ -96,13 +96,13 @@ fn undo_in(
 ) -> Result<Vec<UndoOutcome>, HostError> {
     let _no_fork = no_fork();
     let (root, stop) = (Root::at(root), AtomicBool::new(false));
-    let mut hands = Hands {
+    let mut context = ChangeContext {
         root: &root,
         sink,
         stop: &stop,
         progress: &mut |_| {},
     };
-    undo(&mut hands, which, &options)
+    undo(&mut context, which, &options)
 }
 
 /// Undoes the newest apply below `root`, as plainly as can be asked for.

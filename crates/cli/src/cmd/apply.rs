@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, Hands, HostError, Obstacle, RealHost, Request, StopReason, apply,
-    look,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Obstacle, RealHost, Request, StopReason,
+    apply, look,
 };
 use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
@@ -96,13 +96,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         in_force: Some(&in_force),
     };
     let bar = progress(context);
-    let mut hands = Hands {
+    let mut change = ChangeContext {
         root: &context.root,
         sink: &mut RealHost,
         stop: &context.stop,
         progress: &mut |step| bar.set_message(clean(step)),
     };
-    let outcome = apply(&mut hands, &request, &options);
+    let outcome = apply(&mut change, &request, &options);
     bar.finish_and_clear();
     let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
     Context::print(&match context.json {

@@ -282,7 +282,7 @@ impl Bar {
                 bar.set_message(clean(what));
             }
             BenchEvent::Note(note) => bar.println(clean(&format!("note: {note}"))),
-            BenchEvent::NotHad { arm, reason } => {
+            BenchEvent::Unavailable { arm, reason } => {
                 bar.println(clean(&format!("unavailable: {arm}: {reason}")))
             }
         }

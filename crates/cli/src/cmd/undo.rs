@@ -1,6 +1,8 @@
 //! See `hugeleaf undo --help`.
 
-use hugeleaf_change::host::{Hands, HostError, RealHost, State, UndoOptions, Which, applied, undo};
+use hugeleaf_change::host::{
+    ChangeContext, HostError, RealHost, State, UndoOptions, Which, applied, undo,
+};
 use hugeleaf_host::Fact;
 use hugeleaf_report::apply::{list_json, undo_json, undo_list};
 use hugeleaf_report::screen::clean;
@@ -69,13 +71,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     context.stop_on_signals()?;
     let bar = progress(context);
-    let mut hands = Hands {
+    let mut change = ChangeContext {
         root: &context.root,
         sink: &mut RealHost,
         stop: &context.stop,
         progress: &mut |step| bar.set_message(clean(step)),
     };
-    let outcomes = undo(&mut hands, which, &options);
+    let outcomes = undo(&mut change, which, &options);
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| refusal(error, "undo", ""))?;
     Context::print(&match context.json {

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use crate::cli_support::{Running, not_run, stderr, stdout};
-use crate::under::{UNDER, Way, can_run, program};
+use crate::under::{Mode, UNDER, can_run, program};
 
 #[test]
 fn a_core_dump_holds_all_memory() {
@@ -18,7 +18,7 @@ fn a_core_dump_holds_all_memory() {
         return not_run(test, "core_pattern sends core dumps elsewhere");
     }
     let dumped = program("dumped");
-    for way in [Way::Bare, Way::All, Way::Defaults] {
+    for way in [Mode::Bare, Mode::All, Mode::Defaults] {
         let folder = tempfile::tempdir().unwrap();
         let output = way
             .command(&dumped)
@@ -59,7 +59,7 @@ fn a_debugger_attaches_and_goes_on() {
         return;
     }
     let (traced, tracer) = (program("traced"), program("tracer"));
-    let mut ways = vec![Way::Bare];
+    let mut ways = vec![Mode::Bare];
     ways.extend(UNDER);
     for way in ways {
         let mut command = way.command(&traced);

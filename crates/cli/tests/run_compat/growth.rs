@@ -6,7 +6,7 @@ use std::process::Output;
 use crate::cli_support::{not_run, stderr};
 use crate::numbers::number;
 use crate::support::facts;
-use crate::under::{Way, can_run, program};
+use crate::under::{Mode, can_run, program};
 
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ fn can_tell(test: &str) -> bool {
     true
 }
 
-fn run(way: Way, name: &str, words: &str) -> Output {
+fn run(way: Mode, name: &str, words: &str) -> Output {
     let mut command = way.command(program(name));
     let output = command.args(words.split(' ')).output().unwrap();
     let said = format!("{name} {words} {way:?}: {}", stderr(&output));
@@ -36,8 +36,8 @@ fn run(way: Way, name: &str, words: &str) -> Output {
 fn stay_small(all: &[&str]) {
     let mut too_much = Vec::new();
     for words in all {
-        let bare = number(&run(Way::Bare, "uses", words), "resident");
-        let under = number(&run(Way::Defaults, "uses", words), "resident");
+        let bare = number(&run(Mode::Bare, "uses", words), "resident");
+        let under = number(&run(Mode::Defaults, "uses", words), "resident");
         println!("{words}: bare {}M, under {}M", bare / MIB, under / MIB);
         if under > bare + bare / 10 + 32 * MIB {
             too_much.push(*words);
@@ -49,7 +49,7 @@ fn stay_small(all: &[&str]) {
 /// At least so much of a hundred is on huge pages.
 #[track_caller]
 fn is_covered(name: &str, words: &str, least: u64) {
-    let under = run(Way::Defaults, name, words);
+    let under = run(Mode::Defaults, name, words);
     let (resident, huge) = (number(&under, "resident"), number(&under, "huge"));
     let percent = huge * 100 / resident;
     println!("{name} {words}: {percent} % of {}M", resident / MIB);
@@ -118,7 +118,7 @@ fn a_large_mapping_gives_back_what_it_does_not_use() {
     if !can_tell(test) {
         return;
     }
-    let tried = run(Way::Bare, "uses", "zeros-go 0 0 0 map");
+    let tried = run(Mode::Bare, "uses", "zeros-go 0 0 0 map");
     if number(&tried, "zeros-go") != 1 {
         return not_run(
             test,

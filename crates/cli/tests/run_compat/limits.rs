@@ -4,10 +4,10 @@ use std::process::{Command, Output};
 
 use crate::cli_support::{NOBODY, is_root, not_run, public_copy, stderr, stdout, works};
 use crate::numbers::{huge, nth_number};
-use crate::under::{Line, UNDER, Way, can_run, clean, program, same};
+use crate::under::{Line, Mode, UNDER, can_run, clean, program, same};
 
 /// A program under a limit (`prlimit` of util-linux), until memory is at its end.
-fn until_the_end(way: Way, limit: &str, words: &[&str]) -> Output {
+fn until_the_end(way: Mode, limit: &str, words: &[&str]) -> Output {
     let mut command = Command::new("prlimit");
     command
         .arg(limit)
@@ -42,7 +42,7 @@ fn ends_where_bare_does(test: &str, limit: &str, bytes: u64) {
         ["1000", "malloc"],
         ["65536", "sbrk"],
     ] {
-        let bare = until_the_end(Way::Bare, &limit, &words);
+        let bare = until_the_end(Mode::Bare, &limit, &words);
         for way in UNDER {
             let under = until_the_end(way, &limit, &words);
             for round in 0..2 {
@@ -75,13 +75,13 @@ fn a_stack_without_a_limit_in_little_address_space() {
     if !can_run(test) {
         return;
     }
-    let run = |way: Way, script: &str| -> Output {
+    let run = |way: Mode, script: &str| -> Output {
         let mut command = way.command("sh");
         command.args(["-c", script, "sh"]).arg(program("held"));
         command.env_remove("COMPAT_LARGE").output().unwrap()
     };
     let little = "ulimit -s unlimited && ulimit -v 60000 && exec \"$1\" 20";
-    let bare = run(Way::Bare, little);
+    let bare = run(Mode::Bare, little);
     if bare.status.code() != Some(7) {
         return not_run(test, &format!("bare: {}", stderr(&bare)));
     }
@@ -89,7 +89,7 @@ fn a_stack_without_a_limit_in_little_address_space() {
         same(&bare, &run(way, little), Line::None, &format!("{way:?}"));
     }
     let stack = "ulimit -s unlimited && exec grep VmStk: /proc/self/status";
-    let kib = nth_number(&run(Way::Defaults, stack), "VmStk:", 0);
+    let kib = nth_number(&run(Mode::Defaults, stack), "VmStk:", 0);
     assert!(kib < 1024, "{kib}K of stack are mapped, and nobody asked");
 }
 
@@ -115,7 +115,7 @@ fn thirty_two_kilobytes_of_locked_memory() {
                 .success()
         );
     }
-    let run = |way: Way, name: &str, word: &str| {
+    let run = |way: Mode, name: &str, word: &str| {
         let mut command = Command::new("prlimit");
         command
             .args(["--memlock=32768:32768", "setpriv", "--clear-groups"])
@@ -133,7 +133,7 @@ fn thirty_two_kilobytes_of_locked_memory() {
         command.args(words).arg(folder.path().join(name)).arg(word);
         clean(&mut command);
         command.env("HOME", folder.path());
-        if way != Way::Bare {
+        if way != Mode::Bare {
             command
                 .env("COMPAT_LARGE", "1")
                 .env("HUGELEAF_RUN_LIBRARY", folder.path().join("library.so"));
@@ -146,7 +146,7 @@ fn thirty_two_kilobytes_of_locked_memory() {
         ("sharing", "24", 0),
         ("locked", "50", 2),
     ] {
-        let bare = run(Way::Bare, name, word);
+        let bare = run(Mode::Bare, name, word);
         assert_eq!(
             bare.status.code(),
             Some(status),

@@ -9,7 +9,7 @@ use crate::cli_support::{is_root, not_run, stderr, stdout, works};
 use crate::numbers::{huge, number};
 use crate::pools::Pool;
 use crate::support::facts;
-use crate::under::{Way, can_run, clean, program};
+use crate::under::{Mode, can_run, clean, program};
 
 const RUN: &str = env!("CARGO_BIN_EXE_hugeleaf");
 
@@ -199,7 +199,7 @@ fn a_part_that_is_replaced_leaves_one_mapping() {
         return;
     }
     let replaced = program("replaced");
-    let bare = Way::Bare.command(&replaced).output().unwrap();
+    let bare = Mode::Bare.command(&replaced).output().unwrap();
     assert!(bare.status.success(), "{}", stderr(&bare));
     let size = format!("{}K", facts::huge_page_kb().unwrap());
     for ladder in ["auto", &size, &format!("{size}!")] {

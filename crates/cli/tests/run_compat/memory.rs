@@ -6,10 +6,10 @@ use crate::cli_support::{not_run, stderr, stdout};
 use crate::numbers::{no_more, nth_number, number};
 use crate::pools::Pool;
 use crate::support::host::HostGuard;
-use crate::under::{Line, UNDER, Way, can_run, compare, program, same};
+use crate::under::{Line, Mode, UNDER, can_run, compare, program, same};
 
 /// Runs it; it must end well.
-fn good(way: Way, name: &str, words: &[&str]) -> Output {
+fn good(way: Mode, name: &str, words: &[&str]) -> Output {
     let output = way.command(program(name)).args(words).output().unwrap();
     let said = format!(
         "{name} {words:?} {way:?}: {}{}",
@@ -42,16 +42,16 @@ fn against_the_model(test: &str, threads: &str) {
     let seed = seed().to_string();
     println!("seed {seed}: HUGELEAF_SEED={seed} runs it again");
     let model = program("model");
-    let run = |way: Way| {
+    let run = |way: Mode| {
         let mut command = way.command(&model);
         command.args([&seed, &steps(), threads]).arg(&file);
-        if way == Way::Defaults {
+        if way == Mode::Defaults {
             // The model holds too little at times for the defaults to do anything.
             command.env_remove("COMPAT_LARGE");
         }
         command.output().unwrap()
     };
-    let bare = run(Way::Bare);
+    let bare = run(Mode::Bare);
     assert!(bare.status.success(), "{}", stderr(&bare));
     for way in UNDER {
         same(
@@ -99,7 +99,7 @@ fn all_memory_locked() {
     if !can_run(test) {
         return;
     }
-    let bare = Way::Bare
+    let bare = Mode::Bare
         .command(program("locked"))
         .arg("200")
         .output()
@@ -127,7 +127,7 @@ fn a_program_that_reads_its_own_maps() {
     if !can_run("a_program_that_reads_its_own_maps") {
         return;
     }
-    let bare = good(Way::Bare, "ownmaps", &["200"]);
+    let bare = good(Mode::Bare, "ownmaps", &["200"]);
     for way in UNDER {
         let under = good(way, "ownmaps", &["200"]);
         for word in ["before", "after"] {
@@ -149,7 +149,7 @@ fn a_mapping_that_advice_cut_is_moved_as_one() {
         return;
     }
     let said = |way| stdout(&good(way, "cutup", &[]));
-    println!("bare: {}", said(Way::Bare).trim());
+    println!("bare: {}", said(Mode::Bare).trim());
     for way in UNDER {
         assert_eq!(said(way), "moved\n", "{way:?}");
     }
@@ -160,7 +160,7 @@ fn as_many_mappings_as_bare() {
     if !can_run("as_many_mappings_as_bare") {
         return;
     }
-    let bare = good(Way::Bare, "manymaps", &[]);
+    let bare = good(Mode::Bare, "manymaps", &[]);
     for way in UNDER {
         let under = good(way, "manymaps", &[]);
         for round in 0..2 {
@@ -185,7 +185,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
     for mode in ["always", "never"] {
         guard.choose("enabled", mode);
         let held = program("held");
-        let run = |way: Way| {
+        let run = |way: Mode| {
             let mut command = way.command(&held);
             // With `never`, what is to be had is not what was asked for, and that is said.
             command
@@ -194,7 +194,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
                 .output()
                 .unwrap()
         };
-        let bare = run(Way::Bare);
+        let bare = run(Mode::Bare);
         assert_eq!(bare.status.code(), Some(7), "{}", stderr(&bare));
         for way in UNDER {
             same(

@@ -9,7 +9,7 @@ use hugeleaf_sys::{HostLock, lock_host};
 
 use crate::cli_support::{is_root, not_run, stderr};
 use crate::support::server::wait_until;
-use crate::under::{Line, Way, can_run, clean, program, same};
+use crate::under::{Line, Mode, can_run, clean, program, same};
 
 /// The pool of the size that huge pages have; put back when dropped.
 pub struct Pool {
@@ -148,7 +148,7 @@ fn all_run(pool: &Pool, limit: Option<&Limit>, what: &str) {
     let ladder = format!("hugetlb:{}K", pool.huge / 1024);
     for (name, word, status) in PROGRAMS {
         let path = program(name);
-        let bare = Way::Bare.command(&path).arg(word).output().unwrap();
+        let bare = Mode::Bare.command(&path).arg(word).output().unwrap();
         assert_eq!(bare.status.code(), Some(status), "{}", stderr(&bare));
         for flags in FLAGS {
             let mut command = Command::new("/bin/sh");
@@ -262,7 +262,7 @@ fn parts_of_reserved_pages_are_used_as_others_are() {
         return;
     }
     let path = program("parts");
-    let bare = Way::Bare.command(&path).output().unwrap();
+    let bare = Mode::Bare.command(&path).output().unwrap();
     assert!(bare.status.success(), "{}", stderr(&bare));
     let Some(pool) = Pool::of(test, 40) else {
         return;

@@ -9,11 +9,11 @@ use crate::cli_support::{stderr, stdout};
 use crate::servers::{Public, can_start};
 use crate::support::postgresql as installed;
 use crate::support::server::{Account, Server, folder_for, wait_until};
-use crate::under::{UNDER, Way};
+use crate::under::{Mode, UNDER};
 
 struct Bench<'a> {
     public: &'a Public,
-    way: Way,
+    way: Mode,
     bin: &'a Path,
     account: Account,
     server: Server,
@@ -21,7 +21,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// A cluster made by initdb and a server on it, both started this way.
-    fn start(public: &'a Public, way: Way, bin: &'a Path) -> Bench<'a> {
+    fn start(public: &'a Public, way: Mode, bin: &'a Path) -> Bench<'a> {
         let account = Account::first_of(&["postgres", "nobody"]);
         let folder = folder_for(account);
         let data = folder.path().join("data");
@@ -52,7 +52,7 @@ impl<'a> Bench<'a> {
         }
         let socket = folder.path().to_owned();
         let server = Server::start(&mut postgres, folder, Signal::INT, || {
-            let mut ready = public.command(Way::Bare, account, &bin.join("pg_isready"), &socket);
+            let mut ready = public.command(Mode::Bare, account, &bin.join("pg_isready"), &socket);
             ready
                 .arg("-h")
                 .arg(&socket)
@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
         client.wait().unwrap();
         wait_until("the server is back", Duration::from_secs(60), || {
             let path = self.bin.join("pg_isready");
-            let mut ready = self.public.command(Way::Bare, self.account, &path, folder);
+            let mut ready = self.public.command(Mode::Bare, self.account, &path, folder);
             ready
                 .arg("-h")
                 .arg(folder)
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn a_full_bench(public: &Public, way: Way, bin: &Path) {
+fn a_full_bench(public: &Public, way: Mode, bin: &Path) {
     let mut bench = Bench::start(public, way, bin);
     bench.client("pgbench", &["-i", "-s", "5", "-q", "postgres"]);
     let told = bench.client(

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::cli_support::{NOBODY, is_root, not_run, public_copy, stderr, stdout};
 use crate::numbers::{no_more, number};
 use crate::support::find_program;
-use crate::under::{Line, UNDER, Way, can_run, clean, compare, program, program_with, same};
+use crate::under::{Line, Mode, UNDER, can_run, clean, compare, program, program_with, same};
 
 #[test]
 fn children_forked_while_threads_allocate() {
@@ -15,11 +15,11 @@ fn children_forked_while_threads_allocate() {
         return;
     }
     let forks = program("forks");
-    let run = |way: Way, children: &str| way.command(&forks).arg(children).output().unwrap();
-    let bare = run(Way::Bare, "30");
+    let run = |way: Mode, children: &str| way.command(&forks).arg(children).output().unwrap();
+    let bare = run(Mode::Bare, "30");
     assert!(bare.status.success(), "{}", stderr(&bare));
-    same(&bare, &run(Way::All, "200"), Line::None, "every role");
-    same(&bare, &run(Way::Defaults, "200"), Line::None, "defaults");
+    same(&bare, &run(Mode::All, "200"), Line::None, "every role");
+    same(&bare, &run(Mode::Defaults, "200"), Line::None, "defaults");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn ten_thousand_threads() {
         return;
     }
     let threads = program("manythreads");
-    let run = |way: Way, stack: &str| {
+    let run = |way: Mode, stack: &str| {
         let output = way
             .command(&threads)
             .args(["10000", stack])
@@ -73,8 +73,8 @@ fn ten_thousand_threads() {
         output
     };
     // Stacks as they are, and small ones where every stack that may be is looked at.
-    for (way, stack) in [(Way::Defaults, "0"), (Way::All, "65536")] {
-        let (bare, under) = (run(Way::Bare, stack), run(way, stack));
+    for (way, stack) in [(Mode::Defaults, "0"), (Mode::All, "65536")] {
+        let (bare, under) = (run(Mode::Bare, stack), run(way, stack));
         println!("{} threads at once", number(&under, "threads"));
         assert_eq!(
             number(&under, "threads"),
@@ -98,7 +98,7 @@ fn a_process_of_one_thread_stays_one() {
         return;
     }
     let userns = program("userns");
-    let bare = Way::Bare.command(&userns).arg("100").output().unwrap();
+    let bare = Mode::Bare.command(&userns).arg("100").output().unwrap();
     if !bare.status.success() {
         return not_run(test, "needs unprivileged user namespaces");
     }
@@ -112,7 +112,7 @@ fn descriptors_closed_by_the_program_stay_its_own() {
         return;
     }
     let closing = program("closing");
-    for way in [Way::Bare, Way::All, Way::Defaults] {
+    for way in [Mode::Bare, Mode::All, Mode::Defaults] {
         let folder = tempfile::tempdir().unwrap();
         let output = way
             .command(&closing)
@@ -131,7 +131,7 @@ fn descriptors_closed_by_the_program_stay_its_own() {
 
 /// The library that `run` puts into a program.
 fn library() -> String {
-    let mut command = Way::Defaults.command("/bin/sh");
+    let mut command = Mode::Defaults.command("/bin/sh");
     let output = command
         .args(["-c", "printf %s \"$LD_PRELOAD\""])
         .output()
@@ -165,7 +165,7 @@ fn the_library_twice_and_again() {
     let copy = folder.path().join("again.so");
     std::fs::copy(&library, &copy).unwrap();
     let copy = copy.to_str().unwrap();
-    let bare = Way::Bare.command(&held).arg("150").output().unwrap();
+    let bare = Mode::Bare.command(&held).arg("150").output().unwrap();
     for list in [
         format!("{library}:{library}"),
         format!("{library}:{copy}"),
@@ -187,7 +187,7 @@ fn the_library_twice_and_again() {
     let plugin = program_with("plugin", &["-fPIC", "-shared"], "again_plugin.so").unwrap();
     let preload = format!("{library}:{}", plugin.display());
     let script = "LD_PRELOAD=$1 exec \"$2\" \"$3\" 50";
-    let bare = Way::Bare
+    let bare = Mode::Bare
         .command(&loading)
         .arg(&plugin)
         .arg("50")
@@ -223,11 +223,11 @@ fn opened_by_the_program_it_changes_nothing() {
     let copy = folder.path().join("copy.so");
     std::fs::copy(&library, &copy).unwrap();
     for path in [Path::new(&library), &copy] {
-        let run = |way: Way| {
+        let run = |way: Mode| {
             let mut command = way.command(&python);
             command.args(["-c", script]).arg(path).output().unwrap()
         };
-        let bare = run(Way::Bare);
+        let bare = run(Mode::Bare);
         assert_eq!(stdout(&bare), "100000000\n", "{}", stderr(&bare));
         for way in UNDER {
             same(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::cli_support::{not_run, stderr, stdout};
 use crate::support::find_program;
-use crate::under::{Line, UNDER, Way, can_run, same};
+use crate::under::{Line, Mode, UNDER, can_run, same};
 
 fn runs_alike(test: &str, script: &str) {
     let Some(python) = find_program(&["/usr/bin/python3", "python3"]) else {
@@ -16,7 +16,7 @@ fn runs_alike(test: &str, script: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/run_compat/python")
         .join(script);
-    let run = |way: Way| {
+    let run = |way: Mode| {
         let folder = tempfile::tempdir().unwrap();
         let mut command = way.command(&python);
         command
@@ -25,7 +25,7 @@ fn runs_alike(test: &str, script: &str) {
             .output()
             .unwrap()
     };
-    let bare = run(Way::Bare);
+    let bare = run(Mode::Bare);
     assert_eq!(
         bare.status.code(),
         Some(3),

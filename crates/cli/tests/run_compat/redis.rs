@@ -11,7 +11,7 @@ use crate::servers::{Public, can_start};
 use crate::support::facts::{pss_kb, tree};
 use crate::support::redis_server;
 use crate::support::server::{Account, Server, folder_for, wait_until};
-use crate::under::{UNDER, Way};
+use crate::under::{Mode, UNDER};
 
 /// Keys at the start, and at the end.
 const KEYS: std::ops::Range<u64> = 0..40_000;
@@ -23,7 +23,7 @@ struct Redis {
 }
 
 impl Redis {
-    fn start(public: &Public, way: Way, program: &Path, dump: Option<&Path>) -> Redis {
+    fn start(public: &Public, way: Mode, program: &Path, dump: Option<&Path>) -> Redis {
         let account = Account::first_of(&["redis", "nobody"]);
         let folder = folder_for(account);
         if let Some(dump) = dump {
@@ -119,7 +119,7 @@ fn value(key: u64) -> String {
 }
 
 /// What the server and its child held at most, saving while it was written to, and the file.
-fn save_while_writing(public: &Public, way: Way, program: &Path) -> (u64, Server, PathBuf) {
+fn save_while_writing(public: &Public, way: Mode, program: &Path) -> (u64, Server, PathBuf) {
     let redis = Redis::start(public, way, program, None);
     redis.write(KEYS);
     // The child takes its time, so that it sees the same writes in every way.
@@ -158,12 +158,12 @@ fn a_forked_save_copies_no_more_than_bare() {
     let (program, public) = (program.unwrap(), Public::copy());
     let lock = std::path::Path::new("/run/lock/hugeleaf.lock");
     let _lock = hugeleaf_sys::lock_host(lock, true).unwrap();
-    let (bare, server, _) = save_while_writing(&public, Way::Bare, &program);
+    let (bare, server, _) = save_while_writing(&public, Mode::Bare, &program);
     drop(server);
     for way in UNDER {
         let (under, mut server, dump) = save_while_writing(&public, way, &program);
         // Begun pages of data; and asked for by name, one for the stack of each of its threads.
-        let begun = if way == Way::All { 4 + 5 } else { 4 };
+        let begun = if way == Mode::All { 4 + 5 } else { 4 };
         no_more(&format!("{way:?}: server and child"), bare, under, 5, begun);
         server.assert_no_complaint(&redis_server::COMPLAINTS);
         let reloaded = Redis::start(&public, way, &program, Some(&dump));

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use crate::cli_support::{is_root, not_run, refused, stderr, stdout};
-use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with, same};
+use crate::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
 
 /// Bare, it ends well and finds its bug; under `run` the same, and says so with the same words.
 fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
@@ -15,7 +15,7 @@ fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
     let Some(planted) = program_with("planted", &flags, &format!("planted-{bug}")) else {
         return not_run(test, &format!("needs a compiler with {flag}"));
     };
-    let run = |way: Way, how: &str| -> Output {
+    let run = |way: Mode, how: &str| -> Output {
         let mut command = way.command(&planted);
         command
             .arg(how)
@@ -24,7 +24,7 @@ fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
             .output()
             .unwrap()
     };
-    let bare = run(Way::Bare, "well");
+    let bare = run(Mode::Bare, "well");
     if !bare.status.success() {
         let why = stderr(&bare).lines().next().unwrap_or("").to_owned();
         return not_run(test, &format!("it does not run bare: {why}"));
@@ -35,7 +35,7 @@ fn finds_its_bug(test: &str, flag: &str, bug: &str, words: &str) {
         assert_eq!(under.status.code(), Some(0), "{said}");
         assert_eq!(stdout(&under), "done\n", "{said}");
     }
-    let bare = run(Way::Bare, bug);
+    let bare = run(Mode::Bare, bug);
     assert!(stderr(&bare).contains(words), "bare: {}", stderr(&bare));
     for way in UNDER {
         let under = run(way, bug);
@@ -134,7 +134,7 @@ fn tracing_behind_a_containers_filter() {
     if !is_root() {
         return not_run(test, "needs root");
     }
-    let mut command = Way::Bare.command(program("filtered"));
+    let mut command = Mode::Bare.command(program("filtered"));
     let hugeleaf = assert_cmd::cargo::cargo_bin("hugeleaf");
     command.arg("container").arg(hugeleaf);
     let output = command.args(["trace", "--for", "1s"]).output().unwrap();
@@ -154,19 +154,19 @@ fn behind_a_containers_filter() {
         ("sharing", "24", Line::Allowed),
     ] {
         let path = program(name);
-        let run = |way: Way| {
-            let mut command = Way::Bare.command(&filtered);
+        let run = |way: Mode| {
+            let mut command = Mode::Bare.command(&filtered);
             command
                 .arg("container")
                 .args(way.words())
                 .arg(&path)
                 .arg(word);
-            if way != Way::Bare {
+            if way != Mode::Bare {
                 command.env("COMPAT_LARGE", "1");
             }
             command.output().unwrap()
         };
-        let bare = run(Way::Bare);
+        let bare = run(Mode::Bare);
         assert_eq!(stderr(&bare), "", "{name}");
         for way in UNDER {
             same(&bare, &run(way), line, &format!("{name}, {way:?}"));

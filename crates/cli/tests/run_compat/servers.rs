@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::cli_support::{is_root, not_run, public_copy};
 use crate::support::find_program;
 use crate::support::server::{Account, as_account};
-use crate::under::{Way, can_run, clean};
+use crate::under::{Mode, can_run, clean};
 
 /// The program and the library where every account may read them.
 pub struct Public {
@@ -25,7 +25,7 @@ impl Public {
     }
 
     /// A program of an account, started in a way; it dies with the test.
-    pub fn command(&self, way: Way, account: Account, program: &Path, folder: &Path) -> Command {
+    pub fn command(&self, way: Mode, account: Account, program: &Path, folder: &Path) -> Command {
         let words = way.words();
         let mut command = match words.split_first() {
             None => as_account(account, program, folder),

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use crate::cli_support::{not_run, stderr, stdout};
-use crate::under::{Line, UNDER, Way, can_run, compare, program, program_with, same};
+use crate::under::{Line, Mode, UNDER, can_run, compare, program, program_with, same};
 
 /// The program that is linked with a library whose constructor starts threads; `flags` make the
 /// library.
@@ -43,12 +43,12 @@ fn threads_that_were_there_first() {
     let Some(begun) = with_early_threads("begun_first", &["-Wl,-z,initfirst"]) else {
         return not_run(test, "needs a linker that knows -z initfirst");
     };
-    let run = |way: Way| -> Output {
+    let run = |way: Mode| -> Output {
         let mut command = way.command(&begun);
         command.arg("20").env_remove("COMPAT_LARGE");
         command.output().unwrap()
     };
-    let bare = run(Way::Bare);
+    let bare = run(Mode::Bare);
     for way in UNDER {
         for _ in 0..10 {
             let under = run(way);
@@ -76,10 +76,10 @@ fn another_library_keeps_its_own_function() {
 }
 
 /// A program behind a filter, in one way.
-fn behind(filter: &str, way: Way, large: bool) -> Output {
-    let mut command = Way::Bare.command(program("filtered"));
+fn behind(filter: &str, way: Mode, large: bool) -> Output {
+    let mut command = Mode::Bare.command(program("filtered"));
     command.arg(filter).args(way.words()).arg(program("held"));
-    if large && way != Way::Bare {
+    if large && way != Mode::Bare {
         command.env("COMPAT_LARGE", "1");
     }
     command.arg("200").output().unwrap()
@@ -92,7 +92,7 @@ fn each_way_of_changing_code() {
         return;
     }
     for filter in ["container", "no-new-code", "no-code-files"] {
-        let bare = behind(filter, Way::Bare, false);
+        let bare = behind(filter, Mode::Bare, false);
         assert_eq!(bare.status.code(), Some(7), "{filter}: {}", stderr(&bare));
         for way in UNDER {
             let under = behind(filter, way, true);
@@ -107,7 +107,7 @@ fn a_change_that_stops_halfway() {
     if !can_run("a_change_that_stops_halfway") {
         return;
     }
-    let bare = behind("half-new-code", Way::Bare, false);
+    let bare = behind("half-new-code", Mode::Bare, false);
     assert_eq!(bare.status.code(), Some(7), "{}", stderr(&bare));
     for way in UNDER {
         let under = behind("half-new-code", way, false);
@@ -126,7 +126,7 @@ fn libcs_code_stays_libcs() {
     if !can_run("libcs_code_stays_libcs") {
         return;
     }
-    let maps = |way: Way| -> String {
+    let maps = |way: Mode| -> String {
         let mut command = way.command("cat");
         let output = command.arg("/proc/self/maps").output().unwrap();
         stdout(&output)

@@ -11,7 +11,7 @@ use crate::support::facts;
 
 /// How a program is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Mode {
     /// Without hugeleaf.
     Bare,
     /// Every role asked for, on the huge page of the host: nothing is too small to be looked at.
@@ -21,19 +21,19 @@ pub enum Way {
 }
 
 /// Both ways that hugeleaf takes part in.
-pub const UNDER: [Way; 2] = [Way::All, Way::Defaults];
+pub const UNDER: [Mode; 2] = [Mode::All, Mode::Defaults];
 
-impl Way {
+impl Mode {
     /// The words before the program's own.
     pub fn words(self) -> Vec<OsString> {
         let hugeleaf = env!("CARGO_BIN_EXE_hugeleaf");
         let huge = format!("{}K", facts::huge_page_kb().unwrap_or(0));
         let words: Vec<&str> = match self {
-            Way::Bare => Vec::new(),
-            Way::All => vec![
+            Mode::Bare => Vec::new(),
+            Mode::All => vec![
                 hugeleaf, "run", "--data", &huge, "--shm", &huge, "--stack", &huge, "--",
             ],
-            Way::Defaults => vec![hugeleaf, "run", "--"],
+            Mode::Defaults => vec![hugeleaf, "run", "--"],
         };
         words.into_iter().map(OsString::from).collect()
     }
@@ -45,7 +45,7 @@ impl Way {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
         clean(&mut command);
-        if self != Way::Bare {
+        if self != Mode::Bare {
             command.env("COMPAT_LARGE", "1");
         }
         command
@@ -118,7 +118,7 @@ pub fn compare(
     line: Line,
     change: impl Fn(&mut Command),
 ) {
-    let run = |way: Way| {
+    let run = |way: Mode| {
         let mut command = way.command(program);
         command.args(words);
         change(&mut command);
@@ -126,7 +126,7 @@ pub fn compare(
             .output()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"))
     };
-    let bare = run(Way::Bare);
+    let bare = run(Mode::Bare);
     assert_eq!(
         bare.status.code(),
         Some(status),

@@ -88,7 +88,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
         let maps: Vec<MapLine> = smaps.iter().map(|entry| entry.map.clone()).collect();
         return Some(Seen {
             process,
-            private: private_stretches(&maps, pmd),
+            private: private_ranges(&maps, pmd),
             maps: of_objects(maps, pmd),
             pagemap: None,
             smaps,
@@ -106,7 +106,7 @@ fn see(root: &Root, pid: Pid, pmd: PageSize) -> Option<Seen> {
     let pagemap = root.open(file_of(pid, "pagemap")).ok();
     Some(Seen {
         process,
-        private: private_stretches(&maps, pmd),
+        private: private_ranges(&maps, pmd),
         maps: of_objects(maps, pmd),
         pagemap,
         smaps: Vec::new(),
@@ -408,8 +408,8 @@ fn walked_by_kernel(smaps: &[SmapsEntry], id: ObjectId) -> Walked {
 }
 
 /// The parts of an address space between shared objects, as few as possible: one walk each.
-fn private_stretches(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
-    let mut stretches: Vec<Range> = Vec::new();
+fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
     let mut open: Option<Range> = None;
     for map in maps {
         // The kernel's own page at the top is no part of the process.
@@ -417,7 +417,7 @@ fn private_stretches(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
             continue;
         }
         if is_object(map, pmd) {
-            stretches.extend(open.take());
+            ranges.extend(open.take());
             continue;
         }
         open = match open {
@@ -425,8 +425,8 @@ fn private_stretches(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
             None => Some(map.range),
         };
     }
-    stretches.extend(open);
-    stretches
+    ranges.extend(open);
+    ranges
 }
 
 /// The slower way: the kernel's own sums.

@@ -3,7 +3,7 @@
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use crate::fact::Fact;
-use crate::model::{CouldBeHad, Host, PageSizeInfo, Pool, Thp, ThpOrder};
+use crate::model::{Available, Host, PageSizeInfo, Pool, Thp, ThpOrder};
 
 /// What limits a size that must be found contiguous in free memory.
 const FREE_BLOCKS: &str = "free blocks";
@@ -16,7 +16,7 @@ pub fn page_sizes(host: &Host, own_cgroups: &[(u8, String)]) -> Vec<PageSizeInfo
         kind: PageKind::Base,
         enabled: true,
         how: "always".to_owned(),
-        could_be_had: host.memory.available.clone().map(|bytes| CouldBeHad {
+        available: host.memory.available.clone().map(|bytes| Available {
             bytes: Bytes(host.base_page.round_down(bytes.get())),
             limited_by: "memory".to_owned(),
         }),
@@ -52,7 +52,7 @@ fn thp_size(host: &Host, thp: &Thp, order: &ThpOrder) -> PageSizeInfo {
         kind: PageKind::Thp,
         enabled: is_on(anon) || is_on(shmem),
         how: how.join("; "),
-        could_be_had: free_blocks(host, order.size).map(|bytes| CouldBeHad {
+        available: free_blocks(host, order.size).map(|bytes| Available {
             bytes,
             limited_by: FREE_BLOCKS.to_owned(),
         }),
@@ -85,7 +85,7 @@ fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageS
             count(&pool.total),
             count(&pool.overcommit)
         ),
-        could_be_had: from_pool(host, pool)
+        available: from_pool(host, pool)
             .map(|had| within_cgroups(host, pool.size, had, own_cgroups)),
         if_defragmented: Fact::Absent,
         sysv_without_privilege: None,
@@ -93,7 +93,7 @@ fn hugetlb_size(host: &Host, pool: &Pool, own_cgroups: &[(u8, String)]) -> PageS
 }
 
 /// What the pool has left, and what overcommit may add to it from free contiguous memory.
-fn from_pool(host: &Host, pool: &Pool) -> Fact<CouldBeHad> {
+fn from_pool(host: &Host, pool: &Pool) -> Fact<Available> {
     for fact in [
         &pool.total,
         &pool.free,
@@ -119,7 +119,7 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<CouldBeHad> {
     } else {
         "pool"
     };
-    Fact::Known(CouldBeHad {
+    Fact::Known(Available {
         bytes: left + may_add.min(can_add),
         limited_by: limited_by.to_owned(),
     })
@@ -130,9 +130,9 @@ fn from_pool(host: &Host, pool: &Pool) -> Fact<CouldBeHad> {
 fn within_cgroups(
     host: &Host,
     size: PageSize,
-    mut had: CouldBeHad,
+    mut had: Available,
     own_cgroups: &[(u8, String)],
-) -> CouldBeHad {
+) -> Available {
     for cgroup in host.cgroups.known().into_iter().flatten() {
         let is_own = |(version, path): &(u8, String)| {
             let path = std::path::Path::new(path);
@@ -181,7 +181,7 @@ fn if_defragmented(host: &Host, info: &PageSizeInfo) -> Fact<Bytes> {
 }
 
 fn sysv_without_privilege(host: &Host, info: &PageSizeInfo) -> Option<Bytes> {
-    let had = info.could_be_had.known()?;
+    let had = info.available.known()?;
     let memlock = host.limits.memlock.get()?;
     (info.kind == PageKind::Hugetlb).then(|| had.bytes.min(memlock))
 }
@@ -200,19 +200,19 @@ mod tests {
         ))
     }
 
-    fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<CouldBeHad>, Fact<Bytes>) {
+    fn had(root: &Root, kind: PageKind, size: &str) -> (Fact<Available>, Fact<Bytes>) {
         let host = crate::read_host(root, &RealKernel::new()).unwrap();
         let wanted = size.parse().unwrap();
         let mut sizes = host.page_sizes.iter();
         let info = sizes
             .find(|info| info.size == wanted && info.kind == kind)
             .unwrap();
-        (info.could_be_had.clone(), info.if_defragmented.clone())
+        (info.available.clone(), info.if_defragmented.clone())
     }
 
-    fn known(bytes: u64, limited_by: &str) -> Fact<CouldBeHad> {
+    fn known(bytes: u64, limited_by: &str) -> Fact<Available> {
         let limited_by = limited_by.to_owned();
-        Fact::Known(CouldBeHad {
+        Fact::Known(Available {
             bytes: Bytes(bytes),
             limited_by,
         })

@@ -17,8 +17,8 @@ use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, NotHad, Spread,
-    effect_by_round, is_not_had, nothing,
+    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, Shortage,
+    Spread, effect_by_round, is_unavailable, nothing,
 };
 use crate::result::{Effect, HostFingerprint, Knob};
 use crate::rows::Results;
@@ -97,7 +97,7 @@ pub struct ChaseArm {
     pub points: Vec<ChasePoint>,
     /// Working sets that could not be had.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_had: Option<NotHad>,
+    pub shortage: Option<Shortage>,
 }
 
 /// One working set on one arm.
@@ -198,7 +198,7 @@ pub(super) fn measured(
     let duration = engine.began.elapsed();
     let arms = engine.arms;
     if arms.iter().all(|arm| arm.points.is_empty()) {
-        return Err(nothing(arms.iter().map(|arm| (&*arm.label, &arm.not_had))));
+        return Err(nothing(arms.iter().map(|arm| (&*arm.label, &arm.shortage))));
     }
     Ok(result(settings, arms, circumstances, duration, ending))
 }
@@ -313,22 +313,22 @@ impl<'a> Engine<'a> {
         let seed = self.random.u64(..);
         match ChaseMemory::take(pages, size, self.host) {
             Ok(memory) => Ok(Some(Walk::lay(memory, size, self.settings.line, seed))),
-            Err(error) if is_not_had(&error) => {
-                self.not_had(arm, size, &error);
+            Err(error) if is_unavailable(&error) => {
+                self.shortage(arm, size, &error);
                 Ok(None)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn not_had(&mut self, arm: usize, size: Bytes, error: &MemoryError) {
-        if self.arms[arm].not_had.is_none() {
-            (self.progress)(BenchEvent::NotHad {
+    fn shortage(&mut self, arm: usize, size: Bytes, error: &MemoryError) {
+        if self.arms[arm].shortage.is_none() {
+            (self.progress)(BenchEvent::Unavailable {
                 arm: self.settings.arms[arm].to_string(),
                 reason: error.to_string(),
             });
         }
-        NotHad::join(&mut self.arms[arm].not_had, size, error);
+        Shortage::join(&mut self.arms[arm].shortage, size, error);
     }
 
     fn rounds(&mut self, size: Bytes, open: &mut [Open]) -> Result<Go, BenchError> {
@@ -446,7 +446,7 @@ fn empty_arm(arm: PageArm) -> ChaseArm {
         page_bytes: arm.size.bytes().get(),
         kind: arm.kind.to_string(),
         points: Vec::new(),
-        not_had: None,
+        shortage: None,
     }
 }
 

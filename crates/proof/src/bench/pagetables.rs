@@ -18,8 +18,8 @@ use hugeleaf_workload::{AttachError, Attachers, PageArm, Program, Turn};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, NotHad, Spread,
-    is_not_had, nothing,
+    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, Shortage,
+    Spread, is_unavailable, nothing,
 };
 use crate::result::{HostFingerprint, Knob};
 use crate::rows::Results;
@@ -81,7 +81,7 @@ pub struct PageTablesArm {
     pub points: Vec<PageTablesPoint>,
     /// Why the region could not be had.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_had: Option<NotHad>,
+    pub shortage: Option<Shortage>,
 }
 
 /// So many processes on one arm.
@@ -199,7 +199,7 @@ fn measured(
     let mut arms = engine.arms;
     if arms.iter().all(|arm| arm.points.is_empty()) {
         return Err(match ending {
-            BenchEnding::Done => nothing(arms.iter().map(|arm| (&*arm.label, &arm.not_had))),
+            BenchEnding::Done => nothing(arms.iter().map(|arm| (&*arm.label, &arm.shortage))),
             BenchEnding::Interrupted => BenchError::Stopped,
         });
     }
@@ -275,15 +275,15 @@ impl Engine<'_> {
         (self.progress)(BenchEvent::Taking(what.clone()));
         let region = match self.region(arm) {
             Ok(region) => region,
-            Err(error) if is_not_had(&error) => {
-                if self.arms[at].not_had.is_none() {
+            Err(error) if is_unavailable(&error) => {
+                if self.arms[at].shortage.is_none() {
                     let reason = error.to_string();
-                    (self.progress)(BenchEvent::NotHad {
+                    (self.progress)(BenchEvent::Unavailable {
                         arm: arm.to_string(),
                         reason,
                     });
                 }
-                NotHad::join(&mut self.arms[at].not_had, self.settings.region, &error);
+                Shortage::join(&mut self.arms[at].shortage, self.settings.region, &error);
                 self.done += processes as u64;
                 return Ok(());
             }
@@ -448,7 +448,7 @@ fn empty_arm(arm: PageArm) -> PageTablesArm {
         page_bytes: arm.size.bytes().get(),
         kind: arm.kind.to_string(),
         points: Vec::new(),
-        not_had: None,
+        shortage: None,
     }
 }
 

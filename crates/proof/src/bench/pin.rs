@@ -100,7 +100,7 @@ fn measured(
     engine.take_spaces()?;
     if engine.spaces.is_empty() {
         return Err(nothing(
-            engine.arms.iter().map(|arm| (&*arm.label, &arm.not_had)),
+            engine.arms.iter().map(|arm| (&*arm.label, &arm.shortage)),
         ));
     }
     let devices = engine.devices()?;
@@ -194,7 +194,7 @@ impl Engine<'_> {
         let arms = &mut self.arms;
         self.spaces = take.all(self.progress, self.stop, |label, why| {
             for arm in arms.iter_mut().filter(|arm| arm.label == label) {
-                arm.not_had = Some(why.clone());
+                arm.shortage = Some(why.clone());
             }
         })?;
         Ok(())

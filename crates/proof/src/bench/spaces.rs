@@ -10,7 +10,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{IoMemory, IoPages};
 
 use super::mover::{Lying, look};
-use super::{BenchError, BenchEvent, NotHad, is_not_had};
+use super::{BenchError, BenchEvent, Shortage, is_unavailable};
 
 /// A data space that is had, with the arms that use it.
 pub struct Space {
@@ -50,7 +50,7 @@ pub struct Take<'a> {
 }
 
 impl Take<'_> {
-    /// Takes them. One that cannot be had is told, as an event and by `not_had`, and the others go on.
+    /// Takes them. One that is unavailable is reported, as an event and in `shortage`, and the others go on.
     ///
     /// # Errors
     /// [`BenchError`]; [`BenchError::Stopped`] where `stop` says so.
@@ -58,7 +58,7 @@ impl Take<'_> {
         &self,
         progress: &mut dyn FnMut(BenchEvent),
         stop: &AtomicBool,
-        mut not_had: impl FnMut(&str, NotHad),
+        mut shortage: impl FnMut(&str, Shortage),
     ) -> Result<Vec<Space>, BenchError> {
         let mut spaces = Vec::new();
         for pages in self.pages {
@@ -73,17 +73,17 @@ impl Take<'_> {
                 progress(BenchEvent::Taking(format!("{} on {pages}", self.called)));
                 match self.one(*pages, locked) {
                     Ok(space) => spaces.push(space),
-                    Err(BenchError::Memory(error)) if is_not_had(&error) => {
+                    Err(BenchError::Memory(error)) if is_unavailable(&error) => {
                         let (arm, reason) = (pages.to_string(), error.to_string());
-                        progress(BenchEvent::NotHad {
+                        progress(BenchEvent::Unavailable {
                             arm: arm.clone(),
                             reason: reason.clone(),
                         });
                         let from_bytes = self.space.get();
                         let next = error.next();
-                        not_had(
+                        shortage(
                             &arm,
-                            NotHad {
+                            Shortage {
                                 from_bytes,
                                 reason,
                                 next,

@@ -185,11 +185,11 @@ impl Elastic {
                 let said = format!("granule {} is on rung {}", run.first, entry.step);
                 return Err(ElasticError::Damaged(said));
             };
-            let stretches = match step.kind {
+            let pages = match step.kind {
                 PageKind::Hugetlb => vec![(part, step.size, step.kind, part.len())],
-                _ => self.stretches(part)?,
+                _ => self.by_page(part)?,
             };
-            for (range, page, kind, resident) in stretches {
+            for (range, page, kind, resident) in pages {
                 extents.push(Extent {
                     range,
                     asked: self.asked,
@@ -204,7 +204,7 @@ impl Elastic {
     }
 
     /// Stretches of ordinary memory, by whether a huge page maps them.
-    fn stretches(
+    fn by_page(
         &self,
         part: Range,
     ) -> Result<Vec<(Range, PageSize, PageKind, Bytes)>, ElasticError> {

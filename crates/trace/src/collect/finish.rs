@@ -35,7 +35,7 @@ impl Session {
         let queue = &mut self.queue;
         let named = name_all(&queue.stacks, &self.root);
         let mut seen: HashSet<(u32, u32)> =
-            self.work.finish(&mut queue.people).into_iter().collect();
+            self.work.finish(&mut queue.processes).into_iter().collect();
         let interval_sources = self.intervals.sources();
         let mut trace = Trace {
             schema: SCHEMA,
@@ -91,7 +91,7 @@ impl Session {
         let counters = source_of_counters(&trace.counters, options.intervals_only);
         trace.sources.push(counters);
         seen.extend(threads_of(&trace));
-        trace.processes = self.queue.people.finish(seen);
+        trace.processes = self.queue.processes.finish(seen);
         for (place, process) in trace.processes.iter_mut().enumerate() {
             let place = u32::try_from(place).unwrap_or(u32::MAX);
             for thread in &mut process.threads {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::events::{MEMORY, Opened, Role};
 use super::locks::{Locks, Who};
-use super::people::People;
+use super::processes::ProcessTable;
 use super::record::{Record, SampleHead, parse};
 use super::stacks::Stacks;
 use crate::model::{Mode, Source};
@@ -87,7 +87,7 @@ pub struct Queue {
     /// The stack without frames: of what nobody looked at.
     pub no_stack: u32,
     /// Processes.
-    pub people: People,
+    pub processes: ProcessTable,
     /// Locks.
     pub locks: Locks,
     /// CPU samples: (process, thread, stack, mode).
@@ -108,13 +108,13 @@ pub struct Queue {
 
 impl Queue {
     /// Nothing yet.
-    pub fn new(people: People, sources: Vec<Source>) -> Queue {
+    pub fn new(processes: ProcessTable, sources: Vec<Source>) -> Queue {
         let mut stacks = Stacks::default();
         Queue {
             waiting: Vec::new(),
             no_stack: stacks.stack(&[]),
             stacks,
-            people,
+            processes,
             locks: Locks::default(),
             samples: HashMap::new(),
             faults: HashMap::new(),
@@ -279,9 +279,9 @@ impl Queue {
                 tid,
                 name,
                 exec,
-            } => self.people.name(pid, tid, &name, exec),
-            What::Fork { pid, tid, parent } => self.people.fork(nanos, pid, tid, parent),
-            What::Exit { pid, tid } => self.people.exit(nanos, pid, tid),
+            } => self.processes.name(pid, tid, &name, exec),
+            What::Fork { pid, tid, parent } => self.processes.fork(nanos, pid, tid, parent),
+            What::Exit { pid, tid } => self.processes.exit(nanos, pid, tid),
             What::Sample { head, stack, fault } => self.sample(&head, &stack, fault),
             What::LockBegin {
                 who,
@@ -320,7 +320,7 @@ impl Queue {
                 bytes,
                 failed,
             } => {
-                let place = self.people.find(who.0);
+                let place = self.processes.find(who.0);
                 let calls = self.pins.entry((place, who.1, call)).or_default();
                 calls.calls += 1;
                 if let Some(bytes) = bytes {
@@ -336,7 +336,7 @@ impl Queue {
     fn who(&mut self, nanos: u64, (pid, tid, cpu): (u32, u32, u32)) -> Who {
         Who {
             nanos,
-            process: self.people.find(pid),
+            process: self.processes.find(pid),
             tid,
             cpu,
         }
@@ -349,9 +349,9 @@ impl Queue {
             2 => Mode::User,
             _ => Mode::Other,
         };
-        let place = self.people.find(head.pid);
+        let place = self.processes.find(head.pid);
         let stack = self
-            .people
+            .processes
             .stack(head.pid, head.nanos, stack, &mut self.stacks);
         let key = (place, head.tid, stack, mode);
         match fault {
@@ -369,7 +369,7 @@ impl Queue {
         result: Option<Box<str>>,
         stack: Option<u32>,
     ) {
-        let place = self.people.find(who.0);
+        let place = self.processes.find(who.0);
         let point = &MEMORY[which];
         match point.begins {
             Some(true) => {

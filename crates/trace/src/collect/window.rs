@@ -15,7 +15,7 @@ use hugeleaf_sys::SysError;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::events::state_of;
-use super::people::People;
+use super::processes::ProcessTable;
 use super::record::{Record, SampleHead, Shape, parse};
 use super::refusal::Guards;
 use super::tracepoint::{Tracefs, Tracepoint};
@@ -162,13 +162,13 @@ impl Windows {
     }
 
     /// Opens, reads and closes as it is time to; `at` is the time since the start, in seconds.
-    pub fn turn(&mut self, at: f64, guards: &Guards, people: &mut People) {
+    pub fn turn(&mut self, at: f64, guards: &Guards, processes: &mut ProcessTable) {
         match &self.on {
             None if !self.always && at >= self.next => self.open(guards),
             None => {}
             Some(on) => {
                 let open = Duration::from_nanos(monotonic_nanos().saturating_sub(on.since));
-                self.drain(people);
+                self.drain(processes);
                 if self.always || open < OPEN {
                     return;
                 }
@@ -177,7 +177,7 @@ impl Windows {
                 // A program that does something once a second must not hide behind the same rhythm:
                 // the window lies elsewhere in each second.
                 self.next = (at / every).floor() * every + every + (at * 0.37).fract() * 0.8;
-                self.close(people);
+                self.close(processes);
             }
         }
     }
@@ -249,7 +249,7 @@ impl Windows {
     }
 
     /// Reads what is there, without switching off.
-    fn drain(&mut self, people: &mut People) {
+    fn drain(&mut self, processes: &mut ProcessTable) {
         let Some(on) = &mut self.on else {
             return;
         };
@@ -275,11 +275,11 @@ impl Windows {
             });
         }
         for (role, head, raw) in found {
-            self.take(role, head, &raw, people);
+            self.take(role, head, &raw, processes);
         }
     }
 
-    fn take(&mut self, role: Role, head: SampleHead, raw: &[u8], people: &mut People) {
+    fn take(&mut self, role: Role, head: SampleHead, raw: &[u8], processes: &mut ProcessTable) {
         let (Role::Enter(at) | Role::Failed(at)) = role else {
             let name = self.flush.as_ref().and_then(|point| {
                 let reason = point.signed("reason", raw)?;
@@ -294,7 +294,7 @@ impl Windows {
         if let Some(on) = &mut self.on {
             on.calls += 1;
         }
-        let key = (people.find(head.pid), head.tid, at);
+        let key = (processes.find(head.pid), head.tid, at);
         let seen = self.seen.entry(key).or_default();
         if role == Role::Failed(at) {
             seen.failed += 1;
@@ -305,7 +305,7 @@ impl Windows {
     }
 
     /// Reads what is there and switches off.
-    pub fn close(&mut self, people: &mut People) {
+    pub fn close(&mut self, processes: &mut ProcessTable) {
         if let Some(on) = &self.on {
             for event in &on.events {
                 // One that cannot be switched off ends when it is dropped.
@@ -313,7 +313,7 @@ impl Windows {
             }
         }
         let closed = monotonic_nanos();
-        self.drain(people);
+        self.drain(processes);
         if let Some(on) = self.on.take() {
             self.open_nanos += closed.saturating_sub(on.since);
             self.closing.retain(|thread| !thread.is_finished());

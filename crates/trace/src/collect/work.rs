@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hugeleaf_host::Root;
 use hugeleaf_sys::ticks_per_second;
 
-use super::people::People;
+use super::processes::ProcessTable;
 use crate::model::{Source, SourceState, TargetInterval, ThreadIo};
 use crate::tables::measured::Collection;
 
@@ -130,8 +130,8 @@ impl Work {
 
     /// Looks at the target; gives what it did since the last look, or nothing where nothing of it could be
     /// read.
-    pub fn look(&mut self, people: &mut People) -> Option<TargetInterval> {
-        let pids = people.target();
+    pub fn look(&mut self, processes: &mut ProcessTable) -> Option<TargetInterval> {
+        let pids = processes.target();
         let mut interval = TargetInterval {
             processes: pids.len() as u64,
             ..TargetInterval::default()
@@ -140,8 +140,8 @@ impl Work {
         let (mut threads, mut were_read) = (0, pids.is_empty());
         self.left_out |= pids.len() > PROCESSES_A_LOOK;
         for pid in pids.into_iter().take(PROCESSES_A_LOOK) {
-            let place = people.find(pid);
-            let begun_here = people.process(place).started_seconds.is_some();
+            let place = processes.find(pid);
+            let begun_here = processes.process(place).started_seconds.is_some();
             let stat = self.root.read(format!("proc/{pid}/stat"));
             if let Some(now) = stat.known().and_then(|text| parse_done(text)) {
                 were_read = true;
@@ -211,8 +211,8 @@ impl Work {
     }
 
     /// Counts the descriptors of the target's processes that are open with O_DIRECT.
-    pub fn look_at_files(&mut self, people: &mut People) {
-        for pid in people.target().into_iter().take(PROCESSES_A_LOOK) {
+    pub fn look_at_files(&mut self, processes: &mut ProcessTable) {
+        for pid in processes.target().into_iter().take(PROCESSES_A_LOOK) {
             let folder = format!("proc/{pid}/fdinfo");
             let Some(names) = self.root.list(&folder).known().cloned() else {
                 continue;
@@ -225,26 +225,26 @@ impl Work {
                     info.known().is_some_and(|text| is_direct(text))
                 })
                 .count();
-            let place = people.find(pid);
+            let place = processes.find(pid);
             let known = self.direct.entry(place).or_default();
             *known = (*known).max(direct as u64);
         }
     }
 
     /// Writes it down; gives the threads whose I/O is known, for [`Work::fill`].
-    pub fn finish(&self, people: &mut People) -> Vec<(u32, u32)> {
+    pub fn finish(&self, processes: &mut ProcessTable) -> Vec<(u32, u32)> {
         #[allow(clippy::cast_precision_loss)] // ticks of a trace
         let seconds = |ticks: u64| ticks as f64 / ticks_per_second().max(1) as f64;
         for (place, (first, last)) in &self.done {
             let done = last.since(first);
-            let process = people.process(*place);
+            let process = processes.process(*place);
             process.user_seconds = Some(seconds(done.user_ticks));
             process.system_seconds = Some(seconds(done.system_ticks));
             process.faults_minor = Some(done.faults_minor);
             process.faults_major = Some(done.faults_major);
         }
         for (place, files) in &self.direct {
-            people.process(*place).direct_files = Some(*files);
+            processes.process(*place).direct_files = Some(*files);
         }
         self.io.keys().copied().collect()
     }

@@ -8,7 +8,7 @@ use super::RunRole;
 
 /// A way to larger pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Transparent huge pages of the PMD's size.
     Thp,
     /// Pages of this size from a pool.
@@ -22,7 +22,7 @@ pub(super) const MOST_POOLS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rungs {
     /// In order.
-    pub ways: Vec<Way>,
+    pub ways: Vec<Method>,
     /// Base pages are not acceptable.
     pub mandatory: bool,
 }
@@ -44,8 +44,8 @@ impl fmt::Display for Rungs {
                 f.write_str(",")?;
             }
             match way {
-                Way::Thp => f.write_str("thp")?,
-                Way::Hugetlb(size) => write!(f, "hugetlb:{:#}", size.bytes())?,
+                Method::Thp => f.write_str("thp")?,
+                Method::Hugetlb(size) => write!(f, "hugetlb:{:#}", size.bytes())?,
             }
         }
         if self.mandatory {

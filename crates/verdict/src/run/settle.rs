@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
 use super::rung::{private_setting, shared_setting};
 use super::settings::MOST_POOLS;
-use super::{Policy, Refusal, RunRole, Rungs, Settings, Want, Way};
+use super::{Method, Policy, Refusal, RunRole, Rungs, Settings, Want};
 use crate::findings::{thp_file, thp_size_file};
 
 /// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
@@ -101,7 +101,7 @@ fn auto(host: &Host, role: RunRole) -> Rungs {
 
 /// The pools that `auto` tries. That of the PMD's size comes first, also where it is empty now: it
 /// may be filled before the program makes its segment. Others only where they alone have pages.
-fn pools_to_try(host: &Host) -> Vec<Way> {
+fn pools_to_try(host: &Host) -> Vec<Method> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
     let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
@@ -114,10 +114,10 @@ fn pools_to_try(host: &Host) -> Vec<Way> {
         .collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     match usual {
-        Some(size) if has_free(size) => vec![Way::Hugetlb(size)],
+        Some(size) if has_free(size) => vec![Method::Hugetlb(size)],
         usual => {
             let all = others.into_iter().chain(usual);
-            all.take(MOST_POOLS).map(Way::Hugetlb).collect()
+            all.take(MOST_POOLS).map(Method::Hugetlb).collect()
         }
     }
 }
@@ -125,7 +125,7 @@ fn pools_to_try(host: &Host) -> Vec<Way> {
 /// Holds a ladder against the host, rung by rung.
 fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
     let mandatory = ladder.is_mandatory();
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<Method> = Vec::new();
     let mut lacks: Vec<(PageSize, Lack)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
@@ -149,7 +149,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
     }
-    let pools = ways.iter().filter(|way| **way != Way::Thp).count();
+    let pools = ways.iter().filter(|way| **way != Method::Thp).count();
     if pools > MOST_POOLS {
         return Err(Refusal::new(
             format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
@@ -158,7 +158,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
     }
     if mandatory
         && role != RunRole::Shm
-        && ways == [Way::Thp]
+        && ways == [Method::Thp]
         && let Some(lack) = first_touch(host)
     {
         had = false;
@@ -220,8 +220,8 @@ fn cannot_be_sure(size: PageSize) -> Lack {
 /// From which size on a role is looked at.
 fn after(host: &Host, want: &Want, rungs: &Rungs, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
-        Way::Thp => pmd(host),
-        Way::Hugetlb(size) => Some(*size),
+        Method::Thp => pmd(host),
+        Method::Hugetlb(size) => Some(*size),
     });
     let unit = smallest.flatten().min()?.bytes();
     match (want, role) {
@@ -259,13 +259,13 @@ fn check_reserve(
     let mut lack = None;
     for way in &data.ways {
         match way {
-            Way::Hugetlb(size) => match left_in_pool(host, *size) {
+            Method::Hugetlb(size) => match left_in_pool(host, *size) {
                 Some(left) if left.bytes < reserve => {
                     lack = Some(pool_short(host, *size, Some(reserve)));
                 }
                 _ => return Ok(None),
             },
-            Way::Thp => {
+            Method::Thp => {
                 check_memory(host, room, reserve, &asked)?;
                 return Ok(lack.map(|lack| missing(asked, lack)));
             }

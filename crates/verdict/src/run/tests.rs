@@ -1,7 +1,7 @@
 //! Policies held against small hosts: 4K base pages, THP of 2M that `madvise` allows, shared
 //! memory `never`, pools of 2M and 1G as each test fills them.
 
-use hugeleaf_host::{CouldBeHad, Elf, Fact, Format, Host, PageSizeInfo, Privilege, Program, Thp};
+use hugeleaf_host::{Available, Elf, Fact, Format, Host, PageSizeInfo, Privilege, Program, Thp};
 use hugeleaf_units::{Bytes, PageKind, Pages};
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn info(text: &str, kind: PageKind, bytes: Bytes) -> PageSizeInfo {
         kind,
         enabled: true,
         how: String::new(),
-        could_be_had: Fact::Known(CouldBeHad {
+        available: Fact::Known(Available {
             bytes,
             limited_by: "pool".to_owned(),
         }),

@@ -7,7 +7,7 @@ use hugeleaf::{MemoryError, Region, RegionOptions};
 use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::{
     Advice, Errno, Kernel, Memory, OwnMemory, PageState, RealKernel, ScanDetail, Space, SysError,
-    own_frames, own_page_map, stretches_a_block,
+    extents_a_block, own_frames, own_page_map,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 
@@ -182,7 +182,7 @@ impl IoMemory {
                 true => None,
                 false => self.held(first)?,
             },
-            pieces_a_block: frames.and_then(|f| stretches_a_block(&f, block, self.base)),
+            pieces_a_block: frames.and_then(|f| extents_a_block(&f, block, self.base)),
         })
     }
 

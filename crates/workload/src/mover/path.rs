@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use hugeleaf_io::{Ring, Way, lock_memory, unlock_memory};
+use hugeleaf_io::{Direction, Ring, lock_memory, unlock_memory};
 
 use super::area::{Area, retry};
 use super::error::MoverError;
@@ -83,26 +83,26 @@ pub(crate) trait Carrier<'b> {
     fn flying(&self) -> usize;
 }
 
-const fn name(way: Way) -> &'static str {
-    match way {
-        Way::Read => "read",
-        Way::Write => "write",
+const fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Read => "read",
+        Direction::Write => "write",
     }
 }
 
 /// One transfer at a time, by pread(2) and pwrite(2).
 pub(crate) struct Plain<'b> {
     pub(crate) area: &'b Area,
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     pub(crate) lock: bool,
     done: Option<Done<'b>>,
 }
 
 impl<'b> Plain<'b> {
-    pub(crate) const fn new(area: &'b Area, way: Way, lock: bool) -> Plain<'b> {
+    pub(crate) const fn new(area: &'b Area, direction: Direction, lock: bool) -> Plain<'b> {
         Plain {
             area,
-            way,
+            direction,
             lock,
             done: None,
         }
@@ -119,9 +119,9 @@ impl<'b> Carrier<'b> for Plain<'b> {
         }
         let began = Instant::now();
         let (file, offset) = (self.area.file(), self.area.offset_of(index));
-        let moved = match self.way {
-            Way::Read => retry(|| file.read_at(buffer, offset)),
-            Way::Write => retry(|| file.write_at(buffer, offset)),
+        let moved = match self.direction {
+            Direction::Read => retry(|| file.read_at(buffer, offset)),
+            Direction::Write => retry(|| file.write_at(buffer, offset)),
         };
         let io = began.elapsed();
         if self.lock {
@@ -129,7 +129,7 @@ impl<'b> Carrier<'b> for Plain<'b> {
             unlock_memory(buffer)?;
             lock += began.elapsed();
         }
-        self.area.judge(name(self.way), index, moved)?;
+        self.area.judge(name(self.direction), index, moved)?;
         self.done = Some(Done {
             index,
             buffer,
@@ -152,17 +152,21 @@ impl<'b> Carrier<'b> for Plain<'b> {
 pub(crate) struct Ringed<'r, 'b> {
     pub(crate) ring: &'r mut Ring<'b>,
     pub(crate) area: &'b Area,
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     /// When each began.
     began: BTreeMap<u64, Instant>,
 }
 
 impl<'r, 'b> Ringed<'r, 'b> {
-    pub(crate) const fn new(ring: &'r mut Ring<'b>, area: &'b Area, way: Way) -> Ringed<'r, 'b> {
+    pub(crate) const fn new(
+        ring: &'r mut Ring<'b>,
+        area: &'b Area,
+        direction: Direction,
+    ) -> Ringed<'r, 'b> {
         Ringed {
             ring,
             area,
-            way,
+            direction,
             began: BTreeMap::new(),
         }
     }
@@ -173,7 +177,7 @@ impl<'b> Carrier<'b> for Ringed<'_, 'b> {
         self.began.insert(index, Instant::now());
         let offset = self.area.offset_of(index);
         self.ring
-            .start(self.way, self.area.file(), offset, buffer, index)?;
+            .start(self.direction, self.area.file(), offset, buffer, index)?;
         Ok(())
     }
 
@@ -186,7 +190,7 @@ impl<'b> Carrier<'b> for Ringed<'_, 'b> {
             .began
             .remove(&index)
             .map_or(Duration::ZERO, |at| at.elapsed());
-        self.area.judge(name(self.way), index, ended.result)?;
+        self.area.judge(name(self.direction), index, ended.result)?;
         Ok(Some(Done {
             index,
             buffer: ended.buffer,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 use hdrhistogram::Histogram;
-use hugeleaf_io::{Ring, Way, with_ring};
+use hugeleaf_io::{Direction, Ring, with_ring};
 use hugeleaf_sys::{Usage, process_usage};
 use hugeleaf_units::{Bytes, PageSize, Range};
 
@@ -253,7 +253,7 @@ struct Reading {
 /// What a thread does.
 struct Task<'b> {
     area: &'b Area,
-    way: Way,
+    direction: Direction,
     /// Which target.
     number: usize,
     from: Receiver<Item<'b>>,
@@ -264,7 +264,7 @@ impl<'b> Task<'b> {
     fn reader(area: &'b Area, from: Receiver<Item<'b>>, onward: Sender<Item<'b>>) -> Task<'b> {
         Task {
             area,
-            way: Way::Read,
+            direction: Direction::Read,
             number: 0,
             from,
             onward,
@@ -279,7 +279,7 @@ impl<'b> Task<'b> {
     ) -> Task<'b> {
         Task {
             area,
-            way: Way::Write,
+            direction: Direction::Write,
             number,
             from,
             onward,
@@ -359,7 +359,7 @@ impl<'b> Shared<'b> {
         let done = match self.load.mode {
             Mode::Direct | Mode::Lock => {
                 let lock = self.load.mode == Mode::Lock;
-                let carrier = Plain::new(task.area, task.way, lock);
+                let carrier = Plain::new(task.area, task.direction, lock);
                 self.ready.fetch_add(1, Ordering::Relaxed);
                 self.work(&task, carrier)
             }
@@ -378,13 +378,17 @@ impl<'b> Shared<'b> {
                 ring.register(&parts(self.space))?;
             }
             self.ready.fetch_add(1, Ordering::Relaxed);
-            self.work(task, Ringed::new(ring, task.area, task.way))
+            self.work(task, Ringed::new(ring, task.area, task.direction))
         })?
     }
 
     fn work(&self, task: &Task<'b>, mut carrier: impl Carrier<'b>) -> Result<Seen, MoverError> {
         let mut seen = Seen::new();
-        let mut pace = Pace::new(self.load.rate.filter(|_| task.way == Way::Write));
+        let mut pace = Pace::new(
+            self.load
+                .rate
+                .filter(|_| task.direction == Direction::Write),
+        );
         while !self.halt.load(Ordering::Relaxed) {
             let mut over = false;
             while carrier.flying() < self.load.depth() {
@@ -402,7 +406,7 @@ impl<'b> Shared<'b> {
                 };
                 pace.step(self.load.block);
                 let index = task.area.take_next();
-                if task.way == Way::Write {
+                if task.direction == Direction::Write {
                     task.area.note_write(index, item.stamp);
                 }
                 carrier.start(index, item.buffer)?;
@@ -419,9 +423,9 @@ impl<'b> Shared<'b> {
                     record(&mut seen.lock, done.lock);
                 }
             }
-            let stamp = match task.way {
-                Way::Read => task.area.check(done.index, done.buffer)?,
-                Way::Write => task.area.stamp(done.index),
+            let stamp = match task.direction {
+                Direction::Read => task.area.check(done.index, done.buffer)?,
+                Direction::Write => task.area.stamp(done.index),
             };
             self.count(task)
                 .fetch_add(self.load.block.get(), Ordering::Relaxed);
@@ -437,9 +441,9 @@ impl<'b> Shared<'b> {
     }
 
     fn count(&self, task: &Task<'_>) -> &AtomicU64 {
-        match task.way {
-            Way::Read => &self.read,
-            Way::Write => &self.written[task.number],
+        match task.direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.written[task.number],
         }
     }
 }
@@ -554,16 +558,16 @@ pub fn bare(
 ) -> Result<(Bytes, Duration), MoverError> {
     let block = usize::try_from(load.block.get()).unwrap_or(usize::MAX);
     let slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();
-    let areas = load.sources.iter().map(|area| (area, Way::Read));
-    let areas = areas.chain(load.targets.iter().map(|area| (area, Way::Write)));
+    let areas = load.sources.iter().map(|area| (area, Direction::Read));
+    let areas = areas.chain(load.targets.iter().map(|area| (area, Direction::Write)));
     let until = Instant::now() + load.time;
     let began = Instant::now();
     let done = std::thread::scope(|scope| {
         let workers: Vec<_> = areas
             .zip(slots)
             .enumerate()
-            .map(|(at, ((area, way), slot))| {
-                scope.spawn(move || bare_thread(area, way, slot, at as u64, until, stop))
+            .map(|(at, ((area, direction), slot))| {
+                scope.spawn(move || bare_thread(area, direction, slot, at as u64, until, stop))
             })
             .collect();
         let mut sum = Bytes::ZERO;
@@ -580,7 +584,7 @@ pub fn bare(
 
 fn bare_thread<'b>(
     area: &'b Area,
-    way: Way,
+    direction: Direction,
     slot: &'b mut [u8],
     number: u64,
     until: Instant,
@@ -591,10 +595,10 @@ fn bare_thread<'b>(
         index: number,
     };
     let length = slot.len() as u64;
-    if way == Way::Write {
+    if direction == Direction::Write {
         fill(slot, stamp, &mut fastrand::Rng::with_seed(number));
     }
-    let mut carrier = Plain::new(area, way, false);
+    let mut carrier = Plain::new(area, direction, false);
     let mut slot = Some(slot);
     let mut moved = 0;
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
@@ -602,7 +606,7 @@ fn bare_thread<'b>(
             break;
         };
         let index = area.take_next();
-        if way == Way::Write {
+        if direction == Direction::Write {
             area.note_write(index, stamp);
         }
         carrier.start(index, buffer)?;

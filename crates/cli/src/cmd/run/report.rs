@@ -175,7 +175,7 @@ impl Watcher {
     }
 }
 
-/// Hands on what ending processes say. Ends with this program.
+/// Passes on what ending processes say. Ends with this program.
 fn listen(listener: &UnixListener, events: &Sender<Event>) {
     for stream in listener.incoming().flatten() {
         // Who connects and says nothing must not keep the others waiting for long.

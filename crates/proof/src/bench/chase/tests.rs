@@ -106,9 +106,9 @@ fn what_cannot_be_had_is_told_and_does_not_end_the_rest() {
     let both = settings(&host, vec![PageArm::base(&host), odd]);
     let result = run_it(&both, false).unwrap();
     assert_eq!(result.arms[0].points.len(), 2);
-    let not_had = result.arms[1].not_had.as_ref().unwrap();
-    assert_eq!(not_had.from_bytes, both.sizes[0].get());
-    assert!(not_had.reason.contains("8M") && !not_had.next.is_empty());
+    let shortage = result.arms[1].shortage.as_ref().unwrap();
+    assert_eq!(shortage.from_bytes, both.sizes[0].get());
+    assert!(shortage.reason.contains("8M") && !shortage.next.is_empty());
     // Nothing else asked for: then that is the answer.
     let alone = settings(&host, vec![odd]);
     let error = run_it(&alone, false).unwrap_err();

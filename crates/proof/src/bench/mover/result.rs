@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lying::Lying;
 use super::{MoverSettings, ProcessorTimes};
-use crate::bench::{BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread, effect_by_round};
+use crate::bench::{BenchEnding, CONFIDENCE, Circumstances, Shortage, Spread, effect_by_round};
 use crate::result::{Effect, HostFingerprint, Knob};
 use crate::stats::Better;
 
@@ -99,7 +99,7 @@ pub struct MoverArm {
     pub after: Option<Lying>,
     /// Why it could not be had.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_had: Option<NotHad>,
+    pub shortage: Option<Shortage>,
 }
 
 impl MoverArm {
@@ -119,7 +119,7 @@ impl MoverArm {
             streams: None,
             before: None,
             after: None,
-            not_had: None,
+            shortage: None,
         }
     }
 

@@ -121,7 +121,7 @@ fn add(arm: &MoverArm, results: &mut Results) {
     let at = vec![Place::text("mode", &arm.mode)];
     let rate = Quantity::rate(MOVED, "MiB/s").main();
     let about = ArmAbout::named(&arm.label);
-    add_arm(results, about, &at, arm.not_had.as_ref());
+    add_arm(results, about, &at, arm.shortage.as_ref());
     let looks = [("before", &arm.before), ("after", &arm.after)];
     let wrong = add_looks(results, &arm.label, &at, looks);
     if arm.raw.is_empty() {

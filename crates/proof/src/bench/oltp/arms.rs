@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{OltpResult, OltpSample, Steps};
-use crate::bench::{BenchEnding, CONFIDENCE, NotHad, Spread, effect_by_round};
+use crate::bench::{BenchEnding, CONFIDENCE, Shortage, Spread, effect_by_round};
 use crate::result::Effect;
 
 /// One arm of a result.
@@ -34,7 +34,7 @@ pub struct OltpArm {
     pub verified: Option<bool>,
     /// Where it could not be had.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub not_had: Option<NotHad>,
+    pub shortage: Option<Shortage>,
 }
 
 /// How one run ended.
@@ -43,7 +43,7 @@ pub enum Turn {
     /// It was measured.
     Ran(Box<OltpResult>),
     /// There are no such pages.
-    NotHad(NotHad),
+    Shortage(Shortage),
     /// Somebody asked to stop: nothing of it is a result.
     Stopped,
 }
@@ -103,7 +103,7 @@ pub fn in_turn<E>(
     let began = Instant::now();
     let mut random = fastrand::Rng::with_seed(grid.seed);
     let cells = grid.cells();
-    let mut had: Vec<Option<NotHad>> = vec![None; cells.len()];
+    let mut had: Vec<Option<Shortage>> = vec![None; cells.len()];
     let mut first: Option<OltpResult> = None;
     let mut runs: Vec<OltpSample> = Vec::new();
     let mut ending = BenchEnding::Done;
@@ -120,7 +120,7 @@ pub fn in_turn<E>(
                 false => turn(Cell { label, at, round })?,
             };
             match ended {
-                Turn::NotHad(reason) => had[index] = Some(reason),
+                Turn::Shortage(reason) => had[index] = Some(reason),
                 Turn::Ran(result) => {
                     runs.extend(result.runs.iter().map(|run| OltpSample {
                         arm: Some(label.to_owned()),
@@ -163,7 +163,7 @@ fn keep(first: &mut Option<OltpResult>, next: OltpResult) {
 fn summed(
     cells: &[(&str, Option<u64>)],
     runs: &[OltpSample],
-    had: Vec<Option<NotHad>>,
+    had: Vec<Option<Shortage>>,
 ) -> Vec<OltpArm> {
     let of = |label: &str, at: Option<u64>| -> Vec<&OltpSample> {
         let runs = runs.iter();
@@ -171,7 +171,7 @@ fn summed(
             .collect()
     };
     let first = cells.first().map_or("", |(label, _)| label);
-    let arm = |(&(label, at), not_had): (&(&str, Option<u64>), Option<NotHad>)| {
+    let arm = |(&(label, at), shortage): (&(&str, Option<u64>), Option<Shortage>)| {
         let own = of(label, at);
         let samples: Vec<f64> = own.iter().map(|run| run.notpm).collect();
         let told: Option<Vec<bool>> = own.iter().map(|run| run.verified).collect();
@@ -187,7 +187,7 @@ fn summed(
             verified: told
                 .filter(|told| !told.is_empty())
                 .map(|told| told.into_iter().all(|seen| seen)),
-            not_had,
+            shortage,
         }
     };
     cells.iter().zip(had).map(arm).collect()
@@ -216,8 +216,8 @@ pub(super) mod tests {
         }
     }
 
-    fn missing() -> NotHad {
-        NotHad {
+    fn missing() -> Shortage {
+        Shortage {
             from_bytes: 1,
             reason: "no such pages".to_owned(),
             next: "plan".to_owned(),
@@ -304,7 +304,7 @@ pub(super) mod tests {
         assert!((effect.high - effect.low).abs() < 1e-9, "{effect:?}");
         // One run of eight was not on the pages it was asked to be on.
         assert_eq!(arms[1].verified, Some(false));
-        assert_eq!(arms[2].not_had, Some(missing()));
+        assert_eq!(arms[2].shortage, Some(missing()));
         assert_eq!((arms[2].spread, arms[2].verified), (None, None));
     }
 
@@ -373,7 +373,7 @@ pub(super) mod tests {
         let mut asked = 0;
         let mut nothing = |_: Cell<'_>| -> Result<Turn, ()> {
             asked += 1;
-            Ok(Turn::NotHad(missing()))
+            Ok(Turn::Shortage(missing()))
         };
         assert_eq!(in_turn(&grid, &mut nothing, &stop), Ok(None));
         assert_eq!(asked, 2);

@@ -6,7 +6,7 @@ use super::arms::Turn;
 use super::order::{Order, Progress, Refusal, Server, Setup, run_once};
 use super::pages::Pages;
 use super::watch::{Processes, Watcher};
-use crate::bench::{Machine, NotHad};
+use crate::bench::{Machine, Shortage};
 
 pub(super) struct Elsewhere<'a> {
     store: PostgresStore,
@@ -40,7 +40,7 @@ impl Server for Elsewhere<'_> {
         Ok(())
     }
 
-    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<Option<NotHad>, Refusal> {
+    fn start(&mut self, _: Option<Pages>, _: Setup) -> Result<Option<Shortage>, Refusal> {
         if self.order.refill {
             self.store.remove()?;
         }

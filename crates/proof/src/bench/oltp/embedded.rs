@@ -17,7 +17,7 @@ use super::pages::Pages;
 use super::watch::{Processes, Watcher};
 use super::{Io, OltpResult};
 use crate::SizeHeld;
-use crate::bench::{Machine, NotHad, is_not_had};
+use crate::bench::{Machine, Shortage, is_unavailable};
 
 /// What stands in the first line of a run that has no such pages.
 const NOT_HAD: &str = "bench oltp: not had: ";
@@ -38,7 +38,7 @@ fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<Sqlit
     };
     let taken = SqliteCache::install(pages, length, locked, machine.host);
     taken.map(Some).map_err(|error| match &error {
-        TpccError::Memory(reason) if is_not_had(reason) => {
+        TpccError::Memory(reason) if is_unavailable(reason) => {
             Refusal::missing(format!("{NOT_HAD}{reason}"), error.next())
         }
         _ => error.into(),
@@ -212,7 +212,7 @@ impl Server for Embedded<'_> {
     }
 
     /// What runs is a process of its own, or this one: it is started when it is driven.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<NotHad>, Refusal> {
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal> {
         if pages.is_none() && setup.io == Io::Direct {
             return Err(Refusal::usage(
                 "bench oltp: --io direct: SQLite reads through the page cache of the host",
@@ -247,7 +247,7 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Turn, Refusal> {
     let (what, next) = refusal(output);
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
     if let Some(reason) = what.strip_prefix(NOT_HAD) {
-        return Ok(Turn::NotHad(NotHad {
+        return Ok(Turn::Shortage(Shortage {
             from_bytes: 0,
             reason: reason.to_owned(),
             next,

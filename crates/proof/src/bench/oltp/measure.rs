@@ -9,7 +9,7 @@ use super::elsewhere::Elsewhere;
 use super::embedded::{Embedded, RUN};
 use super::order::{Database, Order, Progress, Refusal, Server, ServerKind, Setup};
 use super::{OltpResult, cost, postgres, setup};
-use crate::bench::{BenchEvent, Machine, NotHad};
+use crate::bench::{BenchEvent, Machine, Shortage};
 use crate::rows::Results;
 
 /// The servers that can be started.
@@ -49,7 +49,7 @@ fn measured(
         server.start(None, setup)?;
         return match server.drive(None, setup, progress)? {
             Turn::Ran(result) => Ok(*result),
-            Turn::NotHad(NotHad { reason, next, .. }) => Err(Refusal::missing(reason, next)),
+            Turn::Shortage(Shortage { reason, next, .. }) => Err(Refusal::missing(reason, next)),
             Turn::Stopped => Err(TpccError::Stopped.into()),
         };
     }
@@ -98,7 +98,7 @@ fn take_turns(
         let pages = named.find(|p| p.label(machine.host) == cell.label).copied();
         let setup = setup.at(order, cell.at);
         match server.start(pages, setup)? {
-            Some(lacks) => Ok(Turn::NotHad(lacks)),
+            Some(lacks) => Ok(Turn::Shortage(lacks)),
             // How far all runs are says more than how far this one is.
             None => server.drive(pages, setup, &mut |_| {}),
         }

@@ -14,7 +14,7 @@ use super::arms::Turn;
 use super::pages::Pages;
 use super::watch::Watcher;
 use super::{Io, OltpEvent, OltpResult, OltpRunError, OltpSettings, run};
-use crate::bench::{BenchEvent, Machine, NotHad};
+use crate::bench::{BenchEvent, Machine, Shortage};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -129,7 +129,7 @@ pub(super) trait Server {
 
     /// Starts it with a setup, on the pages of an arm or as it is, and warms it as an arm is warmed;
     /// or says which pages the host lacks.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<NotHad>, Refusal>;
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal>;
 
     /// One run with what was started: the load, its counters, and what its memory was on.
     fn drive(

@@ -18,7 +18,7 @@ use super::pages::Pages;
 use super::usage::tree_usage;
 use super::watch::{Processes, Watcher};
 use super::{Io, OltpRunError};
-use crate::bench::{CONFIDENCE, Machine, NotHad, Spread};
+use crate::bench::{CONFIDENCE, Machine, Shortage, Spread};
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -126,7 +126,7 @@ impl<'a> Postgres<'a> {
         pages: Pages,
         setup: Setup,
         settings: &ServerSettings,
-    ) -> Result<Option<NotHad>, Refusal> {
+    ) -> Result<Option<Shortage>, Refusal> {
         let arm = pages.arm(self.machine.host);
         let Some(arm) = arm.filter(|arm| arm.kind == PageKind::Hugetlb) else {
             return Ok(None);
@@ -141,7 +141,7 @@ impl<'a> Postgres<'a> {
         let mut pools = host.pools.iter();
         let pool = pools.find(|pool| pool.size == arm.size && pool.node.is_none());
         let free = pool.map_or(0, |pool| available(pool).get());
-        Ok((free < pages).then(|| NotHad {
+        Ok((free < pages).then(|| Shortage {
             from_bytes: needs.get(),
             reason: format!(
                 "{needs} of shared memory take {pages} pages of {}, and {free} of the pool are free",
@@ -157,7 +157,7 @@ impl<'a> Postgres<'a> {
 
     /// Moves the running server to large pages, as a person would. Answers why, where none of it
     /// could be moved.
-    fn promote(&mut self) -> Result<Option<NotHad>, Refusal> {
+    fn promote(&mut self) -> Result<Option<Shortage>, Refusal> {
         let lost = |e: std::io::Error| {
             Refusal::missing(format!("bench oltp: hugeleaf promote: {e}"), "run it again")
         };
@@ -200,7 +200,7 @@ impl Server for Postgres<'_> {
     }
 
     /// An arm is restarted with the same data and other pages, and warmed.
-    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<NotHad>, Refusal> {
+    fn start(&mut self, pages: Option<Pages>, setup: Setup) -> Result<Option<Shortage>, Refusal> {
         let (order, machine) = (self.order, self.machine);
         let Some(pages) = pages else {
             self.server(setup)?;
@@ -274,7 +274,7 @@ impl Server for Postgres<'_> {
 }
 
 /// Why `promote` has moved nothing; `None` where it has.
-fn moved_none(answer: &[u8]) -> Option<NotHad> {
+fn moved_none(answer: &[u8]) -> Option<Shortage> {
     let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
     let processes = answer["processes"].as_array()?;
     let bytes = |field: &str| {
@@ -283,7 +283,7 @@ fn moved_none(answer: &[u8]) -> Option<NotHad> {
             .filter_map(|p| p[field].as_u64())
             .sum::<u64>()
     };
-    (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| NotHad {
+    (bytes("done_bytes") + bytes("already_bytes") == 0).then(|| Shortage {
         from_bytes: 0,
         reason:
             "nothing of the running server could be moved: its shared memory lies at an address \

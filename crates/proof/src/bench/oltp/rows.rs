@@ -81,8 +81,8 @@ impl OltpResult {
             .map(|value| Place::number(step(by), value))
             .into_iter()
             .collect();
-        let not_had = arm.and_then(|arm| arm.not_had.as_ref());
-        add_arm(results, ArmAbout::named(label), &places, not_had);
+        let shortage = arm.and_then(|arm| arm.shortage.as_ref());
+        add_arm(results, ArmAbout::named(label), &places, shortage);
         if runs.is_empty() {
             results.rows.push(without_samples(label, places, notpm()));
             return;

@@ -52,7 +52,7 @@ impl PageTablesResult {
                 page_bytes: Some(arm.page_bytes),
                 kind: Some(arm.kind.clone()),
             };
-            add_arm(&mut results, about, &[], arm.not_had.as_ref());
+            add_arm(&mut results, about, &[], arm.shortage.as_ref());
             if arm.points.is_empty() {
                 results
                     .rows

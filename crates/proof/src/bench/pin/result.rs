@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::PinSettings;
 use crate::bench::mover::Lying;
 use crate::bench::{
-    About, BenchEnding, CONFIDENCE, Circumstances, NotHad, Spread, effect_by_round,
+    About, BenchEnding, CONFIDENCE, Circumstances, Shortage, Spread, effect_by_round,
 };
 use crate::result::{Effect, HostFingerprint, Knob};
 use crate::stats::Better;
@@ -57,7 +57,7 @@ pub struct PinArm {
     pub after: Option<Lying>,
     /// Why it could not be had.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_had: Option<NotHad>,
+    pub shortage: Option<Shortage>,
 }
 
 /// So many threads at a time.
@@ -184,7 +184,7 @@ fn empty_arm(method: Method, pages: IoPages, settings: &PinSettings, host: &Host
         points: settings.threads.iter().map(point).collect(),
         before: None,
         after: None,
-        not_had: None,
+        shortage: None,
     }
 }
 
@@ -341,7 +341,7 @@ mod tests {
             points: micros.iter().map(point).collect(),
             before: None,
             after: None,
-            not_had: None,
+            shortage: None,
         }
     }
 

@@ -53,7 +53,7 @@ fn add(arm: &PinArm, results: &mut Results) {
     let at = vec![method.clone()];
     let pinned = Quantity::time(PIN, "µs").main();
     let about = ArmAbout::named(&arm.label);
-    add_arm(results, about, &at, arm.not_had.as_ref());
+    add_arm(results, about, &at, arm.shortage.as_ref());
     let looks = [("before", &arm.before), ("after", &arm.after)];
     let wrong = add_looks(results, &arm.label, &at, looks);
     if arm.is_empty() {

@@ -44,7 +44,7 @@ const LONGEST_COMMAND: Bytes = Bytes(2 << 10);
 
 /// All processes that were seen.
 #[derive(Debug)]
-pub struct People {
+pub struct ProcessTable {
     root: Root,
     all: Vec<Process>,
     /// The living, by id.
@@ -59,10 +59,10 @@ pub struct People {
 /// The id that the kernel gives to a thread that is ending.
 const ENDING: u32 = u32::MAX;
 
-impl People {
+impl ProcessTable {
     /// Nobody yet.
-    pub fn new(root: &Root, everybody: bool, start_nanos: u64) -> People {
-        People {
+    pub fn new(root: &Root, everybody: bool, start_nanos: u64) -> ProcessTable {
+        ProcessTable {
             root: root.clone(),
             all: Vec::new(),
             now: HashMap::new(),
@@ -350,25 +350,25 @@ fn user_frame(map: &BTreeMap<u64, Code>, address: u64, pid: u32, stacks: &mut St
 mod tests {
     use super::*;
 
-    fn people() -> People {
+    fn processes() -> ProcessTable {
         // A root without processes: all comes from records.
-        People::new(&Root::at("/nowhere"), false, 1_000_000_000)
+        ProcessTable::new(&Root::at("/nowhere"), false, 1_000_000_000)
     }
 
     #[test]
     fn children_of_the_target_belong_to_it() {
-        let mut people = people();
-        people.aim(10);
-        people.fork(2_000_000_000, 11, 11, 10);
-        people.fork(2_000_000_000, 12, 12, 11);
-        people.fork(2_000_000_000, 20, 20, 1);
+        let mut processes = processes();
+        processes.aim(10);
+        processes.fork(2_000_000_000, 11, 11, 10);
+        processes.fork(2_000_000_000, 12, 12, 11);
+        processes.fork(2_000_000_000, 20, 20, 1);
         // A thread is no process.
-        people.fork(2_000_000_000, 10, 13, 10);
-        assert_eq!(people.target(), [10, 11, 12]);
-        people.exit(3_000_000_000, 11, 11);
-        people.name(12, 12, "new", true);
-        assert_eq!(people.target(), [10, 12]);
-        let all = people.finish([]);
+        processes.fork(2_000_000_000, 10, 13, 10);
+        assert_eq!(processes.target(), [10, 11, 12]);
+        processes.exit(3_000_000_000, 11, 11);
+        processes.name(12, 12, "new", true);
+        assert_eq!(processes.target(), [10, 12]);
+        let all = processes.finish([]);
         let child = all.iter().find(|p| p.pid == 11).unwrap();
         assert_eq!(child.started_seconds, Some(1.0));
         assert_eq!(child.ended_seconds, Some(2.0));
@@ -382,20 +382,20 @@ mod tests {
     /// An id that is used again is another process.
     #[test]
     fn ids_are_used_again() {
-        let mut people = people();
-        people.fork(0, 11, 11, 10);
-        let first = people.find(11);
-        people.exit(5, 11, 11);
-        people.fork(6, 11, 11, 10);
-        assert_ne!(people.find(11), first);
+        let mut processes = processes();
+        processes.fork(0, 11, 11, 10);
+        let first = processes.find(11);
+        processes.exit(5, 11, 11);
+        processes.fork(6, 11, 11, 10);
+        assert_ne!(processes.find(11), first);
     }
 
     /// Where an address of a process lies, at a time.
-    fn frame(people: &mut People, pid: u32, millis: u64, address: u64) -> String {
+    fn frame(processes: &mut ProcessTable, pid: u32, millis: u64, address: u64) -> String {
         let user = 0u64.wrapping_sub(512);
         let mut stacks = Stacks::default();
         let nanos = millis * 1_000_000;
-        let stack = people.stack(pid, nanos, &[user, address], &mut stacks) as usize;
+        let stack = processes.stack(pid, nanos, &[user, address], &mut stacks) as usize;
         match stacks.frames()[stacks.stacks()[stack][0] as usize] {
             Frame::File(module, offset) => {
                 format!("{} {offset:#x}", stacks.modules()[module as usize].path)
@@ -417,27 +417,27 @@ mod tests {
         let data = "2000-3000 rw-p 00000000 08:01 7 /bin/a";
         let library = "5000-6000 r-xp 00001000 08:01 8 /lib/b.so";
         write(11, &[a, data]);
-        let mut people = People::new(&Root::at(root.path()), false, 0);
-        people.fork(0, 11, 11, 10);
+        let mut processes = ProcessTable::new(&Root::at(root.path()), false, 0);
+        processes.fork(0, 11, 11, 10);
         // What is forked from a process that is not known has code of its own to be read.
-        people.name(11, 11, "a", true);
-        assert_eq!(frame(&mut people, 11, 1, 0x1810), "/bin/a 0xd10");
-        people.fork(2_000_000, 12, 12, 11);
-        assert_eq!(frame(&mut people, 12, 2, 0x1810), "/bin/a 0xd10");
+        processes.name(11, 11, "a", true);
+        assert_eq!(frame(&mut processes, 11, 1, 0x1810), "/bin/a 0xd10");
+        processes.fork(2_000_000, 12, 12, 11);
+        assert_eq!(frame(&mut processes, 12, 2, 0x1810), "/bin/a 0xd10");
         // Data is no code.
-        assert!(frame(&mut people, 11, 3, 0x2800).starts_with("Process"));
+        assert!(frame(&mut processes, 11, 3, 0x2800).starts_with("Process"));
         // A library that came later: found as soon as something runs in it, but not at once again.
         write(11, &[a, data, library]);
-        assert!(frame(&mut people, 11, 4, 0x5010).starts_with("Process"));
-        assert_eq!(frame(&mut people, 11, 50, 0x5010), "/lib/b.so 0x1010");
+        assert!(frame(&mut processes, 11, 4, 0x5010).starts_with("Process"));
+        assert_eq!(frame(&mut processes, 11, 50, 0x5010), "/lib/b.so 0x1010");
         // What is gone keeps what was known of it.
         std::fs::remove_dir_all(root.path().join("proc/11")).unwrap();
-        assert!(frame(&mut people, 11, 100, 0x9000).starts_with("Process"));
-        assert_eq!(frame(&mut people, 11, 101, 0x5010), "/lib/b.so 0x1010");
-        assert_eq!(frame(&mut people, 99, 101, 0x5010), "Ended");
+        assert!(frame(&mut processes, 11, 100, 0x9000).starts_with("Process"));
+        assert_eq!(frame(&mut processes, 11, 101, 0x5010), "/lib/b.so 0x1010");
+        assert_eq!(frame(&mut processes, 99, 101, 0x5010), "Ended");
         // Another program has other code.
         write(11, &["1000-2000 r-xp 00000000 08:01 9 /bin/c"]);
-        people.name(11, 11, "c", true);
-        assert_eq!(frame(&mut people, 11, 200, 0x1810), "/bin/c 0x810");
+        processes.name(11, 11, "c", true);
+        assert_eq!(frame(&mut processes, 11, 200, 0x1810), "/bin/c 0x810");
     }
 }
