@@ -86,6 +86,14 @@ fn the_break_grows_and_shrinks() {
     }
 }
 
+/// Threads in the one heap that the library moves the end of, beside threads that map memory and fork.
+#[test]
+fn threads_share_the_heap() {
+    if can_run("threads_share_the_heap") {
+        compare(&program("heaps"), &["6", "1500"], 0, Line::None, |_| ());
+    }
+}
+
 #[test]
 fn shared_memory_of_every_kind() {
     if can_run("shared_memory_of_every_kind") {

@@ -6,6 +6,7 @@
 
 mod child;
 mod elastic;
+mod elastic_drop;
 mod elastic_faults;
 mod elastic_model;
 mod elastic_processes;
