@@ -17,6 +17,7 @@ mod spaces;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
@@ -24,10 +25,10 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::AttachError;
 use hugeleaf_workload::mover::MoverError;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::result::{HostFingerprint, Knob};
 use crate::rows::{self, ArmAbout, Place, Quantity, Results, Row, Unavailable};
-use crate::stats::Better;
 
 pub use crate::spread::{CONFIDENCE, Spread, effect_by_round, median_interval};
 pub use processors::ProcessorTimes;
@@ -38,10 +39,6 @@ pub use room::room;
 pub struct About {
     /// `chase` or `pagetables`.
     pub name: String,
-    /// Unit of the samples.
-    pub unit: String,
-    /// Which way it gets better.
-    pub better: Better,
     /// When it began (RFC 3339, UTC).
     pub started: String,
     /// How long it took, taking memory included.
@@ -213,6 +210,57 @@ impl BenchError {
             BenchError::Unreadable(_) => "hugeleaf status    # what can be read here".to_owned(),
             BenchError::Stopped => "run it again".to_owned(),
         }
+    }
+}
+
+/// What was measured of arms, before it is rows.
+#[derive(Debug)]
+struct Measured<'a, S, A> {
+    settings: &'a S,
+    circumstances: Circumstances,
+    experiment: About,
+    arms: Vec<A>,
+    caveats: Vec<String>,
+}
+
+impl<'a, S, A> Measured<'a, S, A> {
+    fn new(
+        name: &str,
+        settings: &'a S,
+        arms: Vec<A>,
+        circumstances: &Circumstances,
+        (duration, ending): (Duration, BenchEnding),
+    ) -> Self {
+        Measured {
+            settings,
+            circumstances: circumstances.clone(),
+            experiment: About {
+                name: name.to_owned(),
+                started: circumstances.started.clone(),
+                duration_seconds: duration.as_secs_f64(),
+                ending,
+            },
+            arms,
+            caveats: Vec::new(),
+        }
+    }
+
+    /// A result without rows; `settings` are those of this workload.
+    fn results(&self, title: String, how: String, settings: &serde_json::Value) -> Results {
+        let mut settings = rows::fields(settings);
+        settings.insert("confidence".to_owned(), CONFIDENCE.into());
+        settings.insert("knobs".to_owned(), json!(self.circumstances.knobs));
+        settings.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        Parts {
+            about: &self.experiment,
+            title,
+            how,
+            host: &self.circumstances.host,
+            settings,
+            caveats: &self.caveats,
+            command: &self.circumstances.command,
+        }
+        .results()
     }
 }
 

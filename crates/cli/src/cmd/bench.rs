@@ -40,8 +40,8 @@ pub use oltp::copier;
   hugeleaf bench mover            what a backup server moves, by the pages that its buffers lie on
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
 
-Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command that
-changes that.")]
+Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
+that changes that.")]
 pub struct Args {
     #[command(subcommand)]
     workload: Workload,

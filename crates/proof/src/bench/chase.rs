@@ -14,15 +14,12 @@ use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
-use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, Shortage,
-    Spread, effect_by_round, is_unavailable, nothing,
+    BenchEnding, BenchError, BenchEvent, Circumstances, Machine, Measured, Shortage,
+    is_unavailable, nothing,
 };
-use crate::result::{Effect, HostFingerprint, Knob};
 use crate::rows::Results;
-use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod look;
@@ -67,26 +64,12 @@ pub fn cache_line(root: &Root) -> Bytes {
     line.filter(|line| *line > 0).map_or(USUAL, Bytes)
 }
 
-/// A whole result, before it is rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChaseResult {
-    /// What was measured.
-    pub experiment: About,
-    /// The page sizes, as they were asked for.
-    pub arms: Vec<ChaseArm>,
-    /// What a reader must know before believing it, a sentence each.
-    pub caveats: Vec<String>,
-    /// The machine.
-    pub host: HostFingerprint,
-    /// Settings and knobs.
-    pub settings: ChaseSettingsInForce,
-    /// The exact command.
-    pub command: Vec<String>,
-}
+/// What was measured.
+pub(super) type ChaseResult<'a> = Measured<'a, ChaseSettings, ChaseArm>;
 
 /// Pages of one size and kind.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChaseArm {
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChaseArm {
     /// As the flag names it: `base`, `thp:2M`, `hugetlb:1G`.
     pub label: String,
     /// Their size.
@@ -96,13 +79,12 @@ pub struct ChaseArm {
     /// What was measured, by working set, smallest first.
     pub points: Vec<ChasePoint>,
     /// Working sets that could not be had.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Shortage>,
 }
 
 /// One working set on one arm.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChasePoint {
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChasePoint {
     /// The working set.
     pub working_set_bytes: u64,
     /// Nanoseconds a read, in the order they were taken.
@@ -113,13 +95,6 @@ pub struct ChasePoint {
     pub hops: Vec<u64>,
     /// When each sample began.
     pub at_seconds: Vec<f64>,
-    /// Their median.
-    #[serde(flatten)]
-    pub spread: Spread,
-    /// This arm over base pages, pair by pair of a round; missing for base pages themselves, and
-    /// where there were too few rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effect: Option<Effect>,
     /// The pages it was on, read back before the first sample.
     pub pages_before: Vec<SizeHeld>,
     /// And after the last one.
@@ -127,33 +102,9 @@ pub struct ChasePoint {
     /// Whether it was seen to be on the pages of its arm, all of it, before and after.
     pub verified: bool,
     /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Whether memory was taken anew for each sample, because the arms did not fit together.
     pub in_turn: bool,
-}
-
-/// Settings and knobs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChaseSettingsInForce {
-    /// Samples a point.
-    pub rounds: usize,
-    /// How long to measure in all.
-    pub for_seconds: f64,
-    /// How long a sample is.
-    pub sample_seconds: f64,
-    /// What orders were drawn from.
-    pub seed: u64,
-    /// One read in so many bytes.
-    pub line_bytes: u64,
-    /// The most ordinary memory held at a time.
-    pub most_bytes: u64,
-    /// How sure the intervals are.
-    pub confidence: f64,
-    /// Knobs of the kernel that bear on large pages.
-    pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
-    pub version: String,
 }
 
 /// Measures.
@@ -168,11 +119,11 @@ pub fn measure(
     Ok(measured(settings, machine, progress)?.to_results())
 }
 
-pub(super) fn measured(
-    settings: &ChaseSettings,
+pub(super) fn measured<'a>(
+    settings: &'a ChaseSettings,
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-) -> Result<ChaseResult, BenchError> {
+) -> Result<ChaseResult<'a>, BenchError> {
     let Machine {
         root,
         host,
@@ -200,7 +151,10 @@ pub(super) fn measured(
     if arms.iter().all(|arm| arm.points.is_empty()) {
         return Err(nothing(arms.iter().map(|arm| (&*arm.label, &arm.shortage))));
     }
-    Ok(result(settings, arms, circumstances, duration, ending))
+    let about = (duration, ending);
+    let mut measured = Measured::new("chase", settings, arms, circumstances, about);
+    measured.caveats = caveats(&measured.arms, circumstances);
+    Ok(measured)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,7 +205,7 @@ impl<'a> Engine<'a> {
             stop,
             random: fastrand::Rng::with_seed(settings.seed),
             began: Instant::now(),
-            sample: (settings.time / of).max(SHORTEST),
+            sample: sample_time(settings),
             arms: settings.arms.iter().map(|arm| empty_arm(*arm)).collect(),
             done: 0,
             of: of.into(),
@@ -295,7 +249,6 @@ impl<'a> Engine<'a> {
             }
             self.close(one);
         }
-        self.compare(size);
         Ok(go)
     }
 
@@ -402,10 +355,9 @@ impl<'a> Engine<'a> {
     /// Adds a point to the result.
     fn close(&mut self, one: Open) {
         let mut point = one.point;
-        let Some(spread) = Spread::of(&point.samples, CONFIDENCE) else {
+        if point.samples.is_empty() {
             return;
-        };
-        point.spread = spread;
+        }
         let seen = [one.before, one.after];
         let [before, after] = seen.map(Option::unwrap_or_default);
         point.verified = before.verified && after.verified;
@@ -417,27 +369,13 @@ impl<'a> Engine<'a> {
         point.pages_after = after.pages;
         self.arms[one.arm].points.push(point);
     }
-
-    /// Compares each arm with base pages, round by round.
-    fn compare(&mut self, size: Bytes) {
-        let bytes = size.get();
-        let find = |arm: &ChaseArm| arm.points.iter().position(|p| p.working_set_bytes == bytes);
-        let base = self.arms.iter().find(|arm| arm.kind == "base");
-        let Some(base) = base.and_then(|arm| Some(arm.points[find(arm)?].clone())) else {
-            return;
-        };
-        for arm in self.arms.iter_mut().filter(|arm| arm.kind != "base") {
-            if let Some(at) = find(arm) {
-                arm.points[at].effect = effect(&base, &arm.points[at]);
-            }
-        }
-    }
 }
 
-/// One arm over another by the rounds that both have.
-fn effect(base: &ChasePoint, arm: &ChasePoint) -> Option<Effect> {
-    let of = |point: &ChasePoint| std::iter::zip(point.rounds.clone(), point.samples.clone());
-    effect_by_round(of(base), of(arm))
+/// How long a sample is.
+fn sample_time(settings: &ChaseSettings) -> Duration {
+    let samples = settings.sizes.len() * settings.arms.len() * settings.rounds;
+    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
+    (settings.time / samples).max(SHORTEST)
 }
 
 fn empty_arm(arm: PageArm) -> ChaseArm {
@@ -457,53 +395,11 @@ fn empty_point(size: Bytes, in_turn: bool) -> ChasePoint {
         rounds: Vec::new(),
         hops: Vec::new(),
         at_seconds: Vec::new(),
-        spread: Spread {
-            median: 0.0,
-            low: None,
-            high: None,
-        },
-        effect: None,
         pages_before: Vec::new(),
         pages_after: Vec::new(),
         verified: false,
         note: None,
         in_turn,
-    }
-}
-
-fn result(
-    settings: &ChaseSettings,
-    arms: Vec<ChaseArm>,
-    circumstances: &Circumstances,
-    duration: Duration,
-    ending: BenchEnding,
-) -> ChaseResult {
-    let samples = settings.sizes.len() * settings.arms.len() * settings.rounds;
-    let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
-    ChaseResult {
-        experiment: About {
-            name: "chase".to_owned(),
-            unit: "ns".to_owned(),
-            better: Better::Lower,
-            started: circumstances.started.clone(),
-            duration_seconds: duration.as_secs_f64(),
-            ending,
-        },
-        caveats: caveats(&arms, circumstances),
-        arms,
-        host: circumstances.host.clone(),
-        settings: ChaseSettingsInForce {
-            rounds: settings.rounds,
-            for_seconds: settings.time.as_secs_f64(),
-            sample_seconds: (settings.time / samples).max(SHORTEST).as_secs_f64(),
-            seed: settings.seed,
-            line_bytes: settings.line.get(),
-            most_bytes: settings.most.get(),
-            confidence: CONFIDENCE,
-            knobs: circumstances.knobs.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        },
-        command: circumstances.command.clone(),
     }
 }
 

@@ -21,7 +21,7 @@ use hugeleaf_workload::mover::{
 
 use super::processors::ProcessorTimes;
 use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Machine, nothing};
+use super::{BenchEnding, BenchError, BenchEvent, Machine, Measured, nothing};
 use crate::rows::Results;
 
 mod lying;
@@ -29,12 +29,8 @@ mod result;
 mod rows;
 mod streams;
 
-pub use lying::Lying;
-pub(in crate::bench) use lying::{add_looks, look};
-pub use result::{
-    Bare, MoverArm, MoverResult, MoverSample, MoverSettingsInForce, PUBLISHED, Published, Streams,
-    StreamsStep, Times, find,
-};
+pub(in crate::bench) use lying::{Lying, add_looks, look};
+use result::{MoverArm, MoverResult};
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -105,11 +101,11 @@ pub fn measure(
     Ok(measured(settings, machine, progress)?.to_results())
 }
 
-fn measured(
-    settings: &MoverSettings,
+fn measured<'a>(
+    settings: &'a MoverSettings,
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-) -> Result<MoverResult, BenchError> {
+) -> Result<MoverResult<'a>, BenchError> {
     let Machine {
         root,
         host,
@@ -151,12 +147,14 @@ fn measured(
     if arms.iter().all(|arm| arm.samples.is_empty()) {
         return Err(BenchError::Stopped);
     }
-    let about = result::About {
-        devices: devices.places.clone(),
-        duration: began.elapsed(),
-        ending,
-    };
-    Ok(result::result(settings, arms, bare, circumstances, about))
+    let about = (began.elapsed(), ending);
+    let mut measured = Measured::new("mover", settings, arms, circumstances, about);
+    measured.caveats = result::caveats(&measured.arms, circumstances);
+    Ok(MoverResult {
+        devices: devices.places,
+        bare,
+        measured,
+    })
 }
 
 /// Refuses what would take more memory than it may.

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{About, BenchEnding, Circumstances, Spread};
 use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod arms;
@@ -428,8 +427,6 @@ pub fn run(
         schema: 1,
         experiment: About {
             name: "oltp".to_owned(),
-            unit: "NOTPM".to_owned(),
-            better: Better::Higher,
             started: circumstances.started.clone(),
             duration_seconds: began.elapsed().as_secs_f64(),
             ending: BenchEnding::Done,

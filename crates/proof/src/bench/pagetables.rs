@@ -15,15 +15,12 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{AttachError, Attachers, PageArm, Program, Turn};
-use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BenchEnding, BenchError, BenchEvent, CONFIDENCE, Circumstances, Machine, Shortage,
-    Spread, is_unavailable, nothing,
+    BenchEnding, BenchError, BenchEvent, Circumstances, Machine, Measured, Shortage,
+    is_unavailable, nothing,
 };
-use crate::result::{HostFingerprint, Knob};
 use crate::rows::Results;
-use crate::stats::Better;
 use crate::subject::SizeHeld;
 
 mod rows;
@@ -51,26 +48,12 @@ pub struct PageTablesSettings {
     pub program: Program,
 }
 
-/// A whole result, before it is rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PageTablesResult {
-    /// What was measured.
-    pub experiment: About,
-    /// The page sizes, as they were asked for.
-    pub arms: Vec<PageTablesArm>,
-    /// What a reader must know before believing it, a sentence each.
-    pub caveats: Vec<String>,
-    /// The machine.
-    pub host: HostFingerprint,
-    /// Settings and knobs.
-    pub settings: PageTablesSettingsInForce,
-    /// The exact command.
-    pub command: Vec<String>,
-}
+/// What was measured.
+type PageTablesResult<'a> = Measured<'a, PageTablesSettings, PageTablesArm>;
 
 /// Pages of one size and kind.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PageTablesArm {
+#[derive(Debug, Clone, PartialEq)]
+struct PageTablesArm {
     /// As the flag names it: `base`, `thp:2M`, `hugetlb:1G`.
     pub label: String,
     /// Their size.
@@ -80,13 +63,12 @@ pub struct PageTablesArm {
     /// What was measured, by number of processes, fewest first.
     pub points: Vec<PageTablesPoint>,
     /// Why the region could not be had.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Shortage>,
 }
 
 /// So many processes on one arm.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PageTablesPoint {
+#[derive(Debug, Clone, PartialEq)]
+struct PageTablesPoint {
     /// How many.
     pub processes: usize,
     /// Growth of the page tables (`VmPTE`) of each process, in bytes.
@@ -99,15 +81,11 @@ pub struct PageTablesPoint {
     pub growth_bytes: i64,
     /// Growth of the host's page tables meanwhile (`PageTables` of /proc/meminfo): also those of
     /// everybody else, and tables that processes share only once. Missing where it was not told.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host_growth_bytes: Option<i64>,
-    /// This growth over that on base pages; missing for base pages themselves, and without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub over_base: Option<f64>,
-    /// How long it took to attach: each process in the order of their turns.
-    pub attach: Times,
+    /// How many seconds it took to attach: each process in the order of their turns.
+    pub attach: Vec<f64>,
     /// How long the first touch of all of it took after that.
-    pub first_touch: Times,
+    pub first_touch: Vec<f64>,
     /// What a process that waits takes in memory of its own, page tables included.
     pub idle_bytes: u64,
     /// The region by the pages that the first process has it on.
@@ -115,37 +93,7 @@ pub struct PageTablesPoint {
     /// Whether all processes have all of it on the pages of its arm.
     pub verified: bool,
     /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-}
-
-/// Times of processes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Times {
-    /// Of each, in seconds.
-    pub samples_seconds: Vec<f64>,
-    /// Their median, in seconds.
-    #[serde(flatten)]
-    pub spread: Spread,
-    /// Their sum.
-    pub total_seconds: f64,
-}
-
-/// Settings and knobs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PageTablesSettingsInForce {
-    /// How long the region is.
-    pub region_bytes: u64,
-    /// What orders were drawn from.
-    pub seed: u64,
-    /// The most ordinary memory held at a time.
-    pub most_bytes: u64,
-    /// How sure the intervals are.
-    pub confidence: f64,
-    /// Knobs of the kernel that bear on large pages.
-    pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
-    pub version: String,
 }
 
 /// Measures. The calling thread has to stay: children end with it.
@@ -160,11 +108,11 @@ pub fn measure(
     Ok(measured(settings, machine, progress)?.to_results())
 }
 
-fn measured(
-    settings: &PageTablesSettings,
+fn measured<'a>(
+    settings: &'a PageTablesSettings,
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-) -> Result<PageTablesResult, BenchError> {
+) -> Result<PageTablesResult<'a>, BenchError> {
     let Machine {
         root,
         host,
@@ -203,16 +151,13 @@ fn measured(
             BenchEnding::Interrupted => BenchError::Stopped,
         });
     }
-    compare(&mut arms);
-    let duration = began.elapsed();
-    Ok(result(
-        settings,
-        host,
-        arms,
-        circumstances,
-        duration,
-        ending,
-    ))
+    for arm in &mut arms {
+        arm.points.sort_by_key(|point| point.processes);
+    }
+    let about = (began.elapsed(), ending);
+    let mut measured = Measured::new("pagetables", settings, arms, circumstances, about);
+    measured.caveats = caveats(&measured.arms, settings, host, circumstances);
+    Ok(measured)
 }
 
 /// Refuses what would take more memory than it may: the region, the page tables of all processes,
@@ -391,6 +336,9 @@ fn point_of(
         format!("{wrong} of {of} processes did not have all of {region} on {arm}")
     });
     let pages = turns.first().map_or(&[][..], |turn| &turn.pages);
+    let seconds = |of: fn(&Turn) -> Duration| -> Vec<f64> {
+        turns.iter().map(|turn| of(turn).as_secs_f64()).collect()
+    };
     PageTablesPoint {
         processes: turns.len(),
         growth_bytes: samples.iter().sum(),
@@ -398,9 +346,8 @@ fn point_of(
         before_bytes: before.iter().copied().sum::<Bytes>().get(),
         after_bytes: after.iter().copied().sum::<Bytes>().get(),
         host_growth_bytes: None,
-        over_base: None,
-        attach: times(turns.iter().map(|turn| turn.attach)),
-        first_touch: times(turns.iter().map(|turn| turn.first_touch)),
+        attach: seconds(|turn| turn.attach),
+        first_touch: seconds(|turn| turn.first_touch),
         idle_bytes: 0,
         pages: pages
             .iter()
@@ -411,37 +358,6 @@ fn point_of(
     }
 }
 
-fn times(of: impl Iterator<Item = Duration>) -> Times {
-    let samples: Vec<f64> = of.map(|time| time.as_secs_f64()).collect();
-    Times {
-        total_seconds: samples.iter().sum(),
-        spread: Spread::of(&samples, CONFIDENCE).unwrap_or(Spread {
-            median: 0.0,
-            low: None,
-            high: None,
-        }),
-        samples_seconds: samples,
-    }
-}
-
-/// Holds each arm against base pages, by number of processes.
-fn compare(arms: &mut [PageTablesArm]) {
-    let base = arms.iter().find(|arm| arm.kind == "base");
-    let Some(base) = base.map(|arm| arm.points.clone()) else {
-        return;
-    };
-    for arm in arms.iter_mut().filter(|arm| arm.kind != "base") {
-        for point in &mut arm.points {
-            let same = base.iter().find(|b| b.processes == point.processes);
-            #[allow(clippy::cast_precision_loss)]
-            let ratio = same
-                .filter(|b| b.growth_bytes > 0)
-                .map(|b| point.growth_bytes as f64 / b.growth_bytes as f64);
-            point.over_base = ratio;
-        }
-    }
-}
-
 fn empty_arm(arm: PageArm) -> PageTablesArm {
     PageTablesArm {
         label: arm.to_string(),
@@ -449,41 +365,6 @@ fn empty_arm(arm: PageArm) -> PageTablesArm {
         kind: arm.kind.to_string(),
         points: Vec::new(),
         shortage: None,
-    }
-}
-
-fn result(
-    settings: &PageTablesSettings,
-    host: &Host,
-    mut arms: Vec<PageTablesArm>,
-    circumstances: &Circumstances,
-    duration: Duration,
-    ending: BenchEnding,
-) -> PageTablesResult {
-    for arm in &mut arms {
-        arm.points.sort_by_key(|point| point.processes);
-    }
-    PageTablesResult {
-        experiment: About {
-            name: "pagetables".to_owned(),
-            unit: "bytes".to_owned(),
-            better: Better::Lower,
-            started: circumstances.started.clone(),
-            duration_seconds: duration.as_secs_f64(),
-            ending,
-        },
-        caveats: caveats(&arms, settings, host, circumstances),
-        arms,
-        host: circumstances.host.clone(),
-        settings: PageTablesSettingsInForce {
-            region_bytes: settings.region.get(),
-            seed: settings.seed,
-            most_bytes: settings.most.get(),
-            confidence: CONFIDENCE,
-            knobs: circumstances.knobs.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        },
-        command: circumstances.command.clone(),
     }
 }
 

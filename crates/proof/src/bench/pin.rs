@@ -18,13 +18,13 @@ use hugeleaf_workload::pin::{Method, PinLoad, pin};
 
 use super::mover::look;
 use super::spaces::{Space, Take, needs_own};
-use super::{BenchEnding, BenchError, BenchEvent, Machine, nothing};
+use super::{BenchEnding, BenchError, BenchEvent, Machine, Measured, nothing};
 use crate::rows::Results;
 
 mod result;
 mod rows;
 
-pub use result::{Model, ModelRow, PinArm, PinPoint, PinResult, PinSettingsInForce};
+use result::{PinArm, PinResult};
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -74,11 +74,11 @@ pub fn measure(
     Ok(measured(settings, machine, progress)?.to_results())
 }
 
-fn measured(
-    settings: &PinSettings,
+fn measured<'a>(
+    settings: &'a PinSettings,
     machine: &Machine<'_>,
     progress: &mut dyn FnMut(BenchEvent),
-) -> Result<PinResult, BenchError> {
+) -> Result<PinResult<'a>, BenchError> {
     let Machine {
         root,
         host,
@@ -115,9 +115,14 @@ fn measured(
     if arms.iter().all(PinArm::is_empty) {
         return Err(BenchError::Stopped);
     }
-    let place = devices.map_or_else(Vec::new, |d| d.places);
-    let about = (place, began.elapsed(), ending);
-    Ok(result::result(settings, host, arms, circumstances, about))
+    let about = (began.elapsed(), ending);
+    let mut measured = Measured::new("pin", settings, arms, circumstances, about);
+    result::compare(&mut measured.arms, circumstances.host.cpus);
+    measured.caveats = result::caveats(&measured.arms, host);
+    Ok(PinResult {
+        devices: devices.map_or_else(Vec::new, |devices| devices.places),
+        measured,
+    })
 }
 
 /// Refuses what would take more memory, or pin more, than it may.

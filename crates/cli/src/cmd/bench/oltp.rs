@@ -32,8 +32,8 @@ Examples:
 
 The load follows the rules of TPC-C and its results are no TPC-C results. A warehouse takes about
 100M on the disk.
-Exit status: 0 measured; 1 interrupted, pages that --pages names were unavailable, or the database is
-not consistent; 2 wrong usage; 3 a precondition is missing."
+Exit status: 0 measured; 1 interrupted, pages that --pages names were unavailable, or the database
+is not consistent; 2 wrong usage; 3 a precondition is missing."
 )]
 pub struct Args {
     /// Where the data lie [default: sqlite:hugeleaf-oltp, in this folder]

@@ -1,30 +1,31 @@
 //! The result of `bench chase` as rows.
 
-use super::{ChaseArm, ChasePoint, ChaseResult};
-use crate::bench::{Parts, add_arm, without_samples};
-use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample, fields};
+use serde_json::json;
+
+use super::{ChaseArm, ChasePoint, ChaseResult, sample_time};
+use crate::bench::{add_arm, without_samples};
+use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample};
 
 /// What it is made for.
 pub(in crate::bench) const READ: &str = "dependent read";
 
-impl ChaseResult {
+impl ChaseResult<'_> {
     /// As it is kept.
     pub fn to_results(&self) -> Results {
-        let s = &self.settings;
-        let mut results = Parts {
-            about: &self.experiment,
-            title: "dependent random reads: the time of one, by working set and page size".to_owned(),
-            how: format!(
-                "one cycle through every {} bytes of the working set, in an order drawn from seed {}; {} rounds, the arms in a \
-                 new order in each; {:.2} s a sample, after reading on without a clock",
-                s.line_bytes, s.seed, s.rounds, s.sample_seconds
+        let s = self.settings;
+        let (line, sample) = (s.line.get(), sample_time(s).as_secs_f64());
+        let mut results = self.results(
+            "dependent random reads: the time of one, by working set and page size".to_owned(),
+            format!(
+                "one cycle through every {line} bytes of the working set, in an order drawn from seed {}; {} rounds, the arms \
+                 in a new order in each; {sample:.2} s a sample, after reading on without a clock",
+                s.seed, s.rounds
             ),
-            host: &self.host,
-            settings: fields(s),
-            caveats: &self.caveats,
-            command: &self.command,
-        }
-        .results();
+            &json!({
+                "rounds": s.rounds, "for_seconds": s.time.as_secs_f64(), "sample_seconds": sample,
+                "seed": s.seed, "line_bytes": line, "most_bytes": s.most.get(),
+            }),
+        );
         results.charts = vec![
             Chart::by("working_set_bytes", READ, "Time of a read by working set"),
             Chart::by(

@@ -1,26 +1,27 @@
 use super::*;
-use crate::rows::Results;
+use crate::result::HostFingerprint;
+use crate::rows::{Quantity, Results, Row, Sample};
 use crate::stats::Method;
 use hugeleaf_sys::RealKernel;
 use std::sync::Arc;
 
-fn point(bytes: u64, samples: &[f64]) -> ChasePoint {
-    let mut point = empty_point(Bytes(bytes), false);
-    point.samples = samples.to_vec();
-    point.rounds = (0..samples.len()).collect();
-    point
+fn row(samples: Vec<(usize, f64)>) -> Row {
+    let (rounds, values): (Vec<usize>, Vec<f64>) = samples.into_iter().unzip();
+    let samples = Sample::in_rounds(&rounds, &values);
+    Row::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
 }
 
 #[test]
 fn arms_are_compared_round_by_round() {
-    let base = point(1, &[100.0, 200.0, 300.0, 100.0, 100.0, 100.0]);
-    let mut arm = point(1, &[50.0, 100.0, 150.0, 50.0, 50.0, 50.0]);
-    let found = effect(&base, &arm).unwrap();
+    let base = [100.0, 200.0, 300.0, 100.0, 100.0, 100.0];
+    let mut arm: Vec<(usize, f64)> = base.map(|ns| ns / 2.0).into_iter().enumerate().collect();
+    let base = row(base.into_iter().enumerate().collect());
+    let found = row(arm.clone()).over(&base).unwrap();
     assert!((found.ratio - 0.5).abs() < 1e-12 && found.method == Method::SignedRank);
     assert!((found.high - found.low).abs() < 1e-12);
     // A round that only one of them has is nobody's pair.
-    arm.rounds[5] = 9;
-    assert_eq!(effect(&base, &arm), None);
+    arm[5].0 = 9;
+    assert_eq!(row(arm).over(&base), None);
 }
 
 fn circumstances() -> Circumstances {
@@ -45,7 +46,7 @@ fn settings(host: &Host, arms: Vec<PageArm>) -> ChaseSettings {
     }
 }
 
-fn run_it(settings: &ChaseSettings, stop: bool) -> Result<ChaseResult, BenchError> {
+fn run_it(settings: &ChaseSettings, stop: bool) -> Result<ChaseResult<'_>, BenchError> {
     let root = Root::live();
     let host = hugeleaf_host::read_memory_facts(&root, &RealKernel::new())?;
     let machine = Machine {
@@ -77,7 +78,6 @@ fn every_point_has_its_samples_and_reads_back() {
         assert!(point.verified, "{:?}", point.note);
         let held: u64 = point.pages_after.iter().map(|h| h.bytes).sum();
         assert_eq!(held, size.get());
-        assert!(point.spread.low.is_some());
     }
     let results = result.to_results();
     let back = Results::read(&results.to_json()).unwrap();
@@ -94,6 +94,7 @@ fn every_point_has_its_samples_and_reads_back() {
         .unwrap();
     assert_eq!(row.values(), hops);
     assert_eq!(back.settings["seed"], settings.seed);
+    assert!(back.rows[0].spread().unwrap().low.is_some());
 }
 
 #[test]

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{Latency, Mode, Moved};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::lying::Lying;
 use super::{MoverSettings, ProcessorTimes};
-use crate::bench::{BenchEnding, CONFIDENCE, Circumstances, Shortage, Spread, effect_by_round};
-use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::Better;
+use crate::bench::{Circumstances, Measured, Shortage};
 
 /// What was published for the case that this benchmark is made after.
 pub const PUBLISHED: Published = Published {
@@ -20,7 +18,7 @@ pub const PUBLISHED: Published = Published {
 };
 
 /// Published throughput of a backup server on small and on large pages.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Published {
     /// On 4K pages, 2 readers and 5 writers.
     pub small_mib_per_second: f64,
@@ -30,37 +28,18 @@ pub struct Published {
     pub ratio: f64,
 }
 
-/// A whole result, before it is rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MoverResult {
-    /// What was measured.
-    pub experiment: crate::bench::About,
-    /// A mode on a data space each.
-    pub arms: Vec<MoverArm>,
-    /// What the devices do by themselves.
-    pub bare: Bare,
-    /// What was published.
-    pub published: Published,
-    /// What a reader must know before believing it, a sentence each.
-    pub caveats: Vec<String>,
-    /// The machine.
-    pub host: HostFingerprint,
-    /// Settings and knobs.
-    pub settings: MoverSettingsInForce,
-    /// The exact command.
-    pub command: Vec<String>,
-}
-
-/// The devices without a data path: the same threads and transfers from large pages, nothing checked
-/// and nothing handed on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bare {
-    /// Before the first sample and after the last, in MiB a second.
-    pub samples: Vec<f64>,
+/// What was measured.
+pub(super) struct MoverResult<'a> {
+    pub(super) measured: Measured<'a, MoverSettings, MoverArm>,
+    /// What the devices are on.
+    pub(super) devices: Vec<String>,
+    /// MiB a second of the devices without a data path, before the first sample and after the last: the same threads and
+    /// transfers from large pages, nothing checked and nothing handed on.
+    pub(super) bare: Vec<f64>,
 }
 
 /// A mode on a data space.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MoverArm {
     /// `scattered`, `split`, `base`, `thp:2M`, `hugetlb:1G`.
     pub label: String,
@@ -70,35 +49,13 @@ pub struct MoverArm {
     pub samples: Vec<f64>,
     /// All that was seen of each sample.
     pub raw: Vec<MoverSample>,
-    /// The median of `samples`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Spread>,
-    /// The median of seconds of processors for a GiB, of this process.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor_seconds_per_gib: Option<Spread>,
-    /// The same of the whole host, where the kernel's own threads are in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_seconds_per_gib: Option<Spread>,
-    /// MiB a second over those of the first data space in the same mode and rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effect: Option<Effect>,
-    /// Seconds of processors for a GiB, likewise; less is better.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor_effect: Option<Effect>,
-    /// Time to lock and unlock a buffer, likewise; only where the mode does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lock_effect: Option<Effect>,
     /// How many writers at a fixed rate keep up.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
     /// How the data space lay before the first sample.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Lying>,
     /// And after the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Lying>,
     /// Why it could not be had.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Shortage>,
 }
 
@@ -110,12 +67,6 @@ impl MoverArm {
             mode,
             samples: Vec::new(),
             raw: Vec::new(),
-            spread: None,
-            processor_seconds_per_gib: None,
-            host_seconds_per_gib: None,
-            effect: None,
-            processor_effect: None,
-            lock_effect: None,
             streams: None,
             before: None,
             after: None,
@@ -130,7 +81,7 @@ impl MoverArm {
 }
 
 /// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MoverSample {
     /// The round.
     pub round: usize,
@@ -154,19 +105,17 @@ pub struct MoverSample {
     /// How often a thread gave up its processor to wait.
     pub waits: u64,
     /// All processors of the host; missing where that was not told.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<ProcessorTimes>,
     /// From the start of a transfer to its end.
     pub io: Times,
     /// Locking and unlocking a buffer; missing where the mode does neither.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Times>,
     /// A base page mapped, touched and unmapped by a thread that does nothing else.
     pub bystander: Times,
 }
 
 /// Times of an operation.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Times {
     /// How many.
     pub count: u64,
@@ -193,7 +142,7 @@ impl From<Latency> for Times {
 }
 
 /// How many writers at a fixed rate keep up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Streams {
     /// What each is to write a second.
     pub rate_bytes: u64,
@@ -205,17 +154,8 @@ pub struct Streams {
     pub steps: Vec<Vec<StreamsStep>>,
 }
 
-impl Streams {
-    /// The middle of the samples.
-    pub fn median(&self) -> Option<usize> {
-        let mut sorted = self.samples.clone();
-        sorted.sort_unstable();
-        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
-    }
-}
-
 /// So many streams, tried.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StreamsStep {
     /// How many.
     pub streams: usize,
@@ -223,50 +163,6 @@ pub struct StreamsStep {
     pub worst_share: f64,
     /// Whether that is enough.
     pub sustained: bool,
-}
-
-/// Settings and knobs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MoverSettingsInForce {
-    /// Threads that read, a device each.
-    pub readers: usize,
-    /// Threads that write, a device each.
-    pub writers: usize,
-    /// What the devices are on.
-    pub devices: Vec<String>,
-    /// Length of each.
-    pub device_bytes: u64,
-    /// Length of a block.
-    pub block_bytes: u64,
-    /// Length of a data space.
-    pub space_bytes: u64,
-    /// Transfers under way a thread, in modes that go through a ring.
-    pub depth: usize,
-    /// Samples an arm.
-    pub rounds: usize,
-    /// How long one is.
-    pub sample_seconds: f64,
-    /// What orders and contents were drawn from.
-    pub seed: u64,
-    /// How sure the intervals are.
-    pub confidence: f64,
-    /// Knobs of the kernel that bear on large pages.
-    pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
-    pub version: String,
-}
-
-/// What ended, and how.
-pub(super) struct About {
-    pub(super) devices: Vec<String>,
-    pub(super) duration: Duration,
-    pub(super) ending: BenchEnding,
-}
-
-/// An arm of a result: a mode on pages.
-pub fn find<'a>(arms: &'a [MoverArm], mode: &str, label: &str) -> Option<&'a MoverArm> {
-    let mut found = arms.iter().filter(|a| a.mode == mode && a.label == label);
-    found.next()
 }
 
 pub(super) fn empty_arms(settings: &MoverSettings) -> Vec<MoverArm> {
@@ -335,87 +231,7 @@ impl MoverSample {
     }
 }
 
-/// The whole, with medians and comparisons.
-pub(super) fn result(
-    settings: &MoverSettings,
-    mut arms: Vec<MoverArm>,
-    bare: Vec<f64>,
-    circumstances: &Circumstances,
-    about: About,
-) -> MoverResult {
-    compare(&mut arms);
-    MoverResult {
-        experiment: crate::bench::About {
-            name: "mover".to_owned(),
-            unit: "MiB/s".to_owned(),
-            better: Better::Higher,
-            started: circumstances.started.clone(),
-            duration_seconds: about.duration.as_secs_f64(),
-            ending: about.ending,
-        },
-        caveats: caveats(&arms, circumstances),
-        arms,
-        bare: Bare { samples: bare },
-        published: PUBLISHED,
-        host: circumstances.host.clone(),
-        settings: MoverSettingsInForce {
-            readers: settings.readers,
-            writers: settings.writers,
-            devices: about.devices,
-            device_bytes: settings.each.get(),
-            block_bytes: settings.block.get(),
-            space_bytes: settings.space.get(),
-            depth: settings.depth,
-            rounds: settings.rounds,
-            sample_seconds: settings.sample.as_secs_f64(),
-            seed: settings.seed,
-            confidence: CONFIDENCE,
-            knobs: circumstances.knobs.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        },
-        command: circumstances.command.clone(),
-    }
-}
-
-/// Medians of each arm, and each against the first of its mode.
-fn compare(arms: &mut [MoverArm]) {
-    for arm in arms.iter_mut() {
-        let of = |value: fn(&MoverSample) -> Option<f64>| -> Option<Spread> {
-            let values: Vec<f64> = arm.raw.iter().filter_map(value).collect();
-            Spread::of(&values, CONFIDENCE)
-        };
-        arm.processor_seconds_per_gib = of(MoverSample::processor_per_gib);
-        arm.host_seconds_per_gib = of(MoverSample::host_per_gib);
-        arm.spread = Spread::of(&arm.samples, CONFIDENCE);
-    }
-    let firsts: Vec<MoverArm> = arms.to_vec();
-    for arm in arms.iter_mut() {
-        let Some(first) = firsts.iter().find(|first| first.mode == arm.mode) else {
-            continue;
-        };
-        if first.label == arm.label {
-            continue;
-        }
-        arm.effect = effect(first, arm, |s| Some(s.mib_per_second));
-        arm.processor_effect = effect(first, arm, MoverSample::processor_per_gib);
-        arm.lock_effect = effect(first, arm, |s| Some(s.lock?.mean_seconds));
-    }
-}
-
-/// A figure of one arm over that of another, by the rounds that both have.
-fn effect(
-    first: &MoverArm,
-    arm: &MoverArm,
-    value: fn(&MoverSample) -> Option<f64>,
-) -> Option<Effect> {
-    let of = |arm: &MoverArm| -> Vec<(usize, f64)> {
-        let samples = arm.raw.iter();
-        samples.filter_map(|s| Some((s.round, value(s)?))).collect()
-    };
-    effect_by_round(of(first).into_iter(), of(arm).into_iter())
-}
-
-fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<String> {
+pub(super) fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<String> {
     let mut caveats = Vec::new();
     if circumstances.host.is_virtual == Some(true) {
         caveats.push(
@@ -442,50 +258,6 @@ fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn arm(label: &str, rates: &[f64]) -> MoverArm {
-        let latency = Times::from(Latency::default());
-        let raw = rates.iter().enumerate().map(|(round, rate)| MoverSample {
-            round,
-            at_seconds: 0.0,
-            seconds: 1.0,
-            read_bytes: 1 << 30,
-            written_bytes: 0,
-            mib_per_second: *rate,
-            user_seconds: 0.5,
-            system_seconds: 100.0 / rate,
-            waiting_share: 0.5,
-            waits: 1,
-            host: None,
-            io: latency,
-            lock: None,
-            bystander: latency,
-        });
-        MoverArm {
-            samples: rates.to_vec(),
-            raw: raw.collect(),
-            ..MoverArm::empty(label.to_owned(), "direct".to_owned())
-        }
-    }
-
-    #[test]
-    fn arms_are_held_against_the_first_by_rounds() {
-        let slow = [100.0, 110.0, 90.0, 105.0, 95.0, 100.0];
-        let fast = slow.map(|rate| rate * 2.0);
-        let mut arms = vec![arm("scattered", &slow), arm("thp:2M", &fast)];
-        compare(&mut arms);
-        assert_eq!(arms[0].effect, None);
-        let effect = arms[1].effect.unwrap();
-        assert!(
-            (effect.ratio - 2.0).abs() < 1e-9 && effect.low > 1.99,
-            "{effect:?}"
-        );
-        // 0.5 + 1 over 0.5 + 0.5.
-        let cost = arms[1].processor_effect.unwrap().ratio;
-        assert!((0.6..0.72).contains(&cost), "{cost}");
-        assert_eq!(arms[1].lock_effect, None);
-        assert_eq!(arms[0].spread.unwrap().median, 100.0);
-    }
 
     #[test]
     fn the_published_ratio_is_that_of_the_published_rates() {

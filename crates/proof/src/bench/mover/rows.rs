@@ -1,53 +1,49 @@
 //! The result of `bench mover` as rows.
 
 use super::lying::add_looks;
-use super::result::{MoverArm, MoverResult, MoverSample, Times};
-use crate::bench::{Parts, add_arm, without_samples};
-use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
+use super::result::{MoverArm, MoverResult, MoverSample, PUBLISHED, Times};
+use crate::bench::{add_arm, without_samples};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 use hugeleaf_units::Bytes;
+use serde_json::json;
 
 const MOVED: &str = "data moved";
 const CPU: &str = "CPU of the process a GiB";
 
-impl MoverResult {
+impl MoverResult<'_> {
     /// As it is kept.
     pub fn to_results(&self) -> Results {
-        let s = &self.settings;
-        let mut results = Parts {
-            about: &self.experiment,
-            title: format!(
+        let s = self.measured.settings;
+        let sample = s.sample.as_secs_f64();
+        let mut results = self.measured.results(
+            format!(
                 "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
                  together",
                 s.readers,
                 s.writers,
-                s.devices.join(", "),
-                Bytes(s.block_bytes)
+                self.devices.join(", "),
+                s.block
             ),
-            how: format!(
-                "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the arms in \
-                 a new order in each, drawn from seed {}; what was written is read back after each sample; through a ring \
-                 {} transfers under way a thread, else one",
-                Bytes(s.space_bytes),
-                Bytes(s.device_bytes),
-                s.rounds,
-                s.sample_seconds,
-                s.seed,
-                s.depth
+            format!(
+                "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {sample:.2} s, the \
+                 arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
+                 ring {} transfers under way a thread, else one",
+                s.space, s.each, s.rounds, s.seed, s.depth
             ),
-            host: &self.host,
-            settings: fields(s),
-            caveats: &self.caveats,
-            command: &self.command,
-        }
-        .results();
+            &json!({
+                "readers": s.readers, "writers": s.writers, "devices": self.devices, "device_bytes": s.each.get(),
+                "block_bytes": s.block.get(), "space_bytes": s.space.get(), "depth": s.depth, "rounds": s.rounds,
+                "sample_seconds": sample, "seed": s.seed,
+            }),
+        );
         results.charts = vec![
             Chart::bars(MOVED, "Moved, MiB a second"),
             Chart::bars(CPU, "CPU of the process a GiB"),
         ];
-        for arm in &self.arms {
+        for arm in &self.measured.arms {
             add(arm, &mut results);
         }
-        let p = &self.published;
+        let p = PUBLISHED;
         results.remarks = vec![format!(
             "published for a backup server (256K, 2 readers, 5 and 7 writers): {} to {} MiB/s, ×{}",
             p.small_mib_per_second, p.large_mib_per_second, p.ratio
@@ -55,7 +51,8 @@ impl MoverResult {
         for mode in modes(&results) {
             results.remarks.extend(contiguity(&results, &mode));
         }
-        let streams = self.arms.iter().find_map(|arm| arm.streams.as_ref());
+        let mut arms = self.measured.arms.iter();
+        let streams = arms.find_map(|arm| arm.streams.as_ref());
         results.remarks.extend(streams.map(|streams| {
             format!(
                 "writers that keep up: each at {} a second, to a device of its own; {} at most were tried",
@@ -63,10 +60,10 @@ impl MoverResult {
                 streams.most_tried
             )
         }));
-        if !self.bare.samples.is_empty() {
+        if !self.bare.is_empty() {
             results.arms.push(ArmAbout::named(BARE));
             let rate = Quantity::rate("devices alone", "MiB/s");
-            let samples = Sample::alone(self.bare.samples.clone());
+            let samples = Sample::alone(self.bare.iter().copied());
             results.rows.push(Row::new(BARE, Vec::new(), rate, samples));
         }
         results

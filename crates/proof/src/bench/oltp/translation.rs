@@ -49,7 +49,7 @@ pub fn by_counters(result: &OltpResult) -> Option<Translation> {
 
 /// From reads that depend on one another: each label with the name of the arm of `chase` whose
 /// pages it has.
-pub fn by_chase(labels: &[(String, String)], chase: &ChaseResult, why: String) -> Translation {
+pub fn by_chase(labels: &[(String, String)], chase: &ChaseResult<'_>, why: String) -> Translation {
     let arms = labels.iter().map(|(label, pages)| {
         let own = chase.arms.iter().find(|arm| arm.label == *pages);
         let point = own.and_then(|arm| arm.points.first());

@@ -1,9 +1,10 @@
 //! The result of `bench pagetables` as rows.
 
+use serde_json::json;
+
 use super::{PageTablesArm, PageTablesPoint, PageTablesResult};
-use crate::bench::{Parts, add_arm, without_samples};
-use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample, fields};
-use hugeleaf_units::Bytes;
+use crate::bench::{add_arm, without_samples};
+use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Row, Sample};
 
 const GROWTH: &str = "page tables";
 
@@ -11,28 +12,23 @@ fn growth() -> Quantity {
     Quantity::amount(GROWTH, "bytes").counted().main()
 }
 
-impl PageTablesResult {
+impl PageTablesResult<'_> {
     /// As it is kept.
     pub fn to_results(&self) -> Results {
-        let s = &self.settings;
-        let region = Bytes(s.region_bytes);
-        let mut results = Parts {
-            about: &self.experiment,
-            title: format!(
-                "processes that attach one region of {region}: growth of their page tables, and the time of attaching and of \
-                 the first touch of all of it"
+        let s = self.settings;
+        let mut results = self.results(
+            format!(
+                "processes that attach one region of {}: growth of their page tables, and the time of attaching and of \
+                 the first touch of all of it",
+                s.region
             ),
-            how: format!(
-                "each process attaches and touches in its turn; growth is that of the same processes, counted before and after; \
-                 orders drawn from seed {}",
+            format!(
+                "each process attaches and touches in its turn; growth is that of the same processes, counted before and \
+                 after; orders drawn from seed {}",
                 s.seed
             ),
-            host: &self.host,
-            settings: fields(s),
-            caveats: &self.caveats,
-            command: &self.command,
-        }
-        .results();
+            &json!({ "region_bytes": s.region.get(), "seed": s.seed, "most_bytes": s.most.get() }),
+        );
         results.charts = vec![
             Chart::by(
                 "processes",
@@ -75,19 +71,19 @@ fn add(arm: &PageTablesArm, point: &PageTablesPoint, results: &mut Results) {
         (growth(), one(point.growth_bytes as f64)),
         (
             Quantity::time("attach, all", "seconds"),
-            one(point.attach.total_seconds),
+            one(point.attach.iter().sum()),
         ),
         (
             Quantity::time("first touch, all", "seconds"),
-            one(point.first_touch.total_seconds),
+            one(point.first_touch.iter().sum()),
         ),
         (
             Quantity::time("attach", "seconds"),
-            Sample::alone(point.attach.samples_seconds.clone()),
+            Sample::alone(point.attach.iter().copied()),
         ),
         (
             Quantity::time("first touch", "seconds"),
-            Sample::alone(point.first_touch.samples_seconds.clone()),
+            Sample::alone(point.first_touch.iter().copied()),
         ),
         (
             Quantity::amount("page tables of a process", "bytes"),

@@ -1,42 +1,23 @@
 //! The result of `bench pin`, as it is kept.
 
-use std::time::Duration;
-
 use hugeleaf_host::Host;
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::IoPages;
 use hugeleaf_workload::pin::{Method, Pinned};
-use serde::{Deserialize, Serialize};
 
 use super::PinSettings;
 use crate::bench::mover::Lying;
-use crate::bench::{
-    About, BenchEnding, CONFIDENCE, Circumstances, Shortage, Spread, effect_by_round,
-};
-use crate::result::{Effect, HostFingerprint, Knob};
-use crate::stats::Better;
+use crate::bench::{CONFIDENCE, Measured, Shortage, Spread};
 
-/// A whole result, before it is rows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PinResult {
-    /// What was measured.
-    pub experiment: About,
-    /// A way of pinning on a kind of pages each.
-    pub arms: Vec<PinArm>,
-    /// What was published.
-    pub model: Model,
-    /// What a reader must know before believing it, a sentence each.
-    pub caveats: Vec<String>,
-    /// The machine.
-    pub host: HostFingerprint,
-    /// Settings and knobs.
-    pub settings: PinSettingsInForce,
-    /// The exact command.
-    pub command: Vec<String>,
+/// What was measured.
+pub(super) struct PinResult<'a> {
+    pub(super) measured: Measured<'a, PinSettings, PinArm>,
+    /// What direct reads read.
+    pub(super) devices: Vec<String>,
 }
 
 /// A way of pinning on a kind of pages.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PinArm {
     /// `scattered`, `split`, `thp:2M`, `hugetlb:2M`.
     pub label: String,
@@ -50,18 +31,15 @@ pub struct PinArm {
     /// By number of threads, fewest first.
     pub points: Vec<PinPoint>,
     /// How the memory lay before the first sample.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Lying>,
     /// And after the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Lying>,
     /// Why it could not be had.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Shortage>,
 }
 
 /// So many threads at a time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PinPoint {
     /// How many.
     pub threads: usize,
@@ -75,26 +53,15 @@ pub struct PinPoint {
     pub counts: Vec<u64>,
     /// The round of each sample.
     pub rounds: Vec<usize>,
-    /// The median of `samples`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Spread>,
-    /// The median of `processor_samples`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processor: Option<Spread>,
     /// How much longer one takes than alone, over what it would where threads only share the
     /// processors: 1 is no contention.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub contention: Option<f64>,
     /// What the model says, from the first pages with as many threads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model_micros: Option<f64>,
-    /// Time over that of the first pages, in the same rounds; less is better.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effect: Option<Effect>,
 }
 
 /// The published pseudo-code and what it says of a buffer of 256K: one turn of the lock a page.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// The loop, in words.
     pub text: String,
@@ -103,7 +70,7 @@ pub struct Model {
 }
 
 /// A row of the published table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelRow {
     /// Size of a page.
     pub page_bytes: u64,
@@ -112,7 +79,7 @@ pub struct ModelRow {
 }
 
 impl Model {
-    fn published() -> Model {
+    pub(super) fn published() -> Model {
         let row = |page: Bytes, units| ModelRow {
             page_bytes: page.get(),
             units,
@@ -127,29 +94,6 @@ impl Model {
             ],
         }
     }
-}
-
-/// Settings and knobs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PinSettingsInForce {
-    /// Length of what is pinned.
-    pub block_bytes: u64,
-    /// Length of the memory that all threads pin parts of.
-    pub space_bytes: u64,
-    /// What direct reads read.
-    pub devices: Vec<String>,
-    /// Samples a point.
-    pub rounds: usize,
-    /// How long one is.
-    pub sample_seconds: f64,
-    /// What orders were drawn from.
-    pub seed: u64,
-    /// How sure the intervals are.
-    pub confidence: f64,
-    /// Knobs of the kernel that bear on large pages.
-    pub knobs: Vec<Knob>,
-    /// Version of hugeleaf.
-    pub version: String,
 }
 
 pub(super) fn empty_arms(settings: &PinSettings, host: &Host) -> Vec<PinArm> {
@@ -170,11 +114,8 @@ fn empty_arm(method: Method, pages: IoPages, settings: &PinSettings, host: &Host
         waits_samples: Vec::new(),
         counts: Vec::new(),
         rounds: Vec::new(),
-        spread: None,
-        processor: None,
         contention: None,
         model_micros: None,
-        effect: None,
     };
     PinArm {
         label: pages.to_string(),
@@ -210,57 +151,17 @@ impl PinArm {
     }
 }
 
-/// The whole, with medians and comparisons. `about`: what was read, how long it took, how it ended.
-pub(super) fn result(
-    settings: &PinSettings,
-    host: &Host,
-    mut arms: Vec<PinArm>,
-    circumstances: &Circumstances,
-    (devices, duration, ending): (Vec<String>, Duration, BenchEnding),
-) -> PinResult {
-    compare(&mut arms, circumstances.host.cpus);
-    PinResult {
-        experiment: About {
-            name: "pin".to_owned(),
-            unit: "µs".to_owned(),
-            better: Better::Lower,
-            started: circumstances.started.clone(),
-            duration_seconds: duration.as_secs_f64(),
-            ending,
-        },
-        caveats: caveats(&arms, host),
-        arms,
-        model: Model::published(),
-        host: circumstances.host.clone(),
-        settings: PinSettingsInForce {
-            block_bytes: settings.block.get(),
-            space_bytes: settings.space.get(),
-            devices,
-            rounds: settings.rounds,
-            sample_seconds: settings.sample.as_secs_f64(),
-            seed: settings.seed,
-            confidence: CONFIDENCE,
-            knobs: circumstances.knobs.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        },
-        command: circumstances.command.clone(),
-    }
-}
-
+/// What contention and the model come to, of each number of threads.
 #[allow(clippy::cast_precision_loss)]
-fn compare(arms: &mut [PinArm], cpus: usize) {
+pub(super) fn compare(arms: &mut [PinArm], cpus: usize) {
     for arm in arms.iter_mut() {
-        for point in &mut arm.points {
-            point.spread = Spread::of(&point.samples, CONFIDENCE);
-            point.processor = Spread::of(&point.processor_samples, CONFIDENCE);
-        }
-        let alone = arm.points.iter().find(|point| point.threads == 1);
-        let alone = alone.and_then(|point| Some(point.spread?.median));
+        let mut points = arm.points.iter();
+        let alone = points.find(|point| point.threads == 1);
+        let alone = alone.and_then(PinPoint::median);
         for point in &mut arm.points {
             let shared = (point.threads as f64 / cpus.max(1) as f64).max(1.0);
-            point.contention = (point.spread.as_ref())
-                .zip(alone)
-                .map(|(spread, alone)| spread.median / (alone * shared));
+            let median = point.median().zip(alone);
+            point.contention = median.map(|(median, alone)| median / (alone * shared));
         }
     }
     let all = arms.to_vec();
@@ -268,28 +169,24 @@ fn compare(arms: &mut [PinArm], cpus: usize) {
         let Some(first) = all.iter().find(|first| first.method == arm.method) else {
             continue;
         };
-        let is_first = first.label == arm.label;
         for point in &mut arm.points {
             let mut points = first.points.iter();
-            let Some(of_first) = points.find(|p| p.threads == point.threads) else {
-                continue;
-            };
+            let of_first = points.find(|p| p.threads == point.threads);
             let parts = arm.units as f64 / first.units.max(1) as f64;
-            point.model_micros = of_first.spread.map(|spread| spread.median * parts);
-            if !is_first {
-                point.effect = effect(of_first, point);
-            }
+            point.model_micros = of_first
+                .and_then(PinPoint::median)
+                .map(|median| median * parts);
         }
     }
 }
 
-/// One over the other, by the rounds that both have.
-fn effect(first: &PinPoint, point: &PinPoint) -> Option<Effect> {
-    let of = |point: &PinPoint| std::iter::zip(point.rounds.clone(), point.samples.clone());
-    effect_by_round(of(first), of(point))
+impl PinPoint {
+    fn median(&self) -> Option<f64> {
+        Some(Spread::of(&self.samples, CONFIDENCE)?.median)
+    }
 }
 
-fn caveats(arms: &[PinArm], host: &Host) -> Vec<String> {
+pub(super) fn caveats(arms: &[PinArm], host: &Host) -> Vec<String> {
     let mut caveats = Vec::new();
     let measured = || arms.iter().filter(|arm| !arm.is_empty());
     if measured().any(|arm| arm.nothing_to_do) {
@@ -327,11 +224,8 @@ mod tests {
             waits_samples: vec![0.0; 6],
             counts: vec![10; 6],
             rounds: (0..6).collect(),
-            spread: None,
-            processor: None,
             contention: None,
             model_micros: None,
-            effect: None,
         };
         PinArm {
             label: label.to_owned(),
@@ -357,8 +251,6 @@ mod tests {
         // Four threads on two processors take twice as long without any contention.
         assert!(near(small[1].contention, 2.0) && near(large[1].contention, 1.0));
         assert!(near(large[0].model_micros, 8.2 / 64.0));
-        assert!(near(large[0].effect.map(|e| e.ratio), 0.125));
-        assert_eq!(small[0].effect, None);
         assert_eq!(Model::published().published[1].units, 4);
     }
 }

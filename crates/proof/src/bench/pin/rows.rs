@@ -1,46 +1,45 @@
 //! The result of `bench pin` as rows.
 
-use super::result::{PinArm, PinResult};
+use super::result::{Model, PinArm, PinResult};
 use crate::bench::mover::add_looks;
-use crate::bench::{Parts, add_arm, without_samples};
-use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample, fields};
+use crate::bench::{add_arm, without_samples};
+use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};
 use hugeleaf_units::Bytes;
+use serde_json::json;
 
 const PIN: &str = "pin and let go";
 
-impl PinResult {
+impl PinResult<'_> {
     /// As it is kept.
     pub fn to_results(&self) -> Results {
-        let s = &self.settings;
-        let mut results = Parts {
-            about: &self.experiment,
-            title: format!(
+        let s = self.measured.settings;
+        let sample = s.sample.as_secs_f64();
+        let mut results = self.measured.results(
+            format!(
                 "pinning {} and letting it go: the time of one, by how its pages lie and by number of threads",
-                Bytes(s.block_bytes)
+                s.block
             ),
-            how: format!(
-                "threads pin parts of {} of memory; {} rounds of {:.2} s, everything in a new order in each, drawn from seed {}",
-                Bytes(s.space_bytes),
-                s.rounds,
-                s.sample_seconds,
-                s.seed
+            format!(
+                "threads pin parts of {} of memory; {} rounds of {sample:.2} s, everything in a new order in each, drawn from \
+                 seed {}",
+                s.space, s.rounds, s.seed
             ),
-            host: &self.host,
-            settings: fields(s),
-            caveats: &self.caveats,
-            command: &self.command,
-        }
-        .results();
+            &json!({
+                "block_bytes": s.block.get(), "space_bytes": s.space.get(), "devices": self.devices, "rounds": s.rounds,
+                "sample_seconds": sample, "seed": s.seed,
+            }),
+        );
         results.charts = vec![Chart::by("threads", PIN, "One pin by number of threads")];
-        for arm in &self.arms {
+        for arm in &self.measured.arms {
             add(arm, &mut results);
         }
-        let rows = self.model.published.iter();
+        let model = Model::published();
+        let rows = model.published.iter();
         let rows = rows.map(|row| format!("{} on pages of {}", row.units, Bytes(row.page_bytes)));
         let rows: Vec<String> = rows.collect();
         results.remarks = vec![format!(
             "the published model: {}; turns of the lock for 256K: {}",
-            self.model.text,
+            model.text,
             rows.join(", ")
         )];
         results
