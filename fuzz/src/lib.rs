@@ -21,7 +21,7 @@ pub struct Tree {
 impl Tree {
     /// Writes the healthy files.
     pub fn new(files: &'static [(&'static str, &'static str)]) -> Tree {
-        // In memory where that can be had: every run writes one file.
+        // In memory where available: every run writes one file.
         let shm = Path::new("/dev/shm");
         let dir = if shm.is_dir() {
             tempfile::tempdir_in(shm)

@@ -46,7 +46,7 @@ struct block {
 };
 
 struct cache {
-    /* Readers hold it to read; whoever changes anything holds it to write. So no granule is given back
+    /* Readers hold it to read; whoever changes anything holds it to write. So no granule is returned
      * while somebody reads it. */
     pthread_rwlock_t lock;
     hl_elastic *memory;
@@ -236,7 +236,7 @@ static void *reader(void *argument)
     return NULL;
 }
 
-/* Sets how much the cache may hold, and gives back what is above it, a granule at a time, so that readers
+/* Sets how much the cache may hold, and returns what is above it, a granule at a time, so that readers
  * wait for one granule at most. */
 static void resize(struct cache *cache, uint64_t target)
 {
@@ -258,12 +258,12 @@ static void resize(struct cache *cache, uint64_t target)
             fail(&error);
         given_back += hl_elastic_granule(cache->memory);
     }
-    printf("target %lluK: %lluK above it, %lluK given back\n", (unsigned long long)target >> 10,
+    printf("target %lluK: %lluK above it, %lluK returned\n", (unsigned long long)target >> 10,
            (unsigned long long)above >> 10, (unsigned long long)given_back >> 10);
 }
 
 /* Lets the readers go on for so many look-ups more. hl_elastic_recover() finds pages that came to be by
- * touching what was given back: there must be none. */
+ * touching what was returned: there must be none. */
 static void load(struct cache *cache, uint64_t look_ups)
 {
     hl_error error;

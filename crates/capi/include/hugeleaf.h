@@ -71,7 +71,7 @@ enum hl_status
     HL_INVALID = 1,
     // A mandatory ladder of which this host has no page size.
     HL_NO_SUCH_SIZE = 2,
-    // A mandatory ladder that could not be had for all of it.
+    // A mandatory ladder that was unavailable for all of it.
     HL_SHORT = 3,
     // More memory than there is.
     HL_TOO_LARGE = 4,
@@ -87,7 +87,7 @@ enum hl_status
     HL_UNREADABLE = 9,
     // There is more than fitted into the array; what it holds is right.
     HL_MORE = 10,
-    // A granule that is not held under that number: it was given back, handed on, never taken, is
+    // A granule that is not held under that number: it was returned, handed on, never taken, is
     // another component's, or stands in the list twice.
     HL_NOT_HELD = 11,
     // More than the target of the elastic allows.
@@ -110,7 +110,7 @@ enum hl_status
     // The granules are not held any more, but the system did not take all of their memory back;
     // `sys_errno` says why. It is tried again at the next take or recover.
     HL_NOT_YET_BACK = 20,
-    // A fault of the library itself: an internal check failed. What it says belongs into a
+    // A fault of the library itself: an internal check failed. What it says belongs in a
     // report; do not use the object any more.
     HL_PANIC = 99,
 };
@@ -157,7 +157,7 @@ enum hl_why
     HL_WHY_NO_SUCH_SIZE = 1,
     // The rest of a length that is no multiple of the page size.
     HL_WHY_REST = 2,
-    // Fewer reserved pages could be had than were wanted.
+    // Fewer reserved pages were available than were wanted.
     HL_WHY_POOL_SHORT = 3,
     // No contiguous memory was found.
     HL_WHY_NOT_CONTIGUOUS = 4,
@@ -181,16 +181,16 @@ typedef int32_t hl_why;
 #endif // __cplusplus
 
 // A range of addresses from which components take granules, whole large pages, and to which they
-// give them back. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
+// return them. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
 //
 // A granule belongs to a component, and to the process that took it: when that one has ended,
-// however that happened, `hl_elastic_recover` in any other gives it back.
+// however that happened, `hl_elastic_recover` in any other returns it.
 typedef struct hl_elastic hl_elastic;
 
 // Descriptors on their way to a child, and the line that names them.
 typedef struct hl_handle hl_handle;
 
-// One contiguous range of memory, populated, on the best pages that could be had. Any thread may
+// One contiguous range of memory, populated, on the best pages available. Any thread may
 // use it, several at a time; only `hl_region_free` needs it alone.
 typedef struct hl_region hl_region;
 
@@ -243,7 +243,7 @@ typedef struct hl_error {
     char next[HL_TEXT];
 } hl_error;
 
-// A stretch of memory on pages of one size and kind: what was asked for, and what was got.
+// A range of memory on pages of one size and kind: what was asked for, and what was got.
 typedef struct hl_extent {
     // Its first address.
     uint64_t start;
@@ -279,7 +279,7 @@ typedef struct hl_elastic_options {
     uint64_t max_bytes;
     // How much may be held at a time at first, in bytes; 0 for all of it.
     uint64_t target_bytes;
-    // What is taken and given back as one, in bytes: a multiple of the ladder's first size; 0 for
+    // What is taken and returned as one, in bytes: a multiple of the ladder's first size; 0 for
     // just that.
     uint64_t granule_bytes;
     // The page sizes to try for each granule; as in `hl_region_options`.
@@ -297,23 +297,23 @@ typedef struct hl_elastic_options {
 // A component: a buffer pool, a lock list, a sort heap. The same number in all processes.
 typedef uint32_t hl_component;
 
-// A granule from when it is taken until it is given back or transferred. The same number in all
+// A granule from when it is taken until it is returned or transferred. The same number in all
 // processes, and never used again.
 typedef uint64_t hl_granule;
 
 // What stands around the table of components.
 typedef struct hl_elastic_totals {
-    // What is taken and given back as one.
+    // What is taken and returned as one.
     uint64_t granule_bytes;
     // The most there can ever be.
     uint64_t max_bytes;
     // How much may be held at a time.
     uint64_t target_bytes;
-    // How much is, with what is being taken and given back just now.
+    // How much is, with what is being taken and returned just now.
     uint64_t held_bytes;
     // How much more may be taken.
     uint64_t free_bytes;
-    // Nobody's, and not given back yet, because the system refused: `hl_elastic_recover` tries
+    // Nobody's, and not returned yet, because the system refused: `hl_elastic_recover` tries
     // again.
     uint64_t unclean_bytes;
     // How many processes have it attached, or ended without freeing it.
@@ -338,7 +338,7 @@ typedef struct hl_component_info {
     char name[HL_NAME];
     // Its number.
     hl_component component;
-    // 1 where it can take and give back at any time; 0 where its size is fixed.
+    // 1 where it can take and return at any time; 0 where its size is fixed.
     uint32_t resizable;
     // How much it holds.
     uint64_t bytes;
@@ -348,12 +348,12 @@ typedef struct hl_component_info {
 
 // What came back.
 typedef struct hl_recovered {
-    // How many processes had ended without giving back.
+    // How many processes had ended without returning.
     uint64_t processes;
-    // What they held, or were taking or giving back.
+    // What they held, or were taking or returning.
     uint64_t bytes;
     // Memory that nobody held: what the system had refused before, and what was touched after it
-    // was given back.
+    // was returned.
     uint64_t cleaned_bytes;
 } hl_recovered;
 
@@ -460,7 +460,7 @@ hl_status hl_elastic_new(const struct hl_elastic_options *options,
 // is nothing to do. No other thread may be using the elastic.
 void hl_elastic_free(struct hl_elastic *elastic);
 
-// What is taken and given back as one, in bytes; 0 of NULL. Any thread.
+// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
 uint64_t hl_elastic_granule(const struct hl_elastic *elastic);
 
 // The most there can ever be, in bytes; 0 of NULL. Any thread.
@@ -469,12 +469,12 @@ uint64_t hl_elastic_max(const struct hl_elastic *elastic);
 // How much may be held at a time, in bytes; 0 of NULL. Any thread.
 uint64_t hl_elastic_target(const struct hl_elastic *elastic);
 
-// How much is held by all components, in bytes, with what is being taken and given back just now;
+// How much is held by all components, in bytes, with what is being taken and returned just now;
 // 0 of NULL. Any thread.
 uint64_t hl_elastic_held(const struct hl_elastic *elastic);
 
 // Raises or lowers the target, in bytes, for all processes. Lowering takes nothing away: `*above`
-// (may be NULL) is how much is held above it, which the components are to give back; until they
+// (may be NULL) is how much is held above it, which the components are to return; until they
 // have, nothing more can be taken. Any thread.
 //
 // Errors: `HL_INVALID` for more than the maximum; `HL_FORKED`, `HL_STUCK`.
@@ -511,7 +511,7 @@ hl_status hl_elastic_take(const struct hl_elastic *elastic,
 // system at once, in all processes. Nobody may touch them any more. Any thread.
 //
 // Errors: `HL_NOT_HELD` for one that is not held, not by this component, or stands in the list twice;
-// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was given back then.
+// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned then.
 // `HL_NOT_YET_BACK`: none is held any more, but the system refused some of the memory.
 hl_status hl_elastic_give_back(const struct hl_elastic *elastic,
                                hl_component component,
@@ -533,7 +533,7 @@ hl_status hl_elastic_transfer(const struct hl_elastic *elastic,
                               struct hl_error *error);
 
 // Where a granule lies in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
-// is given back or this elastic is freed. Other processes have it elsewhere. Any thread.
+// is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
 //
 // Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 hl_status hl_elastic_address(const struct hl_elastic *elastic,

@@ -27,7 +27,7 @@ pub enum hl_status {
     HL_INVALID = 1,
     /// A mandatory ladder of which this host has no page size.
     HL_NO_SUCH_SIZE = 2,
-    /// A mandatory ladder that could not be had for all of it.
+    /// A mandatory ladder that was unavailable for all of it.
     HL_SHORT = 3,
     /// More memory than there is.
     HL_TOO_LARGE = 4,
@@ -43,7 +43,7 @@ pub enum hl_status {
     HL_UNREADABLE = 9,
     /// There is more than fitted into the array; what it holds is right.
     HL_MORE = 10,
-    /// A granule that is not held under that number: it was given back, handed on, never taken, is
+    /// A granule that is not held under that number: it was returned, handed on, never taken, is
     /// another component's, or stands in the list twice.
     HL_NOT_HELD = 11,
     /// More than the target of the elastic allows.
@@ -66,7 +66,7 @@ pub enum hl_status {
     /// The granules are not held any more, but the system did not take all of their memory back;
     /// `sys_errno` says why. It is tried again at the next take or recover.
     HL_NOT_YET_BACK = 20,
-    /// A fault of the library itself: an internal check failed. What it says belongs into a
+    /// A fault of the library itself: an internal check failed. What it says belongs in a
     /// report; do not use the object any more.
     HL_PANIC = 99,
 }

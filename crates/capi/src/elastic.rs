@@ -1,4 +1,4 @@
-//! `hl_elastic_…`: memory that components take and give back.
+//! `hl_elastic_…`: memory that components take and return.
 #![allow(unsafe_code)]
 //! # Safety
 //! An `hl_elastic` that is not NULL came from this module and was not freed; the header says so to
@@ -21,15 +21,15 @@ pub const HL_PAGE_SIZES: usize = 16;
 
 /// A component: a buffer pool, a lock list, a sort heap. The same number in all processes.
 pub type hl_component = u32;
-/// A granule from when it is taken until it is given back or transferred. The same number in all
+/// A granule from when it is taken until it is returned or transferred. The same number in all
 /// processes, and never used again.
 pub type hl_granule = u64;
 
 /// A range of addresses from which components take granules, whole large pages, and to which they
-/// give them back. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
+/// return them. Any thread may use it, several at a time; only `hl_elastic_free` needs it alone.
 ///
 /// A granule belongs to a component, and to the process that took it: when that one has ended,
-/// however that happened, `hl_elastic_recover` in any other gives it back.
+/// however that happened, `hl_elastic_recover` in any other returns it.
 pub struct hl_elastic {
     elastic: Elastic,
 }
@@ -45,7 +45,7 @@ pub struct hl_elastic_options {
     pub max_bytes: u64,
     /// How much may be held at a time at first, in bytes; 0 for all of it.
     pub target_bytes: u64,
-    /// What is taken and given back as one, in bytes: a multiple of the ladder's first size; 0 for
+    /// What is taken and returned as one, in bytes: a multiple of the ladder's first size; 0 for
     /// just that.
     pub granule_bytes: u64,
     /// The page sizes to try for each granule; as in `hl_region_options`.
@@ -92,7 +92,7 @@ pub struct hl_component_info {
     pub name: [c_char; HL_NAME],
     /// Its number.
     pub component: hl_component,
-    /// 1 where it can take and give back at any time; 0 where its size is fixed.
+    /// 1 where it can take and return at any time; 0 where its size is fixed.
     pub resizable: u32,
     /// How much it holds.
     pub bytes: u64,
@@ -131,17 +131,17 @@ impl From<&ComponentInfo> for hl_component_info {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_elastic_totals {
-    /// What is taken and given back as one.
+    /// What is taken and returned as one.
     pub granule_bytes: u64,
     /// The most there can ever be.
     pub max_bytes: u64,
     /// How much may be held at a time.
     pub target_bytes: u64,
-    /// How much is, with what is being taken and given back just now.
+    /// How much is, with what is being taken and returned just now.
     pub held_bytes: u64,
     /// How much more may be taken.
     pub free_bytes: u64,
-    /// Nobody's, and not given back yet, because the system refused: `hl_elastic_recover` tries
+    /// Nobody's, and not returned yet, because the system refused: `hl_elastic_recover` tries
     /// again.
     pub unclean_bytes: u64,
     /// How many processes have it attached, or ended without freeing it.
@@ -166,12 +166,12 @@ impl From<&Info> for hl_elastic_totals {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_recovered {
-    /// How many processes had ended without giving back.
+    /// How many processes had ended without returning.
     pub processes: u64,
-    /// What they held, or were taking or giving back.
+    /// What they held, or were taking or returning.
     pub bytes: u64,
     /// Memory that nobody held: what the system had refused before, and what was touched after it
-    /// was given back.
+    /// was returned.
     pub cleaned_bytes: u64,
 }
 
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn hl_elastic_free(elastic: *mut hl_elastic) {
     unsafe { guard(std::ptr::null_mut(), body) };
 }
 
-/// What is taken and given back as one, in bytes; 0 of NULL. Any thread.
+/// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_granule(elastic: *const hl_elastic) -> u64 {
     // SAFETY: NULL or an elastic, as the header says.
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn hl_elastic_target(elastic: *const hl_elastic) -> u64 {
     elastic.map_or(0, |e| e.elastic.target().get())
 }
 
-/// How much is held by all components, in bytes, with what is being taken and given back just now;
+/// How much is held by all components, in bytes, with what is being taken and returned just now;
 /// 0 of NULL. Any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_held(elastic: *const hl_elastic) -> u64 {
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn hl_elastic_held(elastic: *const hl_elastic) -> u64 {
 }
 
 /// Raises or lowers the target, in bytes, for all processes. Lowering takes nothing away: `*above`
-/// (may be NULL) is how much is held above it, which the components are to give back; until they
+/// (may be NULL) is how much is held above it, which the components are to return; until they
 /// have, nothing more can be taken. Any thread.
 ///
 /// Errors: `HL_INVALID` for more than the maximum; `HL_FORKED`, `HL_STUCK`.
@@ -433,7 +433,7 @@ unsafe fn read_names(from: *const hl_granule, count: usize) -> Result<Vec<Granul
 /// system at once, in all processes. Nobody may touch them any more. Any thread.
 ///
 /// Errors: `HL_NOT_HELD` for one that is not held, not by this component, or stands in the list twice;
-/// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was given back then.
+/// `HL_NO_COMPONENT`, `HL_FIXED_SIZE`, `HL_INVALID`, `HL_FORKED`, `HL_STUCK`: none was returned then.
 /// `HL_NOT_YET_BACK`: none is held any more, but the system refused some of the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_elastic_give_back(
@@ -486,7 +486,7 @@ pub unsafe extern "C" fn hl_elastic_transfer(
 }
 
 /// Where a granule lies in this process, in `*address`: valid for `hl_elastic_granule` bytes until it
-/// is given back or this elastic is freed. Other processes have it elsewhere. Any thread.
+/// is returned or this elastic is freed. Other processes have it elsewhere. Any thread.
 ///
 /// Errors: `HL_NOT_HELD`, `HL_INVALID`, `HL_SYSTEM`, `HL_FORKED`, `HL_STUCK`.
 #[unsafe(no_mangle)]

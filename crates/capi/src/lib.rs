@@ -69,7 +69,7 @@ pub enum hl_why {
     HL_WHY_NO_SUCH_SIZE = 1,
     /// The rest of a length that is no multiple of the page size.
     HL_WHY_REST = 2,
-    /// Fewer reserved pages could be had than were wanted.
+    /// Fewer reserved pages were available than were wanted.
     HL_WHY_POOL_SHORT = 3,
     /// No contiguous memory was found.
     HL_WHY_NOT_CONTIGUOUS = 4,
@@ -117,7 +117,7 @@ pub const HL_NODES_BIND: u32 = 2;
 /// `node_policy`: from the nodes of `nodes` in turn.
 pub const HL_NODES_INTERLEAVE: u32 = 3;
 
-/// A stretch of memory on pages of one size and kind: what was asked for, and what was got.
+/// A range of memory on pages of one size and kind: what was asked for, and what was got.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct hl_extent {

@@ -10,7 +10,7 @@ use super::call::{self, Failure, Options, guard};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
-/// One contiguous range of memory, populated, on the best pages that could be had. Any thread may
+/// One contiguous range of memory, populated, on the best pages available. Any thread may
 /// use it, several at a time; only `hl_region_free` needs it alone.
 pub struct hl_region {
     region: Region,

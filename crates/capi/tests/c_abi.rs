@@ -304,9 +304,9 @@ fn the_cache_grows_and_shrinks_under_load() {
             for load in [0, 2, 4] {
                 assert!(lines[load].ends_with(" 0 wrong"), "{text}");
             }
-            let lowered = "target 4096K: 4096K above it, 4096K given back";
+            let lowered = "target 4096K: 4096K above it, 4096K returned";
             assert_eq!(lines[1], lowered, "{text}");
-            assert_eq!(lines[3], "target 8192K: 0K above it, 0K given back");
+            assert_eq!(lines[3], "target 8192K: 0K above it, 0K returned");
             assert_eq!(line_of_table(lines[6]), ("index", 2048, "no"), "{text}");
             assert_eq!(line_of_table(lines[7]), ("entries", 6144, "yes"), "{text}");
         }

@@ -560,7 +560,7 @@ pub fn plan_split(index: usize, process: &Process, rules: &Rules<'_>) -> Plan {
     plan
 }
 
-/// Hugetlb pages of a segment. The kernel has no proportional share of those; whose they are is told by
+/// Hugetlb pages of a segment. The kernel has no proportional share of those; whose they are is reported by
 /// the object behind them, which private memory of forked processes has in common as well.
 fn leave_out_pool(plan: &mut Plan, segment: &Segment, pool: Bytes) {
     if pool.is_zero() {

@@ -27,7 +27,7 @@ const PASSES: u32 = 3;
 /// Base pages that hold nothing but zeros come back as the shared zero page where the kernel does
 /// that (Linux 6.12, tried). They are brought back at once, so that the process is neither smaller nor
 /// larger than before and a promotion finds its blocks whole; where that cannot be done, the outcome
-/// says how much was given back.
+/// says how much was returned.
 ///
 /// What several processes map cannot be split this way (the kernel skips it and reports success).
 /// Where the host offers it, that is split by `split_huge_pages` of debugfs, in all processes that

@@ -13,7 +13,7 @@ use hugeleaf_sys::{Errno, Kernel, Pid, PidFd, SysError};
 
 use crate::outcome::Ended;
 
-/// One process, told apart from every other for good.
+/// One process, distinguished from every other for good.
 pub(crate) struct Identity {
     pub(crate) fd: PidFd,
     /// Its page map, opened after the pidfd and before anything was read.
@@ -27,7 +27,7 @@ pub(crate) struct Identity {
 pub(crate) enum Lost {
     /// It is not the same any more.
     Ended(Ended),
-    /// It cannot be told whether it is.
+    /// It cannot be determined whether it is.
     Unsure(Errno),
 }
 

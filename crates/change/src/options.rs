@@ -66,7 +66,7 @@ pub struct PromoteOptions {
     pub min_resident: Percent,
     /// How often a block that the kernel called busy is tried, the first time included; at least 1.
     pub passes: u32,
-    /// Stop when the host's available memory would fall below this; `None` for a floor told from
+    /// Stop when the host's available memory would fall below this; `None` for a floor derived from
     /// the host ([`crate::pressure::floor_of`]).
     pub keep_available: Option<Bytes>,
     /// Only blocks that lie inside these ranges; `None` for all that is eligible.

@@ -25,7 +25,7 @@ pub enum Reason {
     Busy,
     /// EBUSY: the cgroup's memory limit has no room for the new page.
     CgroupLimit,
-    /// ENOMEM on mapped memory: no contiguous block to be had.
+    /// ENOMEM on mapped memory: no contiguous block available.
     NoContiguousMemory,
     /// ENOMEM on memory that is not mapped any more.
     Unmapped,
@@ -266,7 +266,7 @@ pub struct ProcessOutcome {
     /// back: at once, or by a promotion of what was split before.
     #[serde(rename = "zeros_brought_back_bytes")]
     pub zeros_brought_back: Bytes,
-    /// The same where they stay given back: the process is so much smaller than before.
+    /// The same where they are not brought back: the process is so much smaller than before.
     #[serde(rename = "zeros_given_back_bytes")]
     pub zeros_given_back: Bytes,
     /// Shared memory that splitting unmapped: the process maps it again as it touches it.

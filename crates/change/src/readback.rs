@@ -24,7 +24,7 @@ pub(crate) enum Now {
     Huge,
     /// In memory on base pages.
     Base,
-    /// Not in memory: unmapped, given back, or (shared memory) not mapped since it was split.
+    /// Not in memory: unmapped, returned, or (shared memory) not mapped since it was split.
     Nothing,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn look(context: &Context<'_>, work: &Work) -> Option<Vec<Now>> {
     Some(now)
 }
 
-/// Runs of like pages; `None` where HUGE cannot be told.
+/// Runs of like pages; `None` where HUGE cannot be determined.
 fn huge_runs(
     context: &Context<'_>,
     pagemap: &File,

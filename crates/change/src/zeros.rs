@@ -16,7 +16,7 @@ use crate::blocks::Block;
 use crate::work::{Context, Job, Work};
 use crate::{pressure, privilege};
 
-/// Why zero-filled pages stay given back.
+/// Why zero-filled pages are not brought back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoZeros {
     /// The right to attach to the process by ptrace is missing.
@@ -82,7 +82,7 @@ fn map_again(job: &mut Job<'_>, work: &mut Work, range: Range) -> Result<(), NoZ
     answer.map(|_| ()).map_err(|error| NoZeros::of(&error))
 }
 
-/// What of the blocks of private memory is the zero page: given back, and not brought back.
+/// What of the blocks of private memory is the zero page: returned, and not brought back.
 pub(crate) fn given_back(context: &Context<'_>, work: &Work) -> Bytes {
     let private = |b: &&Block| b.kind == Kind::Private;
     let blocks = work.plan.blocks.iter().filter(private);
@@ -91,7 +91,7 @@ pub(crate) fn given_back(context: &Context<'_>, work: &Work) -> Bytes {
         .sum()
 }
 
-/// The stretches of base pages that are the zero page; none where nothing tells.
+/// The ranges of base pages that are the zero page; none where nothing tells.
 fn zero_runs(context: &Context<'_>, work: &Work, range: Range) -> Vec<Range> {
     let pagemap = &work.identity.pagemap;
     let map = context.kernel.page_map(pagemap, range, ScanDetail::Sizes);

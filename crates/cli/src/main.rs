@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use context::{Context, Failure};
 
 /// Bigger pages for the servers you already run: see what you have, know why, change it live, and
-/// prove what it bought.
+/// prove what it gained.
 #[derive(Debug, Parser)]
 #[command(name = "hugeleaf", version, propagate_version = true)]
 struct Cli {
@@ -47,7 +47,7 @@ enum Command {
     Trace(Box<cmd::trace::Args>),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
-    /// What pages of each size cost and give here: latency, page tables
+    /// What pages of each size cost and gain here: latency, page tables
     Bench(cmd::bench::Args),
     /// Two results row by row, or two arms of one: ratio, interval, and what else differs
     Compare(cmd::compare::Args),

@@ -507,7 +507,7 @@ fn an_interrupted_chase_says_so() {
     wait_until("it has ended", || running.0.try_wait().unwrap().is_some());
     let output = end_of(running);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    // Whether a first sample was there by then is chance; either is told.
+    // Whether a first sample was there by then is chance; either is reported.
     match stdout(&output).is_empty() {
         true => assert!(stderr(&output).contains("stopped on request")),
         false => {

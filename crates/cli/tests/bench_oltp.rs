@@ -472,7 +472,7 @@ fn interrupted_it_ends_the_run_that_is_under_way() {
         runs = children_of(id);
         !runs.is_empty()
     });
-    // To us alone, as from another terminal: the run has ten minutes to go and is not told.
+    // To us alone, as from another terminal: the run has ten minutes to go and gets no signal.
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let mut status = None;

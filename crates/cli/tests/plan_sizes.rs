@@ -141,7 +141,7 @@ impl Pool {
         );
     }
 
-    /// Everything is given back.
+    /// Everything is returned.
     #[track_caller]
     fn is_free(&self) {
         wait_until("the pool is free again", Duration::from_secs(60), || {

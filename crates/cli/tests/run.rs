@@ -279,7 +279,7 @@ fn what_must_be_had_and_is_not_is_refused() {
     let mark = dir.path().join("mark");
     let touch = ["--", "touch", mark.to_str().unwrap()];
     let output = run(&[&["--data", &larger], &touch[..]].concat());
-    refused(&output, 125, &["--data", "must be had"]);
+    refused(&output, 125, &["--data", "is required"]);
     let output = run(&[&["--reserve", "1024T"], &touch[..]].concat());
     refused(&output, 125, &["--reserve", "available"]);
     let output = run(&[&["--numa", "bind=1023"], &touch[..]].concat());
@@ -329,7 +329,7 @@ fn what_is_known_not_to_be_had_is_one_line() {
     for word in [
         "hugeleaf: run: --data",
         "--stack",
-        "is not had, because",
+        "is unavailable, because",
         "next: ",
     ] {
         assert!(said.contains(word), "'{word}' is missing in: {said}");
@@ -432,7 +432,7 @@ fn a_static_program() {
         refused(
             &run(&["--shm", &must, "--", binary]),
             125,
-            &["statically", "must be had"],
+            &["statically", "is required"],
         );
     }
 }
@@ -630,7 +630,7 @@ fn dry_run_on_a_captured_host() {
     refused(
         &dry("neither-kind", &["--data", "2M!"]),
         125,
-        &["must be had"],
+        &["is required"],
     );
     let text = good(&dry("no-thp", &[]));
     assert!(
@@ -659,7 +659,7 @@ fn a_library_of_ones_own() {
 }
 
 /// A script of root's in a mount namespace of its own, where /var/cache is empty and XDG_CACHE_HOME
-/// a folder there that belongs to nobody. `None`, and said so, where that cannot be had.
+/// a folder there that belongs to nobody. `None`, and said so, where that is unavailable.
 fn with_empty_cache(test: &str, script: &str) -> Option<Output> {
     let whole = format!(
         "mount -t tmpfs -o mode=755 none /var/cache && mkdir /var/cache/nobody && \

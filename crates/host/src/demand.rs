@@ -113,7 +113,7 @@ pub enum Insists {
     Never,
     /// It could not: its memory is of a kind that comes from no pool, as it is configured.
     Cannot,
-    /// It asks, and starts without them where they cannot be had.
+    /// It asks, and starts without them where they are unavailable.
     IfToBeHad,
     /// It does not start without them.
     Always,
@@ -211,7 +211,7 @@ impl Piece {
     }
 }
 
-/// Where memory can be had on large pages.
+/// Where memory is available on large pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
@@ -220,7 +220,7 @@ pub enum Place {
     Thp,
 }
 
-/// Why a demand could not be told: what failed, and what to do next.
+/// Why a demand could not be determined: what failed, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct DemandError {

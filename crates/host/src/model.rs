@@ -574,7 +574,7 @@ pub struct Process {
     pub pid_namespaces_below: usize,
     /// Its cgroup's path, the memory controller's or the unified one.
     pub cgroup: Option<String>,
-    /// Its systemd unit, told from the cgroup.
+    /// Its systemd unit, derived from the cgroup.
     pub unit: Option<String>,
     /// Number of threads.
     pub threads: u64,
@@ -683,7 +683,7 @@ pub struct RunSettings {
     pub touch: bool,
     /// The same for shared memory.
     pub shmem_touch: bool,
-    /// So much of data was to be had at the start.
+    /// So much of data was available at the start.
     pub reserve: Option<Bytes>,
     /// Base names of the executables that it is for; empty for all.
     pub only: Vec<String>,
@@ -812,7 +812,7 @@ pub struct Segment {
     pub by_page_size: Vec<Held>,
     /// Page by page, where that was asked for.
     pub pages: Fact<PageMap>,
-    /// For a file mapping: whether its file system makes large folios, where it can be told; its
+    /// For a file mapping: whether its file system makes large folios, where it can be determined; its
     /// type is in `file_system`.
     pub file_system: Option<String>,
     /// What the mount of a file says with `huge=` (tmpfs(5)): `always`, `within_size`, `advise`.

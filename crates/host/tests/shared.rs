@@ -1,4 +1,4 @@
-//! Processes that attach one object of shared memory: read once, and told apart where they differ.
+//! Processes that attach one object of shared memory: read once, and distinguished where they differ.
 // Helpers of tests unwrap as tests do: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
@@ -84,7 +84,7 @@ fn on_thp(process: &Process) -> Bytes {
         .sum()
 }
 
-/// Whether huge pages can be had in shared memory at all here.
+/// Whether huge pages are available in shared memory at all here.
 fn thp_here(test: &str) -> bool {
     let kernel = RealKernel::new();
     let here = read_host(&Root::live(), &kernel)

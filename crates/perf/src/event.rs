@@ -34,7 +34,7 @@ pub enum PerfKind {
 pub enum PerfRate {
     /// So many times a second.
     Frequency(u64),
-    /// Each time. Every so many times is not to be had beside the period in a sample: the kernel then
+    /// Each time. Every so many times is unavailable together with the period in a sample: the kernel then
     /// writes each down, whatever period was asked for.
     Each,
 }

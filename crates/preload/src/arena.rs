@@ -67,7 +67,7 @@ fn find(base: usize) -> Option<&'static AtomicUsize> {
     known.iter().find(|known| known.load(Relaxed) == base)
 }
 
-/// Maps the words. Two threads may do so at once: one of the two mappings is then given back.
+/// Maps the words. Two threads may do so at once: one of the two mappings is then returned.
 fn begin() {
     let (rights, flags) = (flag::READ | flag::WRITE, flag::PRIVATE | flag::ANONYMOUS);
     let length = size_of::<[AtomicUsize; MOST]>();

@@ -1,7 +1,7 @@
 //! The heap that grows by `brk`: malloc's first arena, and programs that call `sbrk`.
 //!
 //! Malloc grows it by 132K. Here the kernel's break goes ahead of libc's to the end of a huge
-//! page, advised before it is touched. What libc gives back stays until a whole huge page can go,
+//! page, advised before it is touched. What libc returns stays until a whole huge page can go,
 //! and is zeroed before it is handed out again, as `brk(2)` promises.
 //!
 //! With a pool for private memory the heap does not grow from the program's own break but in a
@@ -27,7 +27,7 @@ static LIBC: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Up to here there may be old content above libc's break.
 static STALE: AtomicUsize = AtomicUsize::new(0);
-/// Up to here nothing is given back: it was asked for with `--reserve`.
+/// Up to here nothing is returned: it was asked for with `--reserve`.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 /// A range of our own, from and to; zero: the heap is the kernel's.
 static OWN_START: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ pub fn start(curbrk: usize) {
 }
 
 /// Takes note that the program changes rights or mappings of a range. In its heap that means that
-/// what it gives back must go back: rights come fresh with memory that is fresh (`brk(2)`).
+/// what it returns must go back: rights come fresh with memory that is fresh (`brk(2)`).
 pub fn changed(start: usize, length: usize) {
     /// Heap that may have been there before this library.
     const BEFORE: usize = 64 << 20;
@@ -148,7 +148,7 @@ fn shrink(now: usize, to: usize) -> isize {
     };
     let kept = growing() && step != 0 || KEPT.load(Relaxed) != 0;
     if own == 0 && (!kept || STRICT.load(Relaxed)) {
-        // SAFETY: libc gives it back.
+        // SAFETY: libc returns it.
         let result = unsafe { calls::brk(to) };
         MAPPED.store(result, Relaxed);
         STALE.store(0, Relaxed);

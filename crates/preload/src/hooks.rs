@@ -261,7 +261,7 @@ fn is_one_at(address: usize) -> bool {
     let Some(at) = up(address, page).and_then(|at| at.checked_sub(page)) else {
         return false;
     };
-    // SAFETY: in place, so nothing moves; where there was room behind, it is given back.
+    // SAFETY: in place, so nothing moves; where there was room behind, it is returned.
     unsafe {
         let result = calls::mremap(at, 2 * page, 3 * page, 0, 0);
         if !failed(result) {

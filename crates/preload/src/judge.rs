@@ -263,7 +263,7 @@ pub fn unmapped(start: usize, length: usize) {
     }
 }
 
-/// Takes note that so much of the heap is given back.
+/// Takes note that so much of the heap is returned.
 pub fn heap_shrank(bytes: usize) {
     if let Some(kind) = all().get(HEAP) {
         kind.gone(bytes);

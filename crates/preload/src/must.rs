@@ -7,7 +7,7 @@
 //!
 //! # Safety
 //!
-//! Replaces and gives back only what the program's own call replaces, or what was made for it and
+//! Replaces and returns only what the program's own call replaces, or what was made for it and
 //! not handed out.
 
 #![allow(unsafe_code)]

@@ -218,7 +218,7 @@ pub fn remap(old: usize, old_length: usize, length: usize, new: impl FnOnce() ->
     at
 }
 
-/// Moves what `holds` to pages that can be had in parts. Whether that was possible: with other
+/// Moves what `holds` to pages available in parts. Whether that was possible: with other
 /// threads it is not.
 pub fn leave_part(start: usize, length: usize) -> bool {
     if fork::threads() != Some(1) {

@@ -1,4 +1,4 @@
-//! The end of a program that the launcher reports on: it is told, and waited for, so that it can
+//! The end of a program that the launcher reports on: it is notified, and waited for, so that it can
 //! take a last look at memory that is still there.
 
 use crate::calls;

@@ -5,7 +5,7 @@ use crate::heap;
 use crate::state::settings;
 use crate::tmpfs::decimal;
 
-/// Takes it. Where larger pages are mandatory and it cannot be had, the program does not run:
+/// Takes it. Where larger pages are mandatory and it is unavailable, the program does not run:
 /// two lines and status 125, as for every failure of `run` itself.
 pub fn take() {
     let settings = settings();
@@ -17,14 +17,14 @@ pub fn take() {
         crate::say::once(&[
             b"--reserve: ",
             bytes.text(),
-            b"M of heap could not be had ahead",
+            b"M of heap was unavailable at the start",
         ]);
         return;
     }
     for text in [
         &b"hugeleaf: run: --reserve: "[..],
         bytes.text(),
-        b"M of heap on larger pages cannot be had\n  next: hugeleaf status shows what is free; ",
+        b"M of heap on larger pages is unavailable\n  next: hugeleaf status shows what is free; ",
         b"ask for less, or leave out the '!' of --data\n",
     ] {
         calls::write(2, text);

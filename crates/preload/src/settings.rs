@@ -65,7 +65,7 @@ pub struct Settings<'a> {
     pub touch: bool,
     /// The same for shared memory.
     pub shmem_touch: bool,
-    /// Heap to be had before the program runs.
+    /// Heap to take before the program runs.
     pub reserve: usize,
     /// Names of the executables that the settings are for; empty: all.
     pub only: &'a [u8],

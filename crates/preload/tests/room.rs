@@ -11,7 +11,7 @@ use hugeleaf_preload::state::up;
 const NOTHING: usize = flag::PRIVATE | flag::ANONYMOUS;
 const MEMORY: usize = flag::READ | flag::WRITE;
 
-/// More than any pool has: the addresses can be set aside, the pages cannot be had.
+/// More than any pool has: the addresses can be set aside, the pages are unavailable.
 #[test]
 fn what_the_pool_refuses_leaves_what_was_there() {
     let memory = calls::memory().unwrap();

@@ -1,9 +1,9 @@
-//! `bench`: what pages of each size cost and give, measured on memory of this very program. Where
+//! `bench`: what pages of each size cost and gain, measured on memory of this very program. Where
 //! a host has no counters, other reports quote these as calibration.
 //!
 //! [`chase`] is the latency of a dependent read by working set; [`pagetables`] what it costs that
 //! many processes attach one region; [`mover`] the data path of a backup server;
-//! [`pin`] what it costs to pin a buffer; [`oltp`] orders a minute on a database. Arms are page sizes. Those that cannot be had are in the
+//! [`pin`] what it costs to pin a buffer; [`oltp`] orders a minute on a database. Arms are page sizes. Those that are unavailable are in the
 //! result with the reason and what to do; nothing of the host is changed to get them.
 
 pub mod chase;
@@ -57,14 +57,14 @@ pub enum BenchEnding {
     Interrupted,
 }
 
-/// An arm, or a part of one, that could not be had.
+/// An arm, or a part of one, that was unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     /// From this length on (the working set, the region) there was none.
     pub from_bytes: u64,
     /// Why.
     pub reason: String,
-    /// What to do, with which the largest that was asked for can be had.
+    /// What to do, with which the largest that was asked for is available.
     pub next: String,
 }
 
@@ -80,7 +80,7 @@ impl Shortage {
         }
     }
 
-    /// Another length that was not had either: from the smallest on, with the reason and the way of
+    /// Another length that was unavailable either: from the smallest on, with the reason and the way of
     /// the largest.
     fn join(had: &mut Option<Shortage>, length: Bytes, error: &MemoryError) {
         let from = had.as_ref().map_or(u64::MAX, |n| n.from_bytes);
@@ -147,7 +147,7 @@ pub enum BenchEvent {
     },
     /// What has to be known of what follows.
     Note(String),
-    /// An arm that could not be had.
+    /// An arm that was unavailable.
     Unavailable {
         /// The arm, as its flag names it.
         arm: String,
@@ -169,8 +169,8 @@ pub enum BenchError {
         /// What may be taken.
         most: Bytes,
     },
-    /// None of the arms could be had.
-    #[error("none of the pages asked for could be had; {arm}: {reason}")]
+    /// None of the arms were available.
+    #[error("none of the pages asked for is available; {arm}: {reason}")]
     NothingHad {
         /// The first of them.
         arm: String,
@@ -307,8 +307,8 @@ fn without_samples(arm: &str, at: Vec<Place>, quantity: Quantity) -> Row {
     Row::new(arm, at, quantity, Vec::new())
 }
 
-/// Why there is nothing to tell: of the first arm that was not had, if any. Each is a label and why
-/// it was not had.
+/// Why there is nothing to tell: of the first arm that was unavailable, if any. Each is a label and why
+/// it was unavailable.
 fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<Shortage>)>) -> BenchError {
     let mut arms = arms.into_iter();
     match arms.find_map(|(arm, shortage)| Some((arm, shortage.as_ref()?))) {
@@ -321,8 +321,8 @@ fn nothing<'a>(arms: impl IntoIterator<Item = (&'a str, &'a Option<Shortage>)>) 
     }
 }
 
-/// Whether the reason why memory could not be had is that there are no such pages: then an arm is
-/// not had. Anything else ends the run.
+/// Whether the reason why memory was unavailable is that there are no such pages: then an arm is
+/// unavailable. Anything else ends the run.
 pub fn is_unavailable(error: &MemoryError) -> bool {
     matches!(
         error,

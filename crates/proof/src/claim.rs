@@ -4,7 +4,7 @@
 //! who may look at that process) and then looks into `/proc/locks` who else has marked it. Marks do
 //! not exclude each other, so nobody can be shut out by holding one; whose mark counts is decided
 //! by the kernel's word on who the holder is: root, and the user who asks. What others hold (the
-//! owner of a process that root experiments on) is told, and stops nobody. A mark ends with its
+//! owner of a process that root experiments on) is reported, and stops nobody. A mark ends with its
 //! holder, however that ends; nothing lies in a folder that somebody could fill beforehand.
 //!
 //! Two that begin at the same moment may see each other, and then both refuse; never do both go
@@ -143,7 +143,7 @@ mod tests {
         );
     }
 
-    /// A process whose `/proc` is a folder, and locks as they are told.
+    /// A process whose `/proc` is a folder, and locks as they are asked.
     fn captured(locks: &str, users: &[(u32, &str)]) -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
         let proc_ = dir.path().join("proc");

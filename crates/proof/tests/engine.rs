@@ -35,7 +35,7 @@ impl Kernel for Clock {
     }
 }
 
-/// Memory that does as it is told, but for what the fields say.
+/// Memory that does as it is asked, but for what the fields say.
 struct Fake {
     arm: Arc<Mutex<Arm>>,
     began: Arm,
@@ -50,7 +50,7 @@ struct Fake {
     jitter: f64,
     /// Ends at this move.
     ends_at_move: Option<usize>,
-    /// A quarter of it is given back when it is split.
+    /// A quarter of it is returned when it is split.
     loses: bool,
     lost: bool,
     moves: Vec<Arm>,

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Shows how far it is while it is populated, what pages it is on and why not on better ones, and
-//! gives it back. The same in C is `buffer.c`.
+//! returns it. The same in C is `buffer.c`.
 #![allow(unsafe_code)]
 
 use std::process::ExitCode;

@@ -75,7 +75,7 @@ struct Cache {
     entries: Component,
     slots_a_block: usize,
     most_blocks: usize,
-    /// Held to read by readers, so that no granule is given back while somebody reads it.
+    /// Held to read by readers, so that no granule is returned while somebody reads it.
     inner: RwLock<Inner>,
     // What readers count.
     looked_up: AtomicU64,
@@ -127,7 +127,7 @@ impl Inner {
         (entry.key == key).then_some(entry.value)
     }
 
-    /// Gives up the entries of the oldest block. Places that lead there are told by their block's
+    /// Gives up the entries of the oldest block. Places that lead there are reported by their block's
     /// number.
     fn evict_oldest(&mut self) -> Option<Block> {
         let block = self.blocks.pop_front()?;
@@ -237,7 +237,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Sets how much the cache may hold, and gives back what is above it, a granule at a time, so
+    /// Sets how much the cache may hold, and returns what is above it, a granule at a time, so
     /// that readers wait for one granule at most.
     fn resize(&self, target: Bytes) -> Result<(), ElasticError> {
         let above = self.memory.set_target(target)?;
@@ -251,7 +251,7 @@ impl Cache {
             given_back += self.memory.granule().bytes();
         }
         println!(
-            "target {}K: {}K above it, {}K given back",
+            "target {}K: {}K above it, {}K returned",
             kib(target),
             kib(above),
             kib(given_back)
@@ -260,7 +260,7 @@ impl Cache {
     }
 
     /// Lets the readers go on for so many look-ups more, or until they stop. `recover` finds pages
-    /// that came to be by touching what was given back: there must be none.
+    /// that came to be by touching what was returned: there must be none.
     fn load(&self, look_ups: u64) -> Result<(), ElasticError> {
         let (before, found) = (self.looked_up.load(Relaxed), self.found.load(Relaxed));
         let since = || self.looked_up.load(Relaxed) - before;

@@ -1,4 +1,4 @@
-//! Why memory could not be had.
+//! Why memory was unavailable.
 
 use hugeleaf_host::ReadError;
 use hugeleaf_sys::{Errno, SysError};
@@ -6,7 +6,7 @@ use hugeleaf_units::{Bytes, Ladder, PageSize};
 
 use crate::extent::Why;
 
-/// Memory that was asked for and is not had; nothing of it is left behind.
+/// Memory that was asked for and is unavailable; nothing of it is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -22,11 +22,11 @@ pub enum MemoryError {
         page: PageSize,
     },
     /// More than there is.
-    #[error("{asked} asked, {available} could be had ({limited_by})")]
+    #[error("{asked} asked, {available} available ({limited_by})")]
     TooLarge {
         /// What was asked for.
         asked: Bytes,
-        /// What could be had.
+        /// What was available.
         available: Bytes,
         /// What limits it.
         limited_by: String,
@@ -37,14 +37,14 @@ pub enum MemoryError {
     /// A mandatory ladder of which this host has no size.
     #[error("this host has no page size of '{0}'")]
     NoSuchSize(Ladder),
-    /// A mandatory ladder that could not be had for all of it.
-    #[error("{missing} of {asked} could not be had on '{ladder}': {why}")]
+    /// A mandatory ladder that was unavailable for all of it.
+    #[error("{missing} of {asked} unavailable on '{ladder}': {why}")]
     Short {
         /// The ladder.
         ladder: Ladder,
         /// What was asked for.
         asked: Bytes,
-        /// How much of it could not be had.
+        /// How much of it was unavailable.
         missing: Bytes,
         /// Why.
         why: Why,

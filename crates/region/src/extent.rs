@@ -4,7 +4,7 @@ use std::fmt;
 
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range, Rung};
 
-/// A stretch of memory on pages of one size and kind.
+/// A range of memory on pages of one size and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
@@ -55,7 +55,7 @@ pub enum Why {
         /// The page size.
         size: PageSize,
     },
-    /// Fewer reserved pages could be had than were wanted.
+    /// Fewer reserved pages were available than were wanted.
     PoolShort {
         /// Their size.
         size: PageSize,
@@ -88,7 +88,7 @@ pub enum Why {
         size: PageSize,
     },
     /// It was on a huge page once, and is not any more: a child was forked, or a part of it was
-    /// given back or locked.
+    /// returned or locked.
     Split {
         /// The page size.
         size: PageSize,
@@ -155,7 +155,7 @@ impl fmt::Display for Why {
                 limited_by,
             } => write!(
                 f,
-                "{got} of {wanted} pages of {size} could be had ({limited_by}); {} missing",
+                "got {got} of {wanted} pages of {size} ({limited_by}); {} missing",
                 missing(*wanted, *got)
             ),
             Why::NotContiguous { size } => write!(f, "no contiguous {size} of memory was found"),

@@ -170,7 +170,7 @@ impl Piece<'_> {
         Ok(())
     }
 
-    /// After a page could not be had: keeps as many as there are, at the start of the piece.
+    /// After a page was unavailable: keeps as many as there are, at the start of the piece.
     fn shrink(&self, pages: Pages) -> Result<Pages, MemoryError> {
         let part = self.part(pages)?;
         let memory = self.asked.space.memory();

@@ -2,7 +2,7 @@
 //!
 //! A [`Region`] is one contiguous range of addresses on the best page sizes that a [`Ladder`] asks
 //! for and the host has; an [`Elastic`] is a range from which components take whole large pages
-//! and give them back while the program works. What was asked for and what was got are always two
+//! and return them while the program works. What was asked for and what was got are always two
 //! things that can be read ([`Region::extents`], [`Elastic::info`]), and nothing is handed out
 //! before it is populated and within every limit, so that a later touch cannot end in SIGBUS.
 //!

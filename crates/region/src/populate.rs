@@ -33,7 +33,7 @@ pub(crate) struct Filler<'a> {
     total: Bytes,
 }
 
-/// How a stretch is filled in.
+/// How a range is filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     /// As the kernel gives pages at a fault.
@@ -52,7 +52,7 @@ pub(crate) enum Method {
 /// What stopped it early.
 #[derive(Debug)]
 pub(crate) enum Stopped {
-    /// A page could not be had: the pool, a limit or a node is short.
+    /// A page was unavailable: the pool, a limit or a node is short.
     NoPage(SysError),
     /// The host has no room left.
     NoRoom(MemoryError),
@@ -280,7 +280,7 @@ impl Work<'_> {
     }
 }
 
-/// Fills a stretch of addresses on this thread; `page` is the size of its pages.
+/// Fills a range of addresses on this thread; `page` is the size of its pages.
 pub(crate) fn fill_here(space: &Space, part: Range, page: PageSize) -> Result<(), Stopped> {
     let step = PageSize::new(UNDER_WAY).map_or(page, |step| step.max(page));
     part.chunks(step)

@@ -1,4 +1,4 @@
-//! One contiguous range of memory on the best pages that could be had.
+//! One contiguous range of memory on the best pages available.
 
 use hugeleaf_sys::{Errno, MemoryFile, PageMap, PageState, Sharing, Space, may_lock};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Pages, Range, Rung};
@@ -11,7 +11,7 @@ use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::{hugetlb, populate, thp};
 
-/// A stretch of a region that was had in one go.
+/// A range of a region that was taken in one go.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) range: Range,
@@ -22,11 +22,11 @@ pub(crate) struct Piece {
 }
 
 /// One contiguous range of memory, populated, on the page sizes that its ladder and the host make
-/// possible; given back when dropped.
+/// possible; freed when dropped.
 ///
 /// Uniform where the first rung has it all, else a mosaic: the fewest pieces, largest pages first,
 /// base pages last. (Where the kernel finds no contiguous memory for one transparent huge page
-/// among many, that stretch is on base pages at its place.) It never moves, and mremap(2) must not
+/// among many, that range is on base pages at its place.) It never moves, and mremap(2) must not
 /// be used on it.
 ///
 /// # Children
@@ -234,7 +234,7 @@ impl Region {
         Ok(())
     }
 
-    /// Adds a stretch, joined with the one before it (from `first` on) where it is alike.
+    /// Adds a range, joined with the one before it (from `first` on) where it is alike.
     fn push(
         &self,
         piece: &Piece,
@@ -310,7 +310,7 @@ impl Region {
     }
 }
 
-/// How much of a stretch is in memory and in the page tables.
+/// How much of a range is in memory and in the page tables.
 fn present(map: &PageMap) -> Bytes {
     let present = map
         .runs

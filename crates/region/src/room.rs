@@ -29,8 +29,8 @@ impl Room {
         Ok(Room { host })
     }
 
-    /// How much memory outside the pools could be had now, and what limits it. `None` where that
-    /// cannot be told.
+    /// How much memory outside the pools is available now, and what limits it. `None` where that
+    /// cannot be determined.
     pub(crate) fn available() -> Option<(Bytes, String)> {
         let root = Root::live();
         let free = hugeleaf_host::system::available(&root).get()?;

@@ -18,7 +18,7 @@ use crate::steps::Step;
 /// How often a block that the kernel calls busy is tried.
 const TRIES: u32 = 5;
 
-/// Maps and populates ordinary memory at `part`, on pages of `step` where they can be had.
+/// Maps and populates ordinary memory at `part`, on pages of `step` where they are available.
 ///
 /// # Errors
 /// [`MemoryError::TooLarge`] where memory does not hold it; those of the calls.

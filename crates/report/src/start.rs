@@ -52,14 +52,14 @@ impl Start {
     }
 }
 
-/// One line on what was asked for by name and is not had; `None` where all of it is.
+/// One line on what was asked for by name and is unavailable; `None` where all of it is.
 pub fn missing_line(missing: &[Missing]) -> Option<String> {
     if missing.is_empty() {
         return None;
     }
     let in_words = |m: &Missing| {
         format!(
-            "{} is not had, because {}; next: {}",
+            "{} is unavailable, because {}; next: {}",
             m.asked, m.because, m.command
         )
     };
@@ -111,7 +111,10 @@ pub fn text(start: &Start, look: Look) -> String {
     }
     out.push_str(&table.render_as(look));
     for missing in &start.settled.missing {
-        let line = format!("{} is not had, because {}", missing.asked, missing.because);
+        let line = format!(
+            "{} is unavailable, because {}",
+            missing.asked, missing.because
+        );
         out.push_str(&format!("\n{line}\n  next: {}\n", missing.command));
     }
     if let Some(obstacle) = &start.obstacle {
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!(missing_line(&[]), None);
         assert_eq!(
             missing_line(&[missing("--shm 1G")]).unwrap(),
-            "hugeleaf: run: --shm 1G is not had, because the pool is empty; next: fill it\n"
+            "hugeleaf: run: --shm 1G is unavailable, because the pool is empty; next: fill it\n"
         );
         let two = missing_line(&[missing("--shm 1G"), missing("--data 1G")]).unwrap();
         assert_eq!(two.lines().count(), 1, "{two}");

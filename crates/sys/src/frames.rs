@@ -49,7 +49,7 @@ pub fn frames_of(
     Ok((!hidden).then_some(frames))
 }
 
-/// How many stretches of neighbouring frames the pages are, mean over blocks of `block` bytes; a
+/// How many ranges of neighbouring frames the pages are, mean over blocks of `block` bytes; a
 /// page that is not in memory ends one. Pure.
 pub fn extents_a_block(frames: &[Option<u64>], block: Bytes, base: PageSize) -> Option<f64> {
     let pages = usize::try_from(base.pages_for(block).get()).ok()?.max(1);

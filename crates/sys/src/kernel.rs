@@ -181,7 +181,7 @@ pub trait Kernel: Send + Sync {
         self.inner().populate(process, ranges)
     }
 
-    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never told from a version.
+    /// Whether this kernel knows MADV_COLLAPSE at all: probed, never derived from a version.
     fn knows_collapse(&self) -> bool {
         self.inner().knows_collapse()
     }

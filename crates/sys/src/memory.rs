@@ -20,7 +20,7 @@ pub enum Sharing {
     Shared,
 }
 
-/// Memory of this process, readable and writable, given back when dropped.
+/// Memory of this process, readable and writable, freed when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     range: Range,

@@ -14,7 +14,7 @@ use crate::memory::advise_own;
 use crate::space::{Reserve, Space};
 use crate::{Errno, SysError};
 
-/// Memory of this process alone, filled in; given back when dropped.
+/// Memory of this process alone, filled in; freed when dropped.
 #[derive(Debug)]
 pub struct OwnMemory {
     space: Space,
@@ -25,7 +25,7 @@ impl OwnMemory {
     ///
     /// # Errors
     /// EINVAL where a file was mapped into them, which others may write to; ENOMEM where a part is
-    /// not mapped or memory is short; EFAULT where a page could not be had.
+    /// not mapped or memory is short; EFAULT where a page was unavailable.
     pub fn of(space: Space) -> Result<OwnMemory, SysError> {
         if !space.is_private() {
             let subject = space.range().to_string();

@@ -48,7 +48,7 @@ impl PageState {
     }
 }
 
-/// A stretch of pages that are alike; not populated ones are left out.
+/// A range of pages that are alike; not populated ones are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRun {
     /// Where.
@@ -62,7 +62,7 @@ pub struct PageRun {
 pub struct PageMap {
     /// Stretches of like pages. What is in none of them is neither in memory nor in swap.
     pub runs: Vec<PageRun>,
-    /// Whether [`PageState::HUGE`] could be told (PAGEMAP_SCAN, Linux 6.7).
+    /// Whether [`PageState::HUGE`] could be determined (PAGEMAP_SCAN, Linux 6.7).
     pub huge_known: bool,
     /// Whether [`PageState::EXCLUSIVE`] was asked for.
     pub exclusive_known: bool,
@@ -71,14 +71,14 @@ pub struct PageMap {
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanDetail {
-    /// Present, swapped and huge: what a page-size table needs. Nothing is told where the kernel
+    /// Present, swapped and huge: what a page-size table needs. Nothing is reported where the kernel
     /// has no PAGEMAP_SCAN (before Linux 6.7).
     Sizes,
     /// Also which pages are the process's own alone: what promotion needs. Costs eight bytes
     /// read per base page.
     Exclusive,
     /// The same in half the time where every page in memory is the process's own alone: then
-    /// sizes and zero pages are not told. Where one is not, as [`ScanDetail::Exclusive`].
+    /// sizes and zero pages are not reported. Where one is not, as [`ScanDetail::Exclusive`].
     ExclusiveFirst,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn read(
                 exclusive_known: true,
             })
         }
-        // Without the ioctl sizes cannot be told, and eight bytes would be read for each page of
+        // Without the ioctl sizes cannot be determined, and eight bytes would be read for each page of
         // holes that can be as long as the address space.
         (None, ScanDetail::Sizes) => Ok(PageMap::default()),
         (None, _) if range.len() > LONGEST_UNSCANNED => {

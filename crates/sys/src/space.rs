@@ -98,7 +98,7 @@ impl Memory {
     }
 }
 
-/// Addresses of this process that hold what is mapped into them; given back when dropped.
+/// Addresses of this process that hold what is mapped into them; freed when dropped.
 #[derive(Debug)]
 pub struct Space {
     memory: Memory,
@@ -218,7 +218,7 @@ impl Space {
     ///
     /// # Errors
     /// EINVAL where `part` lies outside or the kernel refuses the advice; EFAULT where a page
-    /// could not be had (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
+    /// was unavailable (a pool or a limit is short); ENOMEM, EAGAIN, EBUSY as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
         self.check(MemoryCall::Advise(advice), advice.call_name(), part)?;
         madvise(part, advice.number())

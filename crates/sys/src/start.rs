@@ -203,7 +203,7 @@ impl Started {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // SAFETY: gives back the mask that was found.
+                // SAFETY: puts back the mask that was found.
                 unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
                 return Err(error);
             }

@@ -39,7 +39,7 @@ pub struct Trace {
     pub clock_note: Option<String>,
     /// Things that a reader should know and no number says, as whole sentences.
     pub notes: Vec<String>,
-    /// Where the numbers came from, and what could not be had.
+    /// Where the numbers came from, and what was unavailable.
     pub sources: Vec<Source>,
     /// Processes that were seen. Those that were there at the start come first.
     pub processes: Vec<Process>,
@@ -107,7 +107,7 @@ pub struct TracedHost {
     pub thp_enabled: Option<String>,
     /// THP's `shmem_enabled`.
     pub thp_shmem_enabled: Option<String>,
-    /// Whether it runs under a hypervisor, where that can be told.
+    /// Whether it runs under a hypervisor, where that can be determined.
     pub virtual_machine: Option<bool>,
 }
 
@@ -408,7 +408,7 @@ pub enum Mode {
     /// The program ran.
     #[default]
     User,
-    /// A guest, a hypervisor, or not told.
+    /// A guest, a hypervisor, or not reported.
     Other,
 }
 
@@ -617,9 +617,9 @@ pub struct MemoryEvent {
     pub name: String,
     /// What more the kernel said: a result (`succeeded`), a reason (`remote shootdown`).
     pub detail: String,
-    /// Place in [`Trace::processes`]; `None` where it is not told apart by process.
+    /// Place in [`Trace::processes`]; `None` where it is not distinguished by process.
     pub process: Option<u32>,
-    /// The thread, where told apart.
+    /// The thread, where distinguished.
     pub tid: Option<u32>,
     /// Place in [`Trace::stacks`], where one was taken.
     pub stack: Option<u32>,

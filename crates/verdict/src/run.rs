@@ -2,7 +2,7 @@
 //!
 //! [`Policy`] is what a person typed, [`ldr_cntrl`] what an AIX administrator would have typed.
 //! [`settle`] holds a policy against a host: out come the settings of the library that is loaded
-//! into the program, and what is known not to be had. [`obstacle`] says of a program's file why the
+//! into the program, and what is known to be unavailable. [`obstacle`] says of a program's file why the
 //! library cannot be loaded into it.
 //!
 //! Nothing here starts anything or looks at the host: facts come in as values.

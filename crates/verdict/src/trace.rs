@@ -5,7 +5,7 @@
 //! trace that shows it and one that nearly does. The limits are constants with their reasons, below and beside the
 //! rules; `docs/guide/trace.md` lists them.
 //!
-//! Three effects are told apart, because a large page can bring one without the others:
+//! Three effects are distinguished, because a large page can bring one without the others:
 //! translation, contiguity, and the unit of pinning ([`Effect`]).
 
 pub mod areas;

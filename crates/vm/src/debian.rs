@@ -98,7 +98,7 @@ impl Suite {
     /// they are a day old. Where fetching fails, older lists serve.
     ///
     /// # Errors
-    /// Where there is no list, and none can be had.
+    /// Where there is no list, and none is available.
     pub fn open(cache: &Cache, name: &str, architecture: &str) -> anyhow::Result<Suite> {
         let lists = format!("apt/{name}-{architecture}");
         let folder = cache.folder(&lists)?;

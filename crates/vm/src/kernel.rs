@@ -48,7 +48,7 @@ pub struct Bootable {
 /// Fetches a kernel, or takes the one that is kept.
 ///
 /// # Errors
-/// [`Missing`](crate::missing::Missing) where a package or a program cannot be had.
+/// [`Missing`](crate::missing::Missing) where a package or a program is unavailable.
 pub fn bootable(
     cache: &Cache,
     kernel: &Kernel,

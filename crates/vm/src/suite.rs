@@ -82,7 +82,7 @@ impl Workshop {
     /// Fetches what a host needs, or takes what is kept.
     ///
     /// # Errors
-    /// [`Missing`](crate::missing::Missing) where something cannot be had here.
+    /// [`Missing`](crate::missing::Missing) where something is unavailable here.
     pub fn prepare(&self, host: &HostFile) -> anyhow::Result<Prepared> {
         let d = &host.description;
         let all = userlands(&self.repository.join("vm/userlands.toml"))?;

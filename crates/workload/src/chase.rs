@@ -1,4 +1,4 @@
-//! `chase`: reads of which each names the address of the next, so that nothing can be had before
+//! `chase`: reads of which each names the address of the next, so that nothing can be read before
 //! its time: the latency of memory, one access after the other.
 //!
 //! The path is one cycle through every cache line of the working set, one read a line, in an order

@@ -153,7 +153,7 @@ impl Drop for Oltp {
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         const LOOK: Duration = Duration::from_millis(5);
-        // Where it cannot be told it is gone or stuck, and what follows deals with both.
+        // Where it cannot be determined it is gone or stuck, and what follows deals with both.
         let _ = self.client.tell(&Request::Quit);
         let asked = Instant::now();
         while asked.elapsed() < PATIENCE {

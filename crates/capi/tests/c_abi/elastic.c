@@ -1,4 +1,4 @@
-/* Components of two processes that take, hand on and give back; and all that can be wrong with it. */
+/* Components of two processes that take, hand on and return; and all that can be wrong with it. */
 #define _POSIX_C_SOURCE 200809L
 #include "check.h"
 

@@ -5,7 +5,7 @@
 
 use super::OWNED;
 
-/// Why a file's blocks cannot be told.
+/// Why a file's blocks cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// The line that opens the block is there, and the one that closes it is not.

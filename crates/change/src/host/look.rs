@@ -295,7 +295,7 @@ pub fn mount_point(root: &Root, path: &Path) -> Result<(), Obstacle> {
     }
 }
 
-/// Whether the steps that change something could be made now, as far as that can be told without
+/// Whether the steps that change something could be made now, as far as that can be determined without
 /// making them.
 pub fn probe(root: &Root, looked: &[Looked]) -> Vec<Obstacle> {
     let changing = looked.iter().filter(|l| l.state == State::WouldChange);

@@ -1,7 +1,7 @@
 //! Records of the journal, and their lines. Pure.
 //!
 //! A line is a checksum, a number that counts up, and the record as JSON. So a line that was cut
-//! off, one that was damaged and one that is missing can be told, and the others still be used:
+//! off, one that was damaged and one that is missing can be distinguished, and the others still be used:
 //! each record says by itself what it needs.
 
 use std::fmt;

@@ -42,10 +42,10 @@ pub struct Shortage {
     /// Shared memory and tmpfs.
     #[serde(rename = "shmem_bytes")]
     pub shmem: Fact<Bytes>,
-    /// The kernel's own, that it can give back (names and inodes).
+    /// The kernel's own, that it can return (names and inodes).
     #[serde(rename = "kernel_reclaimable_bytes")]
     pub kernel_reclaimable: Fact<Bytes>,
-    /// The kernel's own, that it cannot move or give back: slab, stacks, page tables.
+    /// The kernel's own, that it cannot move or return: slab, stacks, page tables.
     #[serde(rename = "kernel_fixed_bytes")]
     pub kernel_fixed: Fact<Bytes>,
     /// Locked in memory.

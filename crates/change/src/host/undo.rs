@@ -504,7 +504,7 @@ fn put_back(
         ));
     }
     if let (State::Short, Place::Pool { pages, .. }) = (made.state, &made.after) {
-        result.note = Some(format!("only {pages} pages were to be had again"));
+        result.note = Some(format!("only {pages} pages were available this time"));
     }
     result.after = Some(made.after);
     Ok(())

@@ -14,7 +14,7 @@ use crate::faulty::{Fate, FaultyHost};
 use crate::tree::{Tree, assert_same, steps};
 use crate::{apply_to, options, undo_in, undo_newest};
 
-/// What the child is told, in its environment: what to do, where, and when to die.
+/// What the child gets, in its environment: what to do, where, and when to die.
 const ORDER: &str = "HUGELEAF_TEST_ORDER";
 
 /// Which steps the child applies.

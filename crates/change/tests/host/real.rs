@@ -325,7 +325,7 @@ fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
     let name = "a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory";
     let Some(host) = Host::new(name) else { return };
     // Of the largest size, one page more than all of memory holds: nothing is squeezed out for it
-    // where a page of that size cannot be had anyway.
+    // where a page of that size is unavailable anyway.
     let Some((size, pool)) = largest() else {
         println!("not run: {name}: needs a page size that memory holds few of");
         return;
@@ -343,7 +343,7 @@ fn a_pool_larger_than_memory_says_what_is_missing_and_what_holds_the_memory() {
     let outcome = apply_to(host.path(), &mut RealHost, &steps, &options()).unwrap();
     let giant = &outcome.steps[0];
     if giant.state == State::Done {
-        println!("not run: {name}: a page of {size} could be had");
+        println!("not run: {name}: a page of {size} is available");
     } else {
         let shortage = giant.shortage.as_ref().unwrap();
         assert_eq!(shortage.missing, Pages(1));

@@ -192,7 +192,7 @@ fn shared_memory_is_moved_once_and_mapped_everywhere() {
     assert!(there.is_complete(), "{there:#?}");
     for p in &there.processes {
         assert_eq!(p.done, bench.pages(8), "{p:#?}");
-        // Page tables of shared memory are given back, and it is mapped as it was before.
+        // Page tables of shared memory are returned, and it is mapped as it was before.
         assert!(
             p.page_tables_after.unwrap() < p.page_tables_before,
             "{p:#?}"

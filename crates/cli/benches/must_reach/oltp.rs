@@ -1,7 +1,7 @@
 //! `hugeleaf bench oltp`: whether the time goes into the database, and not into the kit that asks it.
 //!
 //! SQLite lies in the kit's own process, so a profile tells them apart by function: what was compiled
-//! from C in this program is SQLite, and its page cache is the database's too. PostgreSQL is told apart
+//! from C in this program is SQLite, and its page cache is the database's too. PostgreSQL is distinguished
 //! by process.
 
 use std::path::Path;

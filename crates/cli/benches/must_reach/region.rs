@@ -92,7 +92,7 @@ impl Pool {
         std::fs::write(&pool.path, wanted.to_string())?;
         match pool.number("nr_hugepages")? {
             got if got == wanted => Ok(pool),
-            got => Err(format!("{got} of {wanted} pages of {size} could be had").into()),
+            got => Err(format!("{got} of {wanted} pages of {size} available").into()),
         }
     }
 
@@ -230,7 +230,7 @@ fn map_populate(length: Bytes) -> Result<f64, Failed> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::POPULATE;
     let start = Instant::now();
-    // SAFETY: a new mapping where the kernel likes, given back below and touched by nobody.
+    // SAFETY: a new mapping where the kernel likes, returned below and touched by nobody.
     let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
     let took = start.elapsed().as_secs_f64();
     // SAFETY: as above.
@@ -478,7 +478,7 @@ fn moved(
 }
 
 impl Bare {
-    /// All pages given back and taken again, by one call each; seconds.
+    /// All pages returned and taken again, by one call each; seconds.
     fn punch_and_take_again(&self) -> Result<f64, Failed> {
         let file = self.file.as_ref().ok_or("no file")?;
         let whole = Range::new(0, self.space.range().len().get())?;
@@ -530,7 +530,7 @@ fn longest_gap(lines: &[u64], work: impl FnOnce() -> Result<(), Failed>) -> Resu
     })
 }
 
-/// Takes and gives back one granule at a time, at random, for two components.
+/// Takes and returns one granule at a time, at random, for two components.
 fn steps(
     record: &mut Record,
     elastic: &Elastic,

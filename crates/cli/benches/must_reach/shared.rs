@@ -69,7 +69,7 @@ pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
     if misfits == 1 {
         Ok(())
     } else {
-        Err(format!("{misfits} processes were told apart, not 1").into())
+        Err(format!("{misfits} processes were named, not 1").into())
     }
 }
 

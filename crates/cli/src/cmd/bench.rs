@@ -37,7 +37,7 @@ pub use oltp::copier;
 #[command(after_help = "Examples:
   hugeleaf bench chase            how long a read takes, by working set and page size
   hugeleaf bench pagetables       what it costs that a thousand processes attach a gigabyte
-  hugeleaf bench mover            what a backup server moves, by the pages that its buffers lie on
+  hugeleaf bench mover            what a backup server moves, by the pages of its buffers
   hugeleaf bench pin              what it costs to pin a buffer for a transfer
 
 Nothing of the host is changed: what it cannot give is listed as `unavailable`, with the command
@@ -51,13 +51,13 @@ pub struct Args {
 enum Workload {
     /// Latency of a dependent random read, by working set and page size
     Chase(chase::Args),
-    /// Data path of a backup server, by how the pages of its buffers lie
+    /// Data path of a backup server, by the physical layout of its buffers
     Mover(mover::Args),
     /// Orders a minute on a database, after the rules of TPC-C
     Oltp(oltp::Args),
     /// Page tables and time of many processes that attach one region, by page size
     Pagetables(pagetables::Args),
-    /// Cost of pinning a buffer, by how its pages lie and by number of threads
+    /// Cost of pinning a buffer, by its physical layout and by number of threads
     Pin(pin::Args),
 }
 

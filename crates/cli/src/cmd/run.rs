@@ -44,7 +44,7 @@ give without leaving others short, base leaves the memory alone.
 
 Examples:
   hugeleaf run -- redis-server                    larger pages for data, shared memory, large stacks
-  hugeleaf run --dry-run --shm 1G,2M -- postgres  what would be set, and what cannot be had
+  hugeleaf run --dry-run --shm 1G,2M -- postgres  what would be set, and what is unavailable
   hugeleaf run --data 2M! --reserve 8G -- server  8G of data on 2M pages, or no start
   hugeleaf run --ldr-cntrl DATAPSIZE=64K@SHMPSIZE=16M -- server   as on AIX
   hugeleaf run --report pages.json -- sort big    asked and got, by role, at the end
@@ -235,7 +235,7 @@ fn must_be_had(policy: &Policy, role: RunRole, obstacle: &Obstacle) -> Failure {
     };
     let because = &obstacle.because;
     Failure::usage(
-        format!("run: --{role} {want} must be had and cannot be: {because}"),
+        format!("run: --{role} {want} is required but unavailable: {because}"),
         next,
     )
 }

@@ -27,13 +27,13 @@ use crate::progress;
   hugeleaf trace show a.trace                 what it says, also on another machine
   hugeleaf trace diff a.trace b.trace         before and after, side by side
 
-The whole host is always collected; a target's processes and their children are told apart. It
+The whole host is always collected; a target's processes and their children are shown apart. It
 takes CAP_PERFMON and, for locks, a tracefs: run it as root. Nothing of the host is changed."
 )]
 pub struct Args {
     #[command(subcommand)]
     command: Option<View>,
-    /// What to tell apart: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
+    /// What to show apart: a PID, a name, a systemd unit, a cgroup's path, or tree:PID
     #[arg(value_name = "TARGET")]
     target: Option<String>,
     /// For how long; Ctrl-C ends it earlier, and what was collected until then is kept

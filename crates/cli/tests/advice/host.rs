@@ -146,7 +146,7 @@ fn a_pool_gets_the_pages_that_were_said() {
     let Some((host, pool)) = pool("a_pool_gets_the_pages_that_were_said") else {
         return;
     };
-    // Idle pages are given back.
+    // Idle pages are returned.
     std::fs::write(&pool.file, "40").unwrap();
     let command = command_of(&findings(&host, "status"), "pool-unused");
     host.shell(&command);

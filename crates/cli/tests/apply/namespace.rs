@@ -65,7 +65,7 @@ impl Namespace {
         if line != "ready\n" {
             let said = holder.wait_with_output().unwrap();
             let said = String::from_utf8_lossy(&said.stderr).into_owned();
-            not_run(test, &format!("no mount namespace to be had: {said}"));
+            not_run(test, &format!("no mount namespace available: {said}"));
             return None;
         }
         let knobs = KNOBS.map(|path| (path, std::fs::read_to_string(path).ok()));

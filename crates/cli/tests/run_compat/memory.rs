@@ -195,7 +195,7 @@ fn a_heap_of_all_sizes_when_thp_is_always() {
         let held = program("held");
         let run = |way: Mode| {
             let mut command = way.command(&held);
-            // With `never`, what is to be had is not what was asked for, and that is said.
+            // With `never`, what is available is not what was asked for, and that is said.
             command
                 .arg("200")
                 .env_remove("COMPAT_LARGE")

@@ -71,7 +71,7 @@ pub fn clean(command: &mut Command) {
 pub enum Line {
     /// Nothing.
     None,
-    /// One line of hugeleaf's, because something known is not to be had there.
+    /// One line of hugeleaf's, because something known is unavailable there.
     Allowed,
 }
 

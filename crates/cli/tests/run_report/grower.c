@@ -2,7 +2,7 @@
  *   data N     allocates N MiB in pieces of 100 KiB and writes to all of it
  *   shared N   N MiB of shared anonymous memory, written to
  *   child N    starts a child that reads the shared memory, takes N MiB and ends before this goes on
- *   spike N    takes N MiB, writes to all of it, and gives it back
+ *   spike N    takes N MiB, writes to all of it, and returns it
  *   pause N    sleeps N milliseconds
  *   clean      writes over its environment, as servers do that set their title
  *   noise      says nonsense to the socket that the settings name

@@ -786,7 +786,7 @@ fn fuzz_targets_are_declared() {
     assert_eq!(sorted, present);
 }
 
-/// The checks above stand on this: code told apart from comments, strings and tests.
+/// The checks above stand on this: code distinguished from comments, strings and tests.
 #[test]
 fn comments_and_strings_are_told_apart() {
     let text = "let a = \"/* no */ \\\" x\"; // \"c\nlet b = r#\"q\"q\"#; /* a /* b */ c */ let c = 'x'; fn f<'a>() {}";

@@ -1,4 +1,4 @@
-//! Source files as the checks need them: comments, strings and tests told apart from code.
+//! Source files as the checks need them: comments, strings and tests distinguished from code.
 
 use std::path::{Path, PathBuf};
 

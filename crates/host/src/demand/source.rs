@@ -80,7 +80,7 @@ pub(super) const CONTAINER: SourceKind = SourceKind {
 /// Services, and why others could not be asked.
 #[derive(Debug, Clone, Default)]
 pub struct Services {
-    /// Those that could be told.
+    /// Those that could be determined.
     pub services: Vec<Service>,
     /// Why others could not.
     pub unread: Vec<DemandError>,
@@ -143,7 +143,7 @@ pub fn read_services(root: &Root, kernel: &dyn Kernel, host: &Host) -> Services 
 }
 
 /// The services that some of all processes are. A backend of PostgreSQL, or a child of Redis that
-/// saves, stands for its parent; what nothing else is known of is told by what it holds. Where the
+/// saves, stands for its parent; what nothing else is known of is reported by what it holds. Where the
 /// whole host is looked at, only from `worth` on.
 fn of_processes(
     look: &Look<'_>,
@@ -449,7 +449,7 @@ fn of_container(look: &Look<'_>, path: &str) -> Result<Service, DemandError> {
     Ok(service)
 }
 
-/// What runs in a container. Programs of its own cannot be asked from outside: those are told by
+/// What runs in a container. Programs of its own cannot be asked from outside: those are reported by
 /// what they hold.
 fn inside_of(look: &Look<'_>, inside: &[Process], all: &[Process]) -> Vec<Service> {
     let (mut services, mut failed) = (Vec::new(), false);

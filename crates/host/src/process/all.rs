@@ -6,7 +6,7 @@
 //! one process only, and every other one is held against its own page-table size: a page mapped
 //! by a base entry needs that entry, so page tables that are too small for "all on base pages", or
 //! too large for "all on large ones", give a process away that differs, and only that one is
-//! walked too. A process that attached at an address that does not fit is told from its map alone.
+//! walked too. A process that attached at an address that does not fit is known from its map alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -247,7 +247,7 @@ pub struct SmapsCounts {
 
 impl SmapsCounts {
     /// What a part of `len` bytes of the mapping can hold of it at most: where in the mapping its pages
-    /// lie is not told.
+    /// lie is not reported.
     fn within(self, len: Bytes) -> SmapsCounts {
         let part = |bytes: Bytes| match self.resident > len {
             true => bytes.scaled(len, self.resident),

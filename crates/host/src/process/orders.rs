@@ -1,6 +1,6 @@
 //! Smaller THP orders: which of a process's pages belong to folios between base and PMD size.
 //!
-//! `smaps` tells PMD-mapped memory only. The folio that a page belongs to is told by the page
+//! `smaps` tells PMD-mapped memory only. The folio that a page belongs to is reported by the page
 //! flags of its frame (Documentation/admin-guide/mm/pagemap.rst), which only root may read.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! A page map as text: what a captured host holds in place of the kernel's binary page map.
 //!
-//! `proc/PID/pages` has a line for each stretch of like pages, `start-end LETTERS`, the addresses
+//! `proc/PID/pages` has a line for each range of like pages, `start-end LETTERS`, the addresses
 //! in hexadecimal as in `maps`. Letters: `p` present, `s` swapped, `f` file or shared, `h` mapped
 //! huge, `z` zero page, `x` exclusive to the process. What no line names was never populated.
 

@@ -188,7 +188,7 @@ pub fn parse_memlock(text: &str) -> Result<Option<Bytes>, ParseError> {
     Ok(None)
 }
 
-/// The cgroup that a process is accounted in, told from `/proc/PID/cgroup` (cgroups(7)): the
+/// The cgroup that a process is accounted in, derived from `/proc/PID/cgroup` (cgroups(7)): the
 /// unified hierarchy's path, else the memory controller's, else systemd's own.
 pub fn parse_cgroup(text: &str) -> Option<String> {
     let mut best: Option<(u8, &str)> = None;

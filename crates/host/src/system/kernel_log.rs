@@ -32,7 +32,7 @@ fn ring_buffer() -> Fact<String> {
     }
 }
 
-/// The lines that speak of huge pages that could not be had, without their level (`<6>`); at most
+/// The lines that speak of huge pages that were unavailable, without their level (`<6>`); at most
 /// the last 20.
 pub fn parse(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text

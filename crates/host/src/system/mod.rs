@@ -1,7 +1,7 @@
 //! Readers of what a host has as a whole: one module a source, its parser beside its reader.
 //!
 //! Nothing here judges. Where one file cannot be read or parsed, only the facts that come from it
-//! are unreadable; the rest of the host is still told.
+//! are unreadable; the rest of the host is still reported.
 
 pub mod auxv;
 #[cfg(feature = "full")]
@@ -47,7 +47,7 @@ pub use owners::read_owners;
 /// process) and [`Host::memory_limits`] (see [`read_memory_limits`]: every cgroup). `kernel` answers for what only a system call tells, and only where `root` is live.
 ///
 /// # Errors
-/// Where not even the size of a base page can be told; everything else is a [`crate::Fact`].
+/// Where not even the size of a base page can be determined; everything else is a [`crate::Fact`].
 #[cfg(feature = "full")]
 pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
     let mut host = read_memory_facts(root, kernel)?;
@@ -55,7 +55,7 @@ pub fn read_host(root: &Root, kernel: &dyn Kernel) -> Result<Host, ReadError> {
     Ok(host)
 }
 
-/// Memory that could be had without pushing anything out (`MemAvailable`).
+/// Memory available without pushing anything out (`MemAvailable`).
 pub fn available(root: &Root) -> Fact<Bytes> {
     meminfo::read(root).available
 }

@@ -1,4 +1,4 @@
-//! Every page size of every kind, how each is enabled, and how much of it could be had now.
+//! Every page size of every kind, how each is enabled, and how much of it is available now.
 
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 

@@ -1,4 +1,4 @@
-//! A program of several threads that asks for memory and gives it back, and what must hold of it.
+//! A program of several threads that asks for memory and returns it, and what must hold of it.
 //!
 //! # Safety
 //!

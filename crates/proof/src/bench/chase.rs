@@ -4,7 +4,7 @@
 //! together; each is laid out, which warms it, and its pages are read back. Then, round by round,
 //! the arms are measured in an order drawn anew, so that what drifts hits all of them alike; before
 //! each sample it reads on without a clock, because the arm before has filled the caches. At the end
-//! the pages are read back again. Where the arms do not fit together, each is taken and given back
+//! the pages are read back again. Where the arms do not fit together, each is taken and returned
 //! within its turn.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,7 @@ pub(super) struct ChaseArm {
     pub kind: String,
     /// What was measured, by working set, smallest first.
     pub points: Vec<ChasePoint>,
-    /// Working sets that could not be had.
+    /// Working sets that were unavailable.
     pub shortage: Option<Shortage>,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct ChasePoint {
 /// Measures.
 ///
 /// # Errors
-/// [`BenchError`]; all memory is given back then.
+/// [`BenchError`]; all memory is returned then.
 pub fn measure(
     settings: &ChaseSettings,
     machine: &Machine<'_>,
@@ -260,7 +260,7 @@ impl<'a> Engine<'a> {
         needed <= self.settings.most
     }
 
-    /// Memory of an arm with a path through it; `None` where it cannot be had, which is noted.
+    /// Memory of an arm with a path through it; `None` where it is unavailable, which is noted.
     fn take(&mut self, arm: usize, size: Bytes) -> Result<Option<Walk>, BenchError> {
         let pages = self.settings.arms[arm];
         let seed = self.random.u64(..);

@@ -57,7 +57,7 @@ pub struct MoverSettings {
     pub rounds: usize,
     /// How long a sample is.
     pub sample: Duration,
-    /// How many writers at this many bytes a second can be had, where asked.
+    /// How many writers at this many bytes a second is available, where asked.
     pub rate: Option<Bytes>,
     /// The most of them to try.
     pub most_streams: usize,
@@ -280,7 +280,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The arms that are had, each with its data space.
+    /// The arms that are available, each with its data space.
     fn plan(&self) -> Vec<(usize, usize)> {
         let mut plan = Vec::new();
         for (at, arm) in self.arms.iter().enumerate() {

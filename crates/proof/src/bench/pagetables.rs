@@ -62,7 +62,7 @@ struct PageTablesArm {
     pub kind: String,
     /// What was measured, by number of processes, fewest first.
     pub points: Vec<PageTablesPoint>,
-    /// Why the region could not be had.
+    /// Why the region was unavailable.
     pub shortage: Option<Shortage>,
 }
 
@@ -99,7 +99,7 @@ struct PageTablesPoint {
 /// Measures. The calling thread has to stay: children end with it.
 ///
 /// # Errors
-/// [`BenchError`]; all processes are ended and all memory is given back then.
+/// [`BenchError`]; all processes are ended and all memory is returned then.
 pub fn measure(
     settings: &PageTablesSettings,
     machine: &Machine<'_>,
@@ -170,7 +170,7 @@ fn check_room(
     idle: Bytes,
 ) -> Result<(), BenchError> {
     let is_pool = arm.kind == PageKind::Hugetlb;
-    // Where huge pages are not to be had, base pages are: their tables are reckoned with.
+    // Where huge pages are unavailable, base pages are: their tables are reckoned with.
     let page = if is_pool { arm.size } else { host.base_page };
     let length = settings.region.get();
     let tables = page.pages_for(settings.region).get().saturating_mul(ENTRY);

@@ -205,7 +205,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Every arm that is had, with every number of threads.
+    /// Every arm that is available, with every number of threads.
     fn plan(&self) -> Vec<Turn> {
         let mut plan = Vec::new();
         for (arm, one) in self.arms.iter().enumerate() {

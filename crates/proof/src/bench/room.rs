@@ -4,8 +4,8 @@ use hugeleaf_host::Root;
 use hugeleaf_host::system::{available, memory_room};
 use hugeleaf_units::Bytes;
 
-/// Half of the memory that could be had without pushing anything out, and of what the tightest
-/// memory cgroup leaves; `None` where that cannot be told. Reserved huge pages are not in it.
+/// Half of the memory available without pushing anything out, and of what the tightest
+/// memory cgroup leaves; `None` where that cannot be determined. Reserved huge pages are not in it.
 pub fn room(root: &Root) -> Option<Bytes> {
     let available = available(root).get()?;
     let within = memory_room(root).get().unwrap_or(available);

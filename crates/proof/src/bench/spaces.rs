@@ -12,7 +12,7 @@ use hugeleaf_workload::mover::{IoMemory, IoPages};
 use super::mover::{Lying, look};
 use super::{BenchError, BenchEvent, Shortage, is_unavailable};
 
-/// A data space that is had, with the arms that use it.
+/// A data space that is available, with the arms that use it.
 pub struct Space {
     /// What it lies on.
     pub pages: IoPages,

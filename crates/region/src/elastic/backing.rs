@@ -27,7 +27,7 @@ use crate::room::Room;
 use crate::steps::{Step, Steps};
 use crate::thp;
 
-/// How much is filled or given back by one call: others who need the address space or the file for
+/// How much is filled or returned by one call: others who need the address space or the file for
 /// themselves (to map something, to start a thread) wait no longer than that takes.
 const CHUNK: Bytes = Bytes::from_mib(8);
 /// How often EAGAIN is taken for "try again".
@@ -207,7 +207,7 @@ impl Backing {
         match self.stores[self.store_of[0]] {
             Store::File(_) => self.map(all, 0)?,
             Store::Anonymous => {
-                // A node that is not there is told now rather than at the first take.
+                // A node that is not there is reported now rather than at the first take.
                 self.space.bind(self.space.range(), &self.nodes)?;
                 let begun = Local::new(None, 0);
                 for local in &self.local {
@@ -414,7 +414,7 @@ impl Backing {
         Ok((had.into_iter().collect(), vec![(rest, why)]))
     }
 
-    /// Populates granules in order, up to the one that could not be had.
+    /// Populates granules in order, up to the one that was unavailable.
     fn fill_prefix(&self, run: Run) -> Result<(), Stopped> {
         for chunk in self.chunks(run) {
             let Err(error) = self.populate(self.part(chunk)) else {
@@ -610,7 +610,7 @@ impl Backing {
     }
 
     /// How much a file of pages holds that no granule accounts for; where granules are on their
-    /// way that is not told.
+    /// way that is not reported.
     pub(crate) fn strays(&self, counted: &dyn Fn(usize) -> u64) -> Result<Bytes, MemoryError> {
         let mut strays = Bytes::ZERO;
         for (store, file) in self.files().enumerate() {
@@ -636,7 +636,7 @@ impl Backing {
     /// Gives the memory of granules back, whatever they are on.
     ///
     /// # Errors
-    /// As [`Backing::clean_on`]; what could be given back was.
+    /// As [`Backing::clean_on`]; what could be returned was.
     pub(crate) fn clean(&self, run: Run) -> Result<(), SysError> {
         let all = (0..self.stores.len()).map(|store| self.clean_store(run, store));
         all.fold(Ok(()), Result::and)

@@ -1,4 +1,4 @@
-//! Why elastic memory could not be taken, given back or handed on.
+//! Why elastic memory could not be taken, returned or handed on.
 
 use hugeleaf_sys::{Pid, SysError};
 use hugeleaf_units::Bytes;
@@ -10,13 +10,13 @@ use crate::error::MemoryError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElasticError {
-    /// A granule that nobody holds: it was given back already, or there is none of that name.
-    #[error("{granule} is not held: it was given back, or never taken")]
+    /// A granule that nobody holds: it was returned already, or there is none of that name.
+    #[error("{granule} is not held: it was returned, or never taken")]
     NotHeld {
         /// Which.
         granule: Granule,
     },
-    /// The name of a granule that was given back and taken again, or handed to another component,
+    /// The name of a granule that was returned and taken again, or handed to another component,
     /// since.
     #[error("{granule} is an old name: it has changed hands since")]
     Stale {
@@ -147,7 +147,7 @@ pub enum ElasticError {
         /// What it said.
         error: SysError,
     },
-    /// Memory could not be had.
+    /// Memory was unavailable.
     #[error("{0}")]
     Memory(#[from] MemoryError),
 }
@@ -170,12 +170,12 @@ impl ElasticError {
             E::NotItsOwn { holder, .. } => format!("name component {holder}, or transfer it first"),
             E::OverTarget { held, wanted, .. } => {
                 format!(
-                    "give back, recover(), or raise the target to {}",
+                    "return memory, recover(), or raise the target to {}",
                     *held + *wanted
                 )
             }
             E::OverMax { max, .. } => format!("set at most {max}"),
-            E::Full { .. } => "give back, or recover() what dead processes held".to_owned(),
+            E::Full { .. } => "return memory, or recover() what dead processes held".to_owned(),
             E::NoSuchComponent(_) => "make it with component()".to_owned(),
             E::TooManyComponents { .. } => "use one that is there: see info()".to_owned(),
             E::NameTooLong { most, .. } => format!("use at most {most} bytes"),

@@ -195,7 +195,7 @@ impl Elastic {
     /// # Errors
     /// [`ElasticError::NotHeld`], [`ElasticError::Stale`], [`ElasticError::Twice`],
     /// [`ElasticError::NotItsOwn`], [`ElasticError::NotResizable`],
-    /// [`ElasticError::NoSuchComponent`], [`ElasticError::Forked`]: none was given back.
+    /// [`ElasticError::NoSuchComponent`], [`ElasticError::Forked`]: none was returned.
     /// [`ElasticError::NotYetBack`]: none is held any more, but the system refused some memory.
     pub fn give_back(
         &self,
@@ -293,7 +293,7 @@ impl Elastic {
         };
         let found = held(self.ledger.entry(granule.index)?, granule)?;
         if !self.backing.is_ready(granule.index, found) {
-            // Under the lock, so that it is not given back meanwhile.
+            // Under the lock, so that it is not returned meanwhile.
             let locked = self.ledger.lock()?;
             let found = held(locked.entry(granule.index)?, granule)?;
             self.backing.make_ready(granule.index, found)?;
@@ -305,7 +305,7 @@ impl Elastic {
 /// Granules that this process has claimed.
 struct Claimed {
     runs: Vec<Run>,
-    /// Those whose memory could not be given back before.
+    /// Those whose memory could not be returned before.
     unclean: Vec<u32>,
 }
 

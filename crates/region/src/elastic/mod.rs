@@ -1,7 +1,7 @@
 //! Memory that is elastic and on large pages: one range of addresses, from which components of a
-//! program, or of several processes, take whole granules and give them back while it works.
+//! program, or of several processes, take whole granules and return them while it works.
 //!
-//! How it is made: [`backing`] has the memory, one sparse file a rung, so that giving back is a hole
+//! How it is made: [`backing`] has the memory, one sparse file a rung, so that returning is a hole
 //! punched into a file, for all processes at once. [`ledger`] has the table of who holds what, in
 //! memory that the processes share. What a process is about to do is written there first (a granule
 //! is `Taking` or `Returning`, with its owner) and what it has done afterwards, and no lock is held
@@ -49,7 +49,7 @@ pub struct ElasticOptions {
     pub max: Bytes,
     /// How much may be held at a time at first, at most `max`; `None` for all of it.
     pub target: Option<Bytes>,
-    /// What is taken and given back as one: at least the largest page of the ladder. `None` for just
+    /// What is taken and returned as one: at least the largest page of the ladder. `None` for just
     /// that.
     pub granule: Option<PageSize>,
     /// The page sizes to try for each granule, from large to small.
@@ -98,7 +98,7 @@ impl ElasticOptions {
         }
     }
 
-    /// What is taken and given back as one: a multiple of the ladder's largest page, which is the
+    /// What is taken and returned as one: a multiple of the ladder's largest page, which is the
     /// default.
     #[must_use]
     pub fn granule(self, granule: PageSize) -> ElasticOptions {
@@ -125,16 +125,16 @@ impl ElasticOptions {
 /// A granule belongs to a component, and to the process that took it. When a process ends, however
 /// that happens, its granules are not lost: [`Elastic::recover`] in any other process gives them
 /// back, contents and all. A process that is to keep what another one took makes it its own by
-/// [`Elastic::transfer`], to the same component if need be. Dropping an elastic gives back what was
+/// [`Elastic::transfer`], to the same component if need be. Dropping an elastic returns what was
 /// taken through it.
 ///
 /// # Children
 /// A forked child can use what its parent had mapped where the memory is shared, and must attach to
-/// take or give back: all calls answer [`ElasticError::Forked`]. Private memory is copied on write,
+/// take or return: all calls answer [`ElasticError::Forked`]. Private memory is copied on write,
 /// a base page at a time, which loses the huge page that it was of, unless the ladder names a
 /// pool: then the child has a gap there (see [`crate::Region`]).
 ///
-/// # After giving back
+/// # After returning
 /// The addresses stay. Whoever touches a granule that is not held makes a mistake like using freed
 /// memory: it may see zeroes, take a page that nobody accounts for (taken out again by the next
 /// take there, or by recover), or be killed by SIGBUS where the pool is short. Processes that share
@@ -246,7 +246,7 @@ impl Elastic {
         })
     }
 
-    /// What is taken and given back as one.
+    /// What is taken and returned as one.
     pub const fn granule(&self) -> PageSize {
         self.ledger.shape.granule
     }
@@ -276,13 +276,13 @@ impl Elastic {
         self.ledger.target()
     }
 
-    /// How much is held by all components, with what is being taken and given back just now.
+    /// How much is held by all components, with what is being taken and returned just now.
     pub fn held(&self) -> Bytes {
         self.ledger.shape.bytes(self.ledger.held())
     }
 
     /// Raises or lowers the target, and returns how much is held above it. That is not taken away:
-    /// it is for the components to give it back; until they have, nothing more can be taken.
+    /// it is for the components to return it; until they have, nothing more can be taken.
     ///
     /// # Errors
     /// [`ElasticError::OverMax`]; [`ElasticError::Forked`]; [`ElasticError::Stuck`].
@@ -347,7 +347,7 @@ impl Elastic {
 impl Drop for Elastic {
     fn drop(&mut self) {
         if !self.is_of_this_process() {
-            // A forked child: nothing of it is the child's to give back.
+            // A forked child: nothing of it is the child's to return.
             return;
         }
         // Also where it is private: a forked child has the files open, and would keep the pages.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::entry::COMPONENTS;
 
-/// The name of a granule from when it is taken until it is given back or transferred; the same in
-/// all processes. Names are never used again, so that an old one is told from a new one.
+/// The name of a granule from when it is taken until it is returned or transferred; the same in
+/// all processes. Names are never used again, so that an old one is distinguished from a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granule {
     pub(super) index: u32,

@@ -77,7 +77,7 @@ fn read(pid: Pid) -> Option<Identity> {
     })
 }
 
-/// The PID namespace of this process; 0 where it cannot be told.
+/// The PID namespace of this process; 0 where it cannot be determined.
 pub(crate) fn namespace() -> u64 {
     let path = Root::live().path("proc/self/ns/pid");
     std::fs::metadata(path).map_or(0, |data| data.ino())

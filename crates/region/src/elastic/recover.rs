@@ -14,9 +14,9 @@ use super::{Elastic, ElasticError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// How many processes had ended without giving back.
+    /// How many processes had ended without returning.
     pub processes: usize,
-    /// What they held, or were taking or giving back.
+    /// What they held, or were taking or returning.
     pub bytes: Bytes,
     /// Memory that nobody held: what the system had refused to take back before, and pages that a
     /// touch of granules that were not held had left.
@@ -25,7 +25,7 @@ pub struct Recovered {
 
 impl Elastic {
     /// Gives back what processes held that have ended, however they did: killed at any instruction,
-    /// too. Whether a process lives is told from its id, its start time and its image; on any
+    /// too. Whether a process lives is derived from its id, its start time and its image; on any
     /// doubt it does. Call it when a worker has died, or when memory is short.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Makes granules this process's, to be given back. Their former state comes with them.
+    /// Makes granules this process's, to be returned. Their former state comes with them.
     fn adopt(
         &self,
         locked: &Locked<'_>,
@@ -146,7 +146,7 @@ impl Elastic {
             }
             cleaned += self.ledger.shape.bytes(run.count.into());
         }
-        // Pages of granules that are on their way are not told from strays.
+        // Pages of granules that are on their way are not distinguished from strays.
         if under_way {
             return Ok(cleaned);
         }

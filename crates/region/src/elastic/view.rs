@@ -18,17 +18,17 @@ use crate::thp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// What is taken and given back as one.
+    /// What is taken and returned as one.
     pub granule: PageSize,
     /// The most there can ever be.
     pub max: Bytes,
     /// How much may be held at a time.
     pub target: Bytes,
-    /// How much is, with what is being taken and given back just now.
+    /// How much is, with what is being taken and returned just now.
     pub held: Bytes,
     /// How much more may be taken.
     pub free: Bytes,
-    /// Nobody's, and not given back yet, because the system refused: see [`Elastic::recover`].
+    /// Nobody's, and not returned yet, because the system refused: see [`Elastic::recover`].
     pub unclean: Bytes,
     /// How many processes have it attached, or ended without detaching.
     pub processes: usize,
@@ -44,7 +44,7 @@ pub struct ComponentInfo {
     pub component: Component,
     /// Its name.
     pub name: String,
-    /// Whether it may give back and take again.
+    /// Whether it may return and take again.
     pub resizable: bool,
     /// How much it holds.
     pub bytes: Bytes,
@@ -157,7 +157,7 @@ impl Elastic {
             }
         }
         // The page map tells nothing of what is not in it. Under the lock: a granule that were
-        // given back meanwhile would get its pages again.
+        // returned meanwhile would get its pages again.
         for (index, entry) in &held {
             if !self.is_from_pool(*entry) && !self.backing.is_ready(*index, *entry) {
                 self.backing.make_ready(*index, *entry)?;
@@ -246,7 +246,7 @@ impl Elastic {
         Ok(found)
     }
 
-    /// Why a stretch is not on what was asked for.
+    /// Why a range is not on what was asked for.
     fn why_not(
         &self,
         range: Range,

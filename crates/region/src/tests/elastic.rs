@@ -1,4 +1,4 @@
-//! Elastic memory: what is taken, given back, transferred and said of it.
+//! Elastic memory: what is taken, returned, transferred and said of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -99,7 +99,7 @@ fn two_processes_take_and_no_granule_is_had_twice() {
     assert_eq!((indices.len(), in_use(size)), (60, 60));
     assert_eq!(elastic.held(), pages(size, 60));
     for mut part in parts {
-        part.tell("give back");
+        part.tell("return");
         part.succeed();
     }
     assert_eq!(elastic.held(), pages(size, 0));
@@ -246,7 +246,7 @@ fn a_process_killed_at_any_call_leaves_what_can_be_recovered() {
     assert_eq!(pool(size), before);
 }
 
-/// Takes and gives back without end.
+/// Takes and returns without end.
 fn churn(elastic: &Elastic) {
     let (one, two) = components(elastic);
     say("ready");

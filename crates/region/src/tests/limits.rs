@@ -54,7 +54,7 @@ impl Cgroup {
         std::fs::read_to_string(self.folder.join(file)).unwrap()
     }
 
-    /// The name that a limit is told by.
+    /// The name that a limit is reported by.
     fn path(&self) -> String {
         format!("/{}", self.folder.file_name().unwrap().to_str().unwrap())
     }
@@ -190,8 +190,8 @@ fn a_limit_on_memory_refuses_and_kills_nobody() {
                 told
             };
             let mut told = ask(&more);
-            // Just below what it says could be had: it can. Where the program itself has to be read
-            // from the disk meanwhile, its pages count in the cgroup, and less can be had.
+            // Just below what it says is available: it can. Where the program itself has to be read
+            // from the disk meanwhile, its pages count in the cgroup, and less is available.
             for _ in 0..5 {
                 let (most, by) = told.split_once(" at most by ").expect(&told);
                 assert_eq!(by, "the memory cgroup", "{what}");

@@ -194,7 +194,7 @@ impl Opened {
     /// Opens all that the host has, switched off.
     ///
     /// # Errors
-    /// Reason and remedy where not even samples can be had.
+    /// Reason and remedy where not even samples are available.
     pub fn open(
         wanted: &Wanted,
         cpus: &[u32],

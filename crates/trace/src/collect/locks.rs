@@ -71,7 +71,7 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Locks {
     all: HashMap<u64, Waits>,
-    /// By (thread, address); the idle threads of all CPUs have one id and are told apart by CPU.
+    /// By (thread, address); the idle threads of all CPUs have one id and are distinguished by CPU.
     waiting: HashMap<(u32, u32, u64), Waiting>,
     /// Stacks whose wait is not known yet: the two events of a wait come in either order.
     taken: HashMap<(u32, u32, u64), Taken>,

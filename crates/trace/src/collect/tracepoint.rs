@@ -16,7 +16,7 @@ pub enum Tracefs {
         /// It is gone when this is.
         _mount: Detached,
     },
-    /// It cannot be had.
+    /// It is unavailable.
     Missing {
         /// Why.
         reason: String,

@@ -1,4 +1,4 @@
-//! What is too dear to be on all the time: system calls that lock memory (any tracepoint of a
+//! What is too expensive to be on all the time: system calls that lock memory (any tracepoint of a
 //! system call makes every system call of the host slower, here from 0.19 to 0.28 µs) and flushes
 //! of the TLB (one at every switch between programs). They are on now and then, and what they
 //! counted is scaled up. Where calls are seen, it is on in every second.

@@ -15,7 +15,7 @@ pub struct Modes {
     pub kernel: u64,
     /// The program.
     pub user: u64,
-    /// A guest, a hypervisor, or not told.
+    /// A guest, a hypervisor, or not reported.
     pub other: u64,
 }
 
@@ -246,7 +246,7 @@ fn empty_row(symbol: &Symbol) -> SymbolRow {
     }
 }
 
-/// Ways to a function that are told apart.
+/// Ways to a function that are distinguished.
 const LONGEST_PATH: usize = 12;
 
 /// Who called the function of that name; `None` where it is in no stack.

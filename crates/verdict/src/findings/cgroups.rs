@@ -22,7 +22,7 @@ fn names(cgroups: &[(&Cgroup, &HugetlbLimit)]) -> String {
 }
 
 /// A limit on faults without one on reservations that is at least as low: mmap succeeds, and the
-/// first touch of a page past the limit kills with SIGBUS. Where there are no pages to be had, mmap
+/// first touch of a page past the limit kills with SIGBUS. Where there are no pages available, mmap
 /// fails by itself.
 pub fn faults_only(host: &Host) -> Vec<Finding> {
     let is_open = |limit: &HugetlbLimit| {

@@ -191,7 +191,7 @@ pub(crate) fn boot_pools(boot: &str, default: Option<PageSize>) -> Vec<(PageSize
     pools
 }
 
-/// What the kernel's log says of huge pages that could not be had.
+/// What the kernel's log says of huge pages that were unavailable.
 pub fn kernel_log(host: &Host) -> Vec<Finding> {
     let lines = host
         .kernel_log

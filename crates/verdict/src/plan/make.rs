@@ -294,7 +294,7 @@ impl Chooser {
     }
 
     /// What the service will ask for: the size that its configuration or a person names, and the
-    /// kernel's default one where neither does. A program that is not told a size takes that, and
+    /// kernel's default one where neither does. A program that is not given a size takes that, and
     /// pages of another size would stand idle. MariaDB, which looks for larger ones by itself, takes
     /// those of the default size where there are no others.
     pub(super) fn takes(&self, kind: ServiceKind, demand: &Demand) -> Option<Takes> {

@@ -383,7 +383,7 @@ pub struct Unit {
     pub why: String,
 }
 
-/// Pages that can be had for certain only before memory is in pieces.
+/// Pages available for certain only before memory is in pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {

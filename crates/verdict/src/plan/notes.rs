@@ -1,5 +1,5 @@
 //! What a person should know about a plan beyond its numbers: what was cut and why, what else in
-//! /etc says otherwise, what has to stop before the pages can be had.
+//! /etc says otherwise, what has to stop before the pages are available.
 
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::{Service, ServiceKind};
@@ -129,7 +129,7 @@ fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
         if until_boot > 0 {
             lines.push(format!(
                 "{} in the pool are neither in use nor for a service of a plan; they stay until \
-                 the next boot, and no file asks for them again. To give them back before: \
+                 the next boot, and no file asks for them again. To free them before: \
                  hugeleaf plan --tighten",
                 text(until_boot)
             ));

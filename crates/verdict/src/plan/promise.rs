@@ -150,7 +150,7 @@ impl Standing<'_> {
         }
     }
 
-    /// Whether it runs, as far as that can be told.
+    /// Whether it runs, as far as that can be determined.
     pub fn may_run(&self) -> bool {
         match self.found {
             Some(service) => service.is_running(),

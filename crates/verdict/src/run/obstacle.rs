@@ -1,4 +1,4 @@
-//! Why the library of `hugeleaf run` cannot be loaded into a program, told from its file.
+//! Why the library of `hugeleaf run` cannot be loaded into a program, derived from its file.
 
 use hugeleaf_host::{Elf, Format, Privilege, Program};
 

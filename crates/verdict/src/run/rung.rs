@@ -20,7 +20,7 @@ pub enum Judged {
     Not(Lack),
 }
 
-/// Why something is not to be had, and what would change that.
+/// Why something is unavailable, and what would change that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
     /// In words.
@@ -181,7 +181,7 @@ pub fn pool(host: &Host, size: PageSize) -> Option<&Pool> {
         .find(|pool| pool.node.is_none() && pool.size == size)
 }
 
-/// What a pool could give now; `None` where that cannot be told.
+/// What a pool could give now; `None` where that cannot be determined.
 pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
     host.page_sizes
         .iter()

@@ -1,4 +1,4 @@
-//! What the library that is loaded into a program is told: the value of `HUGELEAF_RUN`.
+//! What the library that is loaded into a program is given: the value of `HUGELEAF_RUN`.
 
 use std::fmt;
 

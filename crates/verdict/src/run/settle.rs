@@ -17,13 +17,13 @@ const AUTO_AFTER: u64 = 16;
 /// What a policy comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What the library is told.
+    /// What the library is given.
     pub settings: Settings,
-    /// What was asked for by name and is known not to be had.
+    /// What was asked for by name and is known to be unavailable.
     pub missing: Vec<Missing>,
 }
 
-/// Something that was asked for and is not to be had.
+/// Something that was asked for and is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// What, as it was typed: `--shm 1G`.
@@ -45,7 +45,7 @@ struct Ladder {
 /// limits it.
 ///
 /// # Errors
-/// Where something that must be had cannot be, and where the policy names what there is none of.
+/// Where something that is required is unavailable, and where the policy names what there is none of.
 pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Refusal> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
@@ -144,7 +144,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
                 had = true;
                 break;
             }
-            // Something better is had already: this rung was a way out that is not needed yet.
+            // Something better is available already: this rung was a way out that is not needed yet.
             Judged::Not(_) if had => {}
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
@@ -170,7 +170,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
             .unwrap_or((host.base_page, Lack::new("there is none", "")));
         return Err(Refusal::new(
             format!(
-                "run: --{role} {ladder} must be had and cannot be: {}",
+                "run: --{role} {ladder} is required but unavailable: {}",
                 lack.because
             ),
             lack.command,
@@ -273,7 +273,7 @@ fn check_reserve(
     }
     match lack {
         Some(lack) if data.mandatory => Err(Refusal::new(
-            format!("run: {asked} must be had and cannot be: {}", lack.because),
+            format!("run: {asked} is required but unavailable: {}", lack.because),
             lack.command,
         )),
         Some(lack) => Ok(Some(missing(asked, lack))),

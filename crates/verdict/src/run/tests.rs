@@ -150,7 +150,7 @@ fn what_is_known_not_to_be_had_is_named() {
         missing(&[("shm", "1G,2M")], &host),
         ["--shm 1G: the pool of 1G pages is empty"]
     );
-    // The second rung is a way out: it is not missed while the first is had.
+    // The second rung is a way out: it is not missed while the first is available.
     assert!(missing(&[("data", "2M,64K"), ("shm", "2M,1G")], &host).is_empty());
     assert_eq!(
         missing(&[("data", "1G,2M"), ("stack", "64K")], &host),
@@ -216,7 +216,7 @@ fn what_must_be_had_and_is_not_is_refused() {
         ("stack", "2K!", "the smallest page here is 4K"),
     ] {
         let refusal = refused(&[(role, ladder)], &host_without);
-        let what = format!("run: --{role} {ladder} must be had");
+        let what = format!("run: --{role} {ladder} is required");
         assert!(refusal.what.starts_with(&what), "{refusal:?}");
         assert!(
             refusal.what.contains(because) || ladder == "16M!",
@@ -240,7 +240,7 @@ fn what_must_be_had_and_is_not_is_refused() {
 }
 
 /// With `never` memory is not large when it is touched; a collapse comes later, which is enough
-/// unless it must be had.
+/// unless it is required.
 #[test]
 fn never_leaves_collapse() {
     let never = with_thp(host(0, 0), |thp| thp.enabled = word("never"));
@@ -412,7 +412,7 @@ fn ldr_cntrl_on_other_hosts() {
         translated("DATAPSIZE=16M@SHMPSIZE=16G", None, &bare),
         ["DATAPSIZE=--data base", "SHMPSIZE=--shm base"]
     );
-    // What must be had is asked for by its name, and refused by it.
+    // What is required is asked for by its name, and refused by it.
     let mapped = translate("LARGE_PAGE_DATA=M", None, &bare).unwrap();
     let mut policy = Policy::default();
     *policy.want_mut(mapped[0].role) = mapped[0].here.clone();
@@ -550,7 +550,7 @@ proptest! {
         let _ = translate(&cntrl, None, &host(0, 0));
     }
 
-    /// Whatever is asked: what is mandatory is had or refused, and a value never holds what would
+    /// Whatever is asked: what is mandatory is available or refused, and a value never holds what would
     /// end it.
     #[test]
     fn settings_keep_their_shape(

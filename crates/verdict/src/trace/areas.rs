@@ -14,7 +14,7 @@ pub enum Area {
     Fault,
     /// Making and taking apart page tables at fork and exit.
     PageTables,
-    /// Moving pages together so that larger ones can be had.
+    /// Moving pages together so that larger ones are available.
     Compaction,
     /// Making huge pages of small ones in the background, and splitting them.
     Collapse,

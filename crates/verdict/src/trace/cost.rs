@@ -222,7 +222,7 @@ pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
 
 /// Requests are put together of many small pieces of memory.
 pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
-    // Devices are told by whoever comes by: a worker of the kernel, an interrupt.
+    // Devices are reported by whoever comes by: a worker of the kernel, an interrupt.
     let part = seen.host_area_share(Area::Segments)?;
     if part < PIECES_SHARE {
         return None;

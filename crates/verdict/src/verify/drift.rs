@@ -121,7 +121,7 @@ fn in_force(facts: &Facts<'_>, key: &str) -> Option<u64> {
 }
 
 /// Knobs that say something else than tmpfiles.d writes into them at boot; those that a plan set
-/// are told by [`places`].
+/// are reported by [`places`].
 pub(super) fn tmpfiles(facts: &Facts<'_>) -> Vec<Finding> {
     let lines = facts
         .settings

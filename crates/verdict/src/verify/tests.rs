@@ -583,7 +583,7 @@ fn a_command_line_that_the_kernel_was_not_started_with() {
     }]);
     world.shows("boot-drift", &["asks for 4 pages of 1G at boot"]);
     world.host.limits.boot = word("quiet hugepagesz=1G hugepages=4");
-    // It was, and the pages were not to be had.
+    // It was, and the pages were unavailable.
     world.shows("pool-short", &["asks for 4 pages of 1G, the pool has 0"]);
 }
 
@@ -658,7 +658,7 @@ fn a_service_that_got_a_unit_and_a_name_after_it_was_planned_for() {
     // Of another kind it is another: its pages are in the hands of the first.
     planned(&mut world, ServiceKind::MariaDb);
     assert_eq!(world.ids(), ["restart-would-fail", "pool-too-small"]);
-    // Whether a container runs cannot be told: what runs in it is seen under its own name.
+    // Whether a container runs cannot be determined: what runs in it is seen under its own name.
     planned(&mut world, ServiceKind::Container);
     assert_eq!(world.ids(), [""; 0]);
     assert!(!world.verify().services[1].is_found);

@@ -137,7 +137,7 @@ pub fn cgroup_memory(f: &Figures) -> String {
     };
     format!(
         "cgroup {} has {} left of its memory limit of {}: a large page counts against that before the \
-         small ones that it replaces are given back, so there must be room for one",
+         small ones that it replaces are returned, so there must be room for one",
         room.cgroup, room.left, room.limit
     )
 }

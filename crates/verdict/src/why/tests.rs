@@ -246,7 +246,7 @@ fn the_mapping_says_no() {
     let mut stack = flagged(eight(), b"nh");
     stack.role = Role::ThreadStack;
     assert_eq!(ids(&host, stack.clone()), [("thread-stack", 8 * M)]);
-    // A thread stack that the kernel did not mark can be had (before Linux 6.7).
+    // A thread stack that the kernel did not mark is available (before Linux 6.7).
     stack.flags.0.retain(|f| f != b"nh");
     assert_eq!(ids(&host, stack), [("not-advised", 8 * M)]);
     for flag in [b"io", b"pf", b"mm", b"de"] {
@@ -1122,7 +1122,7 @@ fn a_cgroup_that_is_full_has_no_room_for_a_large_page() {
         verdict.command,
         format!("echo {limit_then} > /sys/fs/cgroup/db/memory.max && hugeleaf promote 100")
     );
-    // Room for one page is enough: each is given back before the next is taken.
+    // Room for one page is enough: each is returned before the next is taken.
     p.memory_limits = vec![limit(2 * M)];
     assert_eq!(only(&host, &p).id, Reason::NotAdvised);
     // What fills up pages needs room for those as well.

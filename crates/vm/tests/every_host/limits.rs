@@ -1,4 +1,4 @@
-//! Limits of control groups on hugetlb pages: whoever is held to one is told, and nobody dies of it.
+//! Limits of control groups on hugetlb pages: whoever is held to one is reported, and nobody dies of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -198,7 +198,7 @@ fn the_own_limit_bounds_what_is_to_be_had() {
     assert_eq!(own.unwrap()["hugetlb"][0]["fault_limit_bytes"], 4 * size);
 }
 
-/// A large page counts against the limit before the base pages that it replaces are given back. The command
+/// A large page counts against the limit before the base pages that it replaces are returned. The command
 /// that `why` names makes room for it, and promotes.
 #[test]
 fn a_full_group_has_no_room_for_large_pages() {

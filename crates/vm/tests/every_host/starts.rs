@@ -129,7 +129,7 @@ fn run_takes_a_heap_from_a_pool() {
     assert!(hugetlb(&victim) >= 8 * size, "{}", hugetlb(&victim));
 }
 
-/// A ladder that cannot be had at all, without `!`: the program runs, on what there is.
+/// A ladder that is unavailable at all, without `!`: the program runs, on what there is.
 #[test]
 fn run_falls_back_where_a_pool_is_empty() {
     let test = "run_falls_back_where_a_pool_is_empty";

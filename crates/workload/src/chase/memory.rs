@@ -114,7 +114,7 @@ impl fmt::Display for PageArm {
     }
 }
 
-/// Memory of this process on pages of one size and kind, populated; given back when dropped.
+/// Memory of this process on pages of one size and kind, populated; freed when dropped.
 #[derive(Debug)]
 pub struct ChaseMemory {
     kept: Kept,

@@ -1,7 +1,7 @@
 //! What stands in a block, and how one sees that it is right. Pure.
 //!
 //! A block names where it was first written, and carries a checksum over all of it; so a block that
-//! is damaged, torn or from somewhere else is told from the right one.
+//! is damaged, torn or from somewhere else is distinguished from the right one.
 
 use std::fmt;
 

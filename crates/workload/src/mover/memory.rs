@@ -103,7 +103,7 @@ fn large(host: &Host) -> PageSize {
     host.pmd_page.get().unwrap_or(host.base_page)
 }
 
-/// Memory for I/O; given back when dropped.
+/// Memory for I/O; freed when dropped.
 #[derive(Debug)]
 pub struct IoMemory {
     memory: OwnMemory,
@@ -279,7 +279,7 @@ fn split(length: Bytes, host: &Host) -> Result<OwnMemory, MemoryError> {
         kind: PageKind::Thp,
     };
     let mut memory = on_pages(huge, length, host)?;
-    // A kernel that splits a page of zeroes gives it back and maps the zero page instead (tried on
+    // A kernel that splits a page of zeroes returns it and maps the zero page instead (tried on
     // 6.18: the next write then took pages from anywhere). So none of it may be zero.
     let base = usize::try_from(host.base_page.bytes().get()).unwrap_or(usize::MAX);
     memory

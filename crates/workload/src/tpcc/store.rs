@@ -10,7 +10,7 @@ use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel};
 use super::rules::Scale;
 
 /// When a committed transaction has to be on the disk. The same words for both databases, so that
-/// all arms of a comparison can be told the same.
+/// all arms of a comparison can get the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// At its commit. SQLite: `synchronous=FULL`. PostgreSQL: `synchronous_commit=on`.
@@ -213,7 +213,7 @@ pub trait Store: Sync {
     fn free_bytes(&self) -> Option<u64>;
 }
 
-/// What is free on the disk of a folder; `None` where that cannot be told.
+/// What is free on the disk of a folder; `None` where that cannot be determined.
 pub fn free_bytes(folder: &Path) -> Option<Bytes> {
     let seen = rustix::fs::statvfs(folder).ok()?;
     Some(Bytes(seen.f_bavail.saturating_mul(seen.f_frsize)))

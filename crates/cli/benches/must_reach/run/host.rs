@@ -62,7 +62,7 @@ impl Host {
         let put = Put::new(Path::new(&path), &wanted)?;
         let got = std::fs::read_to_string(&path)?;
         if got.trim() != wanted {
-            return Err(format!("{} of {wanted} pages could be had", got.trim()).into());
+            return Err(format!("{} of {wanted} pages available", got.trim()).into());
         }
         Ok(put)
     }
@@ -75,7 +75,7 @@ impl Host {
         )
     }
 
-    /// Touches so much memory and gives it back. Memory that went back to the machine below this
+    /// Touches so much memory and returns it. Memory that went back to the machine below this
     /// one is dear the first time it is used again; what was freed a moment ago is what the
     /// sample gets.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {

@@ -21,7 +21,7 @@ use crate::{Asked, Failed, Mode};
 /// A loop over one kind of call.
 struct Loop {
     name: &'static str,
-    /// What the program is told; the shell loop has a program of its own.
+    /// What the program is to do; the shell loop has a program of its own.
     arguments: Vec<String>,
     count: u32,
 }

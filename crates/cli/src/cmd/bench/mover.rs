@@ -46,7 +46,7 @@ pub struct Args {
         default_value = "direct"
     )]
     mode: Vec<Mode>,
-    /// How the pages of buffers lie, separated by commas [default: scattered, split, and all page
+    /// Layouts of the buffers' pages, separated by commas [default: scattered, split, and all page
     /// sizes that this host knows]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(super) pages: Vec<AskedIoPages>,

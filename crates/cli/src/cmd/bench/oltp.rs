@@ -36,7 +36,7 @@ Exit status: 0 measured; 1 interrupted, pages that --pages names were unavailabl
 is not consistent; 2 wrong usage; 3 a precondition is missing."
 )]
 pub struct Args {
-    /// Where the data lie [default: sqlite:hugeleaf-oltp, in this folder]
+    /// Where the data are [default: sqlite:hugeleaf-oltp, in this folder]
     #[arg(long, value_name = "WHERE", conflicts_with = "start")]
     database: Option<Database>,
     /// Start a server of our own from the installed programs, and end it afterwards

@@ -37,7 +37,7 @@ pub struct Args {
         default_value = "mlock,uring,direct"
     )]
     how: Vec<Method>,
-    /// How pages lie, separated by commas [default: scattered, split, and all page sizes that this
+    /// Layouts of pages, separated by commas [default: scattered, split, and all page sizes that this
     /// host knows]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(super) pages: Vec<AskedIoPages>,

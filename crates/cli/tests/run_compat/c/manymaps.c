@@ -1,5 +1,5 @@
 /* As many mappings as the kernel allows a process, each with a page at its end that must not be
- * touched, so that no two are one; says how many. Then all are given back, and as many are there
+ * touched, so that no two are one; says how many. Then all are returned, and as many are there
  * again. */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /* A library that is loaded and unloaded: zeroed data larger than a huge page, and memory taken and
- * given back in its constructor and destructor. */
+ * returned in its constructor and destructor. */
 #include "check.h"
 
 static unsigned char zeroed[5 << 20];

@@ -1,5 +1,5 @@
 /* Shared memory of every kind, written by a process and read by its child, and the other way round;
- * parts of it given back, grown and shrunk.
+ * parts of it returned, grown and shrunk.
  *
  * usage: sharing MIB */
 #include "check.h"

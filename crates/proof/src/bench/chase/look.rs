@@ -49,7 +49,7 @@ pub(super) fn look(
     })
 }
 
-/// Transparent huge pages below the full size are told by the flags of page frames, to root.
+/// Transparent huge pages below the full size are reported by the flags of page frames, to root.
 pub(in crate::bench) fn held_by_folio(
     range: Range,
     root: &Root,
@@ -62,7 +62,7 @@ pub(in crate::bench) fn held_by_folio(
         .segments
         .retain(|segment| segment.range.intersect(range) == Some(segment.range));
     split_by_folio(root, host, &mut process)
-        .map_err(|e| format!("cannot be told from base pages: {e} (root may read it)"))?;
+        .map_err(|e| format!("cannot be determined from base pages: {e} (root may read it)"))?;
     let held = process.segments.iter().flat_map(|s| &s.by_page_size);
     let mut table = Vec::new();
     for h in held {

@@ -55,7 +55,7 @@ pub struct MoverArm {
     pub before: Option<Lying>,
     /// And after the last.
     pub after: Option<Lying>,
-    /// Why it could not be had.
+    /// Why it was unavailable.
     pub shortage: Option<Shortage>,
 }
 
@@ -104,7 +104,7 @@ pub struct MoverSample {
     pub waiting_share: f64,
     /// How often a thread gave up its processor to wait.
     pub waits: u64,
-    /// All processors of the host; missing where that was not told.
+    /// All processors of the host; missing where that was not reported.
     pub host: Option<ProcessorTimes>,
     /// From the start of a transfer to its end.
     pub io: Times,

@@ -29,10 +29,10 @@ pub struct OltpArm {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effect: Option<Effect>,
     /// Whether all of its cache was seen to be on the pages of the arm, in every run; missing where
-    /// that cannot be told.
+    /// that cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verified: Option<bool>,
-    /// Where it could not be had.
+    /// Where it was unavailable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shortage: Option<Shortage>,
 }
@@ -83,14 +83,14 @@ impl Grid<'_> {
         steps.into_iter().flat_map(of).collect()
     }
 
-    /// How many runs there are if all is had.
+    /// How many runs there are if all is available.
     pub fn runs(&self) -> usize {
         self.cells().len() * self.rounds
     }
 }
 
 /// Has all take turns: each round all arms at all steps, in an order drawn anew. What `turn` answers
-/// with an error ends all. An arm that was not had at a step is not asked for there again. `None`
+/// with an error ends all. An arm that was unavailable at a step is not asked for there again. `None`
 /// where nothing at all was measured.
 ///
 /// # Errors

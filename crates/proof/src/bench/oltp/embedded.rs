@@ -20,7 +20,7 @@ use crate::SizeHeld;
 use crate::bench::{Machine, Shortage, is_unavailable};
 
 /// What stands in the first line of a run that has no such pages.
-const NOT_HAD: &str = "bench oltp: not had: ";
+const UNAVAILABLE: &str = "bench oltp: unavailable: ";
 
 /// What a run of its own says to the one that started it.
 pub(super) const RUN: &str = "run";
@@ -39,7 +39,7 @@ fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<Sqlit
     let taken = SqliteCache::install(pages, length, locked, machine.host);
     taken.map(Some).map_err(|error| match &error {
         TpccError::Memory(reason) if is_unavailable(reason) => {
-            Refusal::missing(format!("{NOT_HAD}{reason}"), error.next())
+            Refusal::missing(format!("{UNAVAILABLE}{reason}"), error.next())
         }
         _ => error.into(),
     })
@@ -246,7 +246,7 @@ fn read(output: &Output, machine: &Machine<'_>) -> Result<Turn, Refusal> {
     }
     let (what, next) = refusal(output);
     let (what, next) = (what.unwrap_or_default(), next.unwrap_or_default());
-    if let Some(reason) = what.strip_prefix(NOT_HAD) {
+    if let Some(reason) = what.strip_prefix(UNAVAILABLE) {
         return Ok(Turn::Shortage(Shortage {
             from_bytes: 0,
             reason: reason.to_owned(),

@@ -60,7 +60,7 @@ fn measured(
     let mut result = take_turns(server.as_mut(), order, setup, machine, progress)?;
     result.caveats.extend(server.caveats());
     result.command.clone_from(&machine.circumstances.command);
-    // Its memory is given back before that of others is measured.
+    // Its memory is returned before that of others is measured.
     drop(server);
     if order.translation {
         cost::add(&mut result, order, setup, machine, progress);

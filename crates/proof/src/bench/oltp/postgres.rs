@@ -404,7 +404,7 @@ mod tests {
         let promoted = |held: &[Held]| is_on(held, Pages::Promoted, &host);
         assert!(promoted(&[small(10), thp(990)]));
         assert!(!promoted(&[small(11), thp(989)]));
-        // Of a pool is not transparent, but to run both are large; of nothing nothing can be told.
+        // Of a pool is not transparent, but to run both are large; of nothing nothing can be determined.
         assert!(!promoted(&[pool(990)]) && is_on(&[pool(990)], Pages::Run, &host));
         assert!(!promoted(&[]) && !is_on(&[small(1)], Pages::Run, &host));
     }

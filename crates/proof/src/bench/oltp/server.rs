@@ -34,7 +34,7 @@ pub fn page_tables(root: &Root, pids: &[u32]) -> Option<Bytes> {
 
 /// The shared memory of a server by page size: the longest shared mapping of the first of these
 /// processes, which the others have at the same addresses because they were forked by it. What any
-/// of them has in memory counts, once. `None` where it cannot be told.
+/// of them has in memory counts, once. `None` where it cannot be determined.
 pub fn shared_pages(
     root: &Root,
     kernel: &dyn Kernel,

@@ -36,7 +36,7 @@ pub fn by_counters(result: &OltpResult) -> Option<Translation> {
         arm
     });
     let mut arms = compared(arms.collect());
-    // Pages that were not to be had were not counted on.
+    // Pages that were unavailable were not counted on.
     arms.retain(|arm| !arm.samples.is_empty());
     let mut by = result.runs.iter().filter(|run| run.at == largest);
     (!arms.is_empty()).then_some(Translation {

@@ -34,7 +34,7 @@ pub struct PinArm {
     pub before: Option<Lying>,
     /// And after the last.
     pub after: Option<Lying>,
-    /// Why it could not be had.
+    /// Why it was unavailable.
     pub shortage: Option<Shortage>,
 }
 

@@ -10,7 +10,7 @@
 //! [`create`] until [`destroy`], a page from [`fetch`] until it is unpinned with `discard`, or its
 //! cache is cut or destroyed. It never uses one cache in two threads at a time. Pages are reached by
 //! pointers, since SQLite holds them that way; each lies in the memory of [`Pool`], which is never
-//! given back, or in a heap allocation of its own.
+//! returned, or in a heap allocation of its own.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{c_int, c_uint, c_void};
@@ -42,7 +42,7 @@ struct Pool {
     outside: AtomicU64,
 }
 
-/// Pages that nobody has: those never used, and those given back.
+/// Pages that nobody has: those never used, and those returned.
 struct Free {
     next: usize,
     slots: usize,
