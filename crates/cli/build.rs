@@ -62,6 +62,9 @@ fn compiles(out: &Path, more: &[&str]) -> bool {
         "strip=symbols",
         "overflow-checks=off",
         "debug-assertions=off",
+        // It is loaded into programs of any C library, so it is never linked with one; where the program
+        // itself is static, a library must be asked for.
+        "target-feature=-crt-static",
         "link-arg=-nostdlib",
         "link-arg=-nostartfiles",
         "link-arg=-Wl,--hash-style=gnu",

@@ -231,20 +231,21 @@ mod x86_64 {
     }
 
     // linux/ptrace.h; libc has them for some targets only.
-    const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
-    const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+    const PTRACE_GETSIGMASK: Request = 0x420a;
+    const PTRACE_SETSIGMASK: Request = 0x420b;
 
-    fn request(
-        what: libc::c_uint,
-        thread: libc::pid_t,
-        at: usize,
-        data: i32,
-    ) -> Result<(), SysError> {
+    /// What ptrace(2) is asked for, as the C library declares it.
+    #[cfg(not(target_env = "musl"))]
+    type Request = libc::c_uint;
+    #[cfg(target_env = "musl")]
+    type Request = libc::c_int;
+
+    fn request(what: Request, thread: libc::pid_t, at: usize, data: i32) -> Result<(), SysError> {
         request_at(what, thread, at, usize::try_from(data).unwrap_or(0))
     }
 
     fn request_at(
-        what: libc::c_uint,
+        what: Request,
         thread: libc::pid_t,
         at: usize,
         data: usize,
