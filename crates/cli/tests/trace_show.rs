@@ -137,7 +137,7 @@ fn the_screen_replays_on_any_machine() {
         "elsewhere 5.10.0 s390x",
         "mlock_pte_range",
         "×3.00",
-        "FINDINGS",
+        "Findings",
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
@@ -152,13 +152,13 @@ fn the_screen_replays_on_any_machine() {
 fn sections_are_chosen_by_name() {
     let (_dir, file) = folder(&made());
     let text = good(&show(&[&file, "--section", "locks,intervals"]));
-    assert!(text.contains("LOCK CONTENTION") && text.contains("INTERVALS"));
+    assert!(text.contains("Lock contention") && text.contains("Intervals"));
     assert!(
-        !text.contains("BY PROCESS") && !text.contains("FINDINGS"),
+        !text.contains("by process") && !text.contains("Findings"),
         "{text}"
     );
     let all = good(&show(&[&file, "--all"]));
-    for part in ["BY PROCESS", "COUNTERS OF THE CPU", "FINDINGS"] {
+    for part in ["by process", "Counters of the CPU", "Findings"] {
         assert!(all.contains(part), "{part}");
     }
     let said = refused(&show(&[&file, "--section", "nonsense"]), 2, &["nonsense"]);
@@ -251,7 +251,7 @@ fn a_page_stands_by_itself() {
     let output = show(&[&file, "--html", nowhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3));
     // The screen was printed: a page that cannot be written costs the page only.
-    assert!(stdout(&output).contains("FINDINGS"));
+    assert!(stdout(&output).contains("Findings"));
 }
 
 #[test]

@@ -10,9 +10,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::page::{
     Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
-    Unit,
+    Unit, duration, short,
 };
-use crate::prove::{number, ratio, time};
+use crate::prove::ratio;
 
 /// So many rows of what was also measured are shown at first.
 const MOST_ROWS: usize = 40;
@@ -655,27 +655,6 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
         "" => short(value),
         unit => format!("{} {unit}", short(value)),
     }
-}
-
-/// Three digits that mean something: `1.93`, `312`.
-pub(crate) fn short(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => number(value.round()),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// A time in the unit that fits it.
-pub(crate) fn duration(seconds: f64) -> String {
-    let (factor, unit) = match seconds.abs() {
-        s if s >= 90.0 => return time(seconds),
-        s if s >= 1.0 => (1.0, "s"),
-        s if s >= 1e-3 => (1e3, "ms"),
-        s if s >= 1e-6 => (1e6, "µs"),
-        _ => (1e9, "ns"),
-    };
-    format!("{} {unit}", short(seconds * factor))
 }
 
 #[cfg(test)]

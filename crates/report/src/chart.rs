@@ -10,8 +10,7 @@ mod text;
 use hugeleaf_units::Bytes;
 use maud::{Markup, PreEscaped, html};
 
-use crate::bench::duration;
-use crate::page::{Axis, Chart, ChartKind, Scale, Unit};
+use crate::page::{Axis, Chart, ChartKind, Scale, Unit, duration};
 use crate::prove::number;
 use crate::screen::clean;
 

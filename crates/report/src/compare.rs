@@ -6,8 +6,8 @@ use hugeleaf_proof::stats::{Better, Verdict};
 use hugeleaf_units::Bytes;
 use serde_json::{Value, json};
 
-use crate::bench::{duration, short};
 use crate::json::Object;
+use crate::page::{duration, short};
 use crate::prove::number;
 use crate::table::{Align, Look, Paint, Table};
 

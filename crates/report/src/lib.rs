@@ -12,6 +12,7 @@ pub mod apply;
 pub mod bench;
 pub mod chart;
 pub mod compare;
+pub mod flame;
 pub mod json;
 pub mod mem;
 pub mod page;

@@ -20,7 +20,8 @@ mod old;
 mod text;
 
 pub use cell::{Cell, Mark, Value};
-pub use chart::{Axis, Chart, ChartKind, Point, Scale, Series, Unit};
+pub(crate) use cell::{duration, short};
+pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 pub(crate) use html::document;
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
@@ -56,6 +57,8 @@ pub enum Block {
     Bars(Vec<Bar>),
     /// Curves, dots or bars over axes.
     Chart(Chart),
+    /// Who called whom; a terminal does not draw it.
+    Flames(Flames),
     /// Findings, caveats, what could not be read.
     Notes(Vec<Note>),
     /// What to type next; never broken into lines.
@@ -69,6 +72,8 @@ pub enum Block {
 pub struct Section {
     /// The heading.
     pub title: String,
+    /// Whether a browser shows no more than the heading until its reader asks for the rest.
+    pub folded: bool,
     /// What is below it. A section of no blocks is not shown.
     pub blocks: Vec<Block>,
 }
@@ -112,6 +117,9 @@ pub enum Narrow {
     /// It stays.
     #[default]
     Stays,
+    /// Its cells are cut before those of the last column, where they are wider: names of functions can be longer
+    /// than any screen.
+    Cut,
     /// It is left out; of several, the one with the largest number goes first.
     Goes(u8),
     /// It goes on in further lines, in its column or, where that would be too narrow, below its row. Of the
@@ -196,12 +204,32 @@ impl Section {
     pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Section {
         let mut section = Section {
             title: title.into(),
-            blocks: Vec::new(),
+            ..Section::default()
         };
         for block in blocks {
             push(&mut section.blocks, block);
         }
         section
+    }
+
+    /// The same, folded.
+    #[must_use]
+    pub fn folded(mut self) -> Section {
+        self.folded = true;
+        self
+    }
+
+    /// The same with so many rows of each table at first; `all` is how to see the others.
+    #[must_use]
+    pub fn limited_to(mut self, rows: usize, all: &str) -> Section {
+        self.blocks = (self.blocks.into_iter())
+            .map(|block| match block {
+                Block::Table(table) => Block::Table(table.limited_to(rows, all)),
+                Block::Section(section) => Block::Section(section.limited_to(rows, all)),
+                other => other,
+            })
+            .collect();
+        self
     }
 }
 
@@ -221,6 +249,7 @@ impl Block {
             Block::Table(table) => table.rows.is_empty(),
             Block::Bars(bars) => bars.is_empty(),
             Block::Chart(chart) => chart.series.iter().all(|s| s.points.is_empty()),
+            Block::Flames(flames) => flames.stacks.is_empty(),
             Block::Notes(notes) => notes.is_empty(),
             Block::Commands(commands) => commands.is_empty(),
             Block::Lines(lines) => lines.is_empty(),
@@ -293,6 +322,17 @@ impl Table {
         });
         self
     }
+
+    /// Shows so many rows at first; `all` is how to see the others.
+    #[must_use]
+    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Table {
+        self.limit = Some(Limit {
+            rows,
+            others: String::new(),
+            all: all.into(),
+        });
+        self
+    }
 }
 
 /// A table that is made column by column: a column is one line, its name beside what it shows.
@@ -313,6 +353,16 @@ impl<T> TableOf<T> {
     #[must_use]
     pub fn right<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
         self.column(name, Align::Right, cell)
+    }
+
+    /// Adds a column of numbers, unless none of them says more than zero: not every host swaps.
+    #[must_use]
+    pub fn some<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {
+        let cells: Vec<Cell> = self.items.iter().map(|item| cell(item).into()).collect();
+        match cells.iter().all(Cell::is_nothing) {
+            true => self,
+            false => self.right(name, cell),
+        }
     }
 
     fn column<C: Into<Cell>>(
@@ -357,11 +407,7 @@ impl<T> TableOf<T> {
     /// Shows so many rows at first; `all` is how to see the others.
     #[must_use]
     pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Self {
-        self.table.limit = Some(Limit {
-            rows,
-            others: String::new(),
-            all: all.into(),
-        });
+        self.table = self.table.limited_to(rows, all);
         self
     }
 
@@ -408,6 +454,12 @@ impl Command {
     }
 }
 
+impl<T> From<TableOf<T>> for Table {
+    fn from(table: TableOf<T>) -> Table {
+        table.table
+    }
+}
+
 impl<T> From<TableOf<T>> for Block {
     fn from(table: TableOf<T>) -> Block {
         Block::Table(table.table)
@@ -433,6 +485,7 @@ blocks! {
     Table => Table,
     Vec<Bar> => Bars,
     Chart => Chart,
+    Flames => Flames,
     Vec<Note> => Notes,
     Vec<Command> => Commands,
 }

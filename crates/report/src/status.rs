@@ -10,7 +10,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
 use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table};
-use crate::table::{Look, Paint, percent};
+use crate::table::percent;
 
 pub use json::status as status_json;
 
@@ -494,19 +494,6 @@ fn kernel_log(host: &Host) -> Table {
         .unwrap_or_default();
     let last = &lines[lines.len().saturating_sub(MOST_LOG_LINES)..];
     Table::of(last).left("", |line| *line).done()
-}
-
-/// What a finding says, behind the word for how bad that is.
-pub(crate) fn said(severity: Severity, text: &str, look: Look) -> String {
-    let paint = match severity {
-        Severity::Problem => Paint::Bad,
-        Severity::Warning => Paint::Warn,
-        Severity::Note => Paint::Dim,
-    };
-    let word = severity.name();
-    // Wrapped without colour, so that the widths are true; painted after.
-    let wrapped = look.wrap(&format!("  {word:<9}"), text);
-    wrapped.replacen(word, &look.paint(word, paint), 1)
 }
 
 /// Findings, the worst first, each with what to run about it.

@@ -1,39 +1,48 @@
-//! `hugeleaf trace`: a trace as text, JSON and one page; and two traces side by side.
+//! `hugeleaf trace`: a trace as a page, and two traces side by side.
 //!
-//! The same tables ([`parts`]) feed terminal and page. Nothing here looks at the host: a trace is shown alike on any
-//! machine.
+//! The same tables ([`parts`]) stand on a terminal and in a browser. Nothing here looks at the host: a trace is shown
+//! alike on any machine.
 
 mod charts;
 mod diff;
-mod diff_html;
 mod diff_json;
-mod diff_rates;
-mod flame;
-mod html;
 mod json;
 mod lock;
-pub mod parts;
-mod screen;
+mod parts;
 #[cfg(test)]
 mod unmeasured;
 mod words;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use hugeleaf_trace::Trace;
-use hugeleaf_verdict::findings::shell_word;
+use hugeleaf_trace::model::SourceState;
+use hugeleaf_trace::tables::measured::all_not_measured;
+use hugeleaf_trace::tables::work::{self, Work};
+use hugeleaf_verdict::findings::{Severity, shell_word};
 use hugeleaf_verdict::trace::TraceFinding;
 
-pub use diff::{Compared, Side};
-pub use diff_html::diff_html;
+use crate::page::{self, Block, Cell, Command, Mark, Note, Page};
+use parts::{cpu, parts, work_line};
+use words::{ending, host, when, who};
+
+pub use charts::flames;
+pub use diff::Compared;
 pub use diff_json::diff_json;
-pub use flame::flame_graph;
-pub use html::html;
 pub use json::{callers_json, json};
-pub use lock::{callers_text, lock_text};
+pub use lock::{callers_page, lock_page};
 pub use parts::Section;
-pub use screen::{screen, sections};
+
+/// Rows of each part that one screen takes. Pins have none where nothing is pinned.
+const SCREEN: [(Section, usize); 4] = [
+    (Section::Processes, 4),
+    (Section::TargetFunctions, 7),
+    (Section::Locks, 3),
+    (Section::Pins, 3),
+];
+/// Rows of a part that is asked for by itself.
+const ROWS: usize = 30;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +56,132 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
+    /// One screen: what was traced, where time went, page sizes, and findings last, because the end of an answer is
+    /// what stays in sight.
+    pub fn screen(&self) -> Page {
+        let trace = self.trace;
+        let mut page = self.head();
+        for (section, rows) in SCREEN {
+            if section == Section::Pins && trace.pins.is_empty() {
+                continue;
+            }
+            let (file, name) = (self.file, section.name());
+            let all = format!("hugeleaf trace show {file} --section {name}");
+            for part in parts(trace, section) {
+                page.add(part.limited_to(rows, &all));
+            }
+        }
+        // The target's alone, where there is one: the host's is a section of its own.
+        for part in parts(trace, Section::Pages).into_iter().take(1) {
+            page.add(part);
+        }
+        if let Some(work) = work::work(trace).filter(Work::moves_data) {
+            page.section("", vec![work_line(trace, &work).into()]);
+        }
+        page.section("", vec![self.unavailable().into()]);
+        page.add(self.found("Findings"));
+        page
+    }
+
+    /// The parts that were asked for, one after the other.
+    pub fn sections(&self, wanted: &[Section]) -> Page {
+        let mut page = self.head();
+        for section in wanted {
+            if *section == Section::Findings {
+                page.add(self.found("Findings"));
+            }
+            let all = format!("--section {} --all", section.name());
+            for part in parts(self.trace, *section) {
+                page.add(part.limited_to(ROWS, &all));
+            }
+        }
+        page
+    }
+
+    /// All of it for a browser: findings first, then what is drawn, then tables.
+    pub fn whole(&self) -> Page {
+        let trace = self.trace;
+        let mut page = self.head();
+        page.add(self.found("Findings"));
+        page.section("", vec![self.unavailable().into()]);
+        // Without a target its functions are everybody's.
+        let twice = |section: &Section| *section == Section::Functions && trace.target.is_none();
+        let wanted = Section::all().filter(|section| !twice(section));
+        let mut all: Vec<page::Section> = wanted.flat_map(|each| parts(trace, each)).collect();
+        let is_drawn = |part: &page::Section| matches!(part.blocks.first(), Some(Block::Chart(_)));
+        all.sort_by_key(|part| !is_drawn(part));
+        for part in all {
+            page.add(part);
+        }
+        page.section("Command", vec![command(&trace.command)]);
+        page
+    }
+
+    fn head(&self) -> Page {
+        let trace = self.trace;
+        let mut first = format!("{}, {:.1} s", who(trace), trace.seconds);
+        if let Some(why) = ending(trace) {
+            first += &format!(" of {:.1} s: {why}", trace.asked_seconds);
+        }
+        let mut page = Page::new("", first);
+        page.add(format!("{}, {}", host(trace), when(trace)));
+        page.add(trace.clock_note.clone().unwrap_or_default());
+        page.add(cpu(trace));
+        page
+    }
+
+    /// Sources that this trace does not have, and what else is to be known.
+    fn unavailable(&self) -> Vec<Note> {
+        let missing = self.trace.sources.iter().filter_map(|source| {
+            let name = &source.name;
+            let why = match &source.state {
+                SourceState::Used | SourceState::Off => return None,
+                SourceState::NotHere { reason } => format!("{name}: not on this host: {reason}"),
+                SourceState::Refused { reason, remedy } => {
+                    format!("{name}: refused: {reason}; {remedy}")
+                }
+            };
+            Some(Note::new("unavailable", why))
+        });
+        let notes = self.trace.notes.iter();
+        missing
+            .chain(notes.map(|note| Note::new("note", note)))
+            .collect()
+    }
+
+    /// What was found, under a heading.
+    fn found(&self, title: &str) -> page::Section {
+        let found: Block = match self.findings.is_empty() {
+            true => no_findings(self.trace).into(),
+            false => self.notes().into(),
+        };
+        page::Section::new(title, vec![found])
+    }
+
+    /// A note for each finding.
+    fn notes(&self) -> Vec<Note> {
+        let note = |finding: &TraceFinding| {
+            let mark = match finding.severity {
+                Severity::Problem => Mark::Bad,
+                Severity::Warning => Mark::Warn,
+                Severity::Note => Mark::Dim,
+            };
+            let word = Cell::from(finding.severity.name()).marked(mark);
+            let mut note = Note::new(word, &finding.text).run("run", self.command(finding));
+            note.evidence.clone_from(&finding.evidence);
+            note.evidence.extend(match finding.effects[..] {
+                [] => None,
+                [effect] => Some(format!("effect: {}: {}", effect.name(), effect.meaning())),
+                ref all => {
+                    let names: Vec<&str> = all.iter().map(|effect| effect.name()).collect();
+                    Some(format!("effects: {}", names.join(", ")))
+                }
+            });
+            note
+        };
+        self.findings.iter().map(note).collect()
+    }
+
     /// A finding's command, with this trace's file in it.
     fn command(&self, finding: &TraceFinding) -> String {
         let words = finding.command.split(' ').map(|word| match word {
@@ -54,5 +189,112 @@ impl Shown<'_> {
             word => word.to_owned(),
         });
         words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The command that made it, where it is known.
+fn command(words: &[String]) -> Block {
+    let known = (!words.is_empty()).then(|| Command::new("", words.join(" ")));
+    Vec::from_iter(known).into()
+}
+
+/// Said where nothing was found: what was not measured cannot have been found.
+fn no_findings(trace: &Trace) -> String {
+    let missing = all_not_measured(trace);
+    let names: Vec<&str> = missing.iter().map(|(what, _)| what.name()).collect();
+    match names.is_empty() {
+        true => "No findings.".to_owned(),
+        false => format!(
+            "No findings from what was measured; not measured: {}.",
+            names.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::{View, needs_nothing};
+    use hugeleaf_verdict::trace::findings as judge;
+
+    #[test]
+    fn one_screen_has_what_matters_and_findings_last() {
+        let trace = testing::pinning();
+        let findings = judge(&trace);
+        let shown = Shown {
+            trace: &trace,
+            findings: &findings,
+            file: "a b.trace",
+        };
+        let text = shown.screen().text(View::plain(110));
+        for part in [
+            "mover, 10.0 s",
+            "×5.00",
+            "mlock_pte_range",
+            "pool_lock",
+            "4K base",
+            "64 base pages a call",
+            "effect: unit of pinning",
+            "run: hugeleaf why mover",
+            "'a b.trace'",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let last = text.rfind("Findings").unwrap();
+        assert!(last > text.find("Lock contention").unwrap());
+    }
+
+    #[test]
+    fn every_section_is_shown_also_of_an_empty_trace() {
+        for trace in [Trace::default(), testing::pinning()] {
+            let shown = Shown {
+                trace: &trace,
+                findings: &[],
+                file: "f",
+            };
+            for section in Section::all() {
+                let text = shown.sections(&[section]).text(View::plain(100));
+                assert!(text.lines().count() >= 3, "{}: {text}", section.name());
+                assert_eq!(Section::parse(section.name()), Some(section));
+            }
+        }
+        assert_eq!(Section::parse("nothing"), None);
+    }
+
+    #[test]
+    fn one_page_with_its_charts() {
+        let trace = testing::pinning();
+        let findings = judge(&trace);
+        let shown = Shown {
+            trace: &trace,
+            findings: &findings,
+            file: "<b>.trace",
+        };
+        let page = shown.whole().html();
+        needs_nothing(&page);
+        // Host and target over time, processes, functions, locks and sizes; flames, in two.
+        assert_eq!(page.matches("<svg").count(), 6 + 2);
+        for part in [
+            "unit of pinning",
+            "mlock_pte_range",
+            "2 threads take turns",
+            "hugeleaf trace mover",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("<b>.trace"));
+    }
+
+    #[test]
+    fn an_empty_trace_is_a_page_too() {
+        let trace = Trace::default();
+        let shown = Shown {
+            trace: &trace,
+            findings: &[],
+            file: "f",
+        };
+        let page = shown.whole().html();
+        assert!(page.contains("not measured: this trace has no record of it"));
+        assert!(page.contains("No findings from what was measured"));
     }
 }

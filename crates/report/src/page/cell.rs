@@ -36,8 +36,14 @@ pub enum Value {
     Ratio(f64),
     /// A part of a whole, 0 to 1.
     Percent(f64),
+    /// A part of a whole, 0 to 1, to a tenth of a percent: where several are compared.
+    Share(f64),
     /// A time in seconds.
     Duration(f64),
+    /// A measured time in seconds, three digits of it.
+    Time(f64),
+    /// Bytes a second, in units of a million bytes, as drives are sold.
+    Flow(f64),
     /// A size of page.
     PageSize(PageSize),
     /// A range of addresses.
@@ -124,6 +130,11 @@ impl Cell {
         matches!(&self.value, Value::Text(text) if text.is_empty())
     }
 
+    /// Whether it says no more than zero.
+    pub fn is_nothing(&self) -> bool {
+        self.is_empty() || matches!(self.to_string().as_str(), "-" | "0" | "0.0 %")
+    }
+
     /// Whether the host does not have it.
     pub fn is_absent(&self) -> bool {
         self.value == Value::Absent
@@ -146,14 +157,24 @@ impl fmt::Display for Value {
             Value::Text(text) => f.write_str(text),
             Value::Bytes(bytes) => write!(f, "{bytes}"),
             Value::Count(count) => write!(f, "{count}"),
-            Value::Number(n) | Value::Decimal(n, _) | Value::Ratio(n) if !n.is_finite() => {
+            Value::Number(n)
+            | Value::Decimal(n, _)
+            | Value::Ratio(n)
+            | Value::Share(n)
+            | Value::Time(n)
+            | Value::Flow(n)
+                if !n.is_finite() =>
+            {
                 f.write_str("-")
             }
             Value::Number(number) => f.write_str(&crate::prove::number(*number)),
             Value::Decimal(number, digits) => write!(f, "{number:.digits$}"),
             Value::Ratio(ratio) => write!(f, "×{}", crate::prove::ratio(*ratio)),
             Value::Percent(part) => f.write_str(&percent(*part)),
-            Value::Duration(seconds) => f.write_str(&duration(*seconds)),
+            Value::Share(part) => write!(f, "{:.1} %", part * 100.0),
+            Value::Duration(seconds) => f.write_str(&coarse(*seconds)),
+            Value::Time(seconds) => f.write_str(&duration(*seconds)),
+            Value::Flow(bytes) => write!(f, "{} MB/s", short(bytes / 1e6)),
             Value::PageSize(size) => write!(f, "{size}"),
             Value::Range(range) => write!(f, "{range}"),
             Value::Span(first, last) => write!(f, "{first}-{last}"),
@@ -170,7 +191,7 @@ fn percent(part: f64) -> String {
 }
 
 /// A time: `500 ms`, `1.5 s`, `12 µs`; nothing is `0 ms`.
-fn duration(seconds: f64) -> String {
+fn coarse(seconds: f64) -> String {
     // A decimal where it is not zero.
     let short = |value: f64| format!("{:.1}", value).trim_end_matches(".0").to_owned();
     match seconds {
@@ -181,6 +202,27 @@ fn duration(seconds: f64) -> String {
         s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
         s => format!("{:.0} ns", s * 1e9),
     }
+}
+
+/// Three digits that mean something: `1.93`, `312`.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => crate::prove::number(value.round()),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A measured time in the unit that fits it.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (factor, unit) = match seconds.abs() {
+        s if s >= 90.0 => return crate::prove::time(seconds),
+        s if s >= 1.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e3, "ms"),
+        s if s >= 1e-6 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    };
+    format!("{} {unit}", short(seconds * factor))
 }
 
 impl From<Value> for Cell {

@@ -106,3 +106,21 @@ pub struct Point {
     /// A word beside it; may be empty.
     pub note: String,
 }
+
+/// Samples of stacks, drawn as a flame graph: who called whom, each frame as wide as the samples in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flames {
+    /// What stands above it.
+    pub title: String,
+    /// Stacks from the lowest frame upward, each with the number of its samples.
+    pub stacks: Vec<(Vec<Frame>, u64)>,
+}
+
+/// A frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Frame {
+    /// The function, as the program names it.
+    pub name: String,
+    /// Whether it is the kernel's, for its colour.
+    pub kernel: bool,
+}

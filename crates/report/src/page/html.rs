@@ -20,10 +20,10 @@ header.bad, .note.bad { border-color: var(--bad); }
 .lead { font-size: 1.1rem; margin: .25rem 0 0; }
 table { border-collapse: collapse; margin: .5rem 0; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: left;
   vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-th { font-size: .85rem; font-weight: 600; } th[scope=row] { font-size: 1rem; font-weight: normal; }
+th { font-size: .85rem; font-weight: 600; } th[scope=row] { font-size: 1rem; font-weight: normal; overflow-wrap: normal; }
 .r { text-align: right; white-space: nowrap; }
 td.good, li.good { color: var(--good); } td.warn { color: var(--warn); } td.bad { color: var(--bad); }
-td.dim, .dim { color: var(--dim); }
+td.dim, pre .dim { color: var(--dim); }
 .bar { width: 10rem; height: .8rem; margin-top: .35rem; background: var(--soft); }
 .bar div { height: 100%; background: currentColor; opacity: .7; }
 .note { margin: 1rem 0; } .note p, .note ul { margin: .2rem 0; }
@@ -98,6 +98,9 @@ pub(crate) fn block(block: &Block, level: usize) -> Markup {
             @if !chart.title.is_empty() { (heading(&chart.title, level.max(3))) }
             (drawn(chart))
         },
+        Block::Flames(all) => html! {
+            @if let Some(drawn) = crate::flame::svg(all) { (PreEscaped(drawn)) }
+        },
         Block::Notes(all) => notes(all),
         Block::Commands(all) => html! { @for one in all { (command(one)) } },
         Block::Lines(all) => lines(all),
@@ -105,6 +108,13 @@ pub(crate) fn block(block: &Block, level: usize) -> Markup {
 }
 
 fn section(section: &Section, level: usize) -> Markup {
+    if section.folded {
+        let title = match section.title.as_str() {
+            "" => "Table",
+            title => title,
+        };
+        return html! { details { summary { (title) } (blocks(&section.blocks, level + 1)) } };
+    }
     html! {
         @if !section.title.is_empty() { (heading(&section.title, level)) }
         (blocks(&section.blocks, level + 1))

@@ -162,7 +162,7 @@ fn part(block: &Block, indent: usize, view: View) -> Part {
         Block::Chart(chart) if chart.kind == ChartKind::Curves => {
             crate::chart::text(chart, view.width)
         }
-        Block::Chart(_) => String::new(),
+        Block::Chart(_) | Block::Flames(_) => String::new(),
         Block::Notes(all) => notes(all, &blank, view),
         Block::Commands(all) => all.iter().map(|c| command(c, &blank, view)).collect(),
         Block::Lines(all) => all
@@ -222,7 +222,7 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
         out += &view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
         let below = " ".repeat(width(&first));
         for evidence in &note.evidence {
-            out += &view.wrap(&below, PLAIN, evidence);
+            out += &view.wrap(&format!("{below}- "), PLAIN, evidence);
         }
         for one in &note.commands {
             out += &command(one, &below, view);
@@ -348,7 +348,7 @@ fn table(table: &Table, indent: usize, view: View) -> String {
     let mut out = match drawn.columns.last().map(|column| column.narrow) {
         Some(Narrow::Wraps) => drawn.with_sentences(),
         _ => {
-            drawn.cut_a_name();
+            drawn.cut_names();
             drawn.text()
         }
     };
@@ -395,7 +395,7 @@ impl Drawn<'_> {
     fn drop_columns(&mut self) {
         let goes = |column: &&Column| match column.narrow {
             Narrow::Goes(order) => Some(order),
-            Narrow::Stays | Narrow::Wraps => None,
+            Narrow::Stays | Narrow::Cut | Narrow::Wraps => None,
         };
         while self.needed() - self.can_save() > self.view.width {
             let all = self.columns.iter().enumerate();
@@ -432,11 +432,17 @@ impl Drawn<'_> {
         head.max(LEAST_NAME).min(self.widths[at])
     }
 
-    /// Cuts the last column of names where all columns together are too wide.
-    fn cut_a_name(&mut self) {
-        let over = self.needed().saturating_sub(self.view.width);
-        if let Some(at) = self.name().filter(|_| over > 0) {
-            self.widths[at] = self.widths[at].saturating_sub(over).max(self.least(at));
+    /// Cuts the last column of names, or another that may be cut and is wider, until all columns together fit.
+    fn cut_names(&mut self) {
+        let last = self.name();
+        while self.needed() > self.view.width {
+            let may = |at: &usize| self.columns[*at].narrow == Narrow::Cut || Some(*at) == last;
+            let names = (0..self.columns.len()).filter(may);
+            let wider = names.filter(|at| self.widths[*at] > self.least(*at));
+            let Some(widest) = wider.max_by_key(|at| self.widths[*at]) else {
+                return;
+            };
+            self.widths[widest] -= 1;
         }
     }
 
@@ -487,7 +493,7 @@ impl Drawn<'_> {
             .collect();
         let column = self.columns.pop();
         self.widths.pop();
-        self.cut_a_name();
+        self.cut_names();
         let across = self.needed() + GAP.len();
         let fits = across + LEAST_SENTENCE <= self.view.width;
         let head = match (column, fits) {
@@ -547,6 +553,18 @@ mod tests {
         let narrow = page(20);
         assert!(narrow.lines().all(|l| width(l) <= 20), "{narrow}");
         assert!(narrow.contains('…'));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_before_a_short_last_one() {
+        let mut table = (Table::new().left("ADDRESS").left("FUNCTION"))
+            .narrow(Narrow::Cut)
+            .left("MODULE");
+        table.row(["7f0000001000", "a_function_of_a_long_name", "libc.so.6"]);
+        assert_eq!(
+            text(table, View::plain(40)).lines().last(),
+            Some("7f0000001000  a_function_of…  libc.so.6")
+        );
     }
 
     #[test]

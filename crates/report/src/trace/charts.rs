@@ -1,14 +1,17 @@
 //! What is drawn of a trace, on its own page and beside another.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::Interval;
+use hugeleaf_trace::model::{Interval, Sample};
 use hugeleaf_trace::tables::memory::{SizeRow, Whose, newest, sizes};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::{Of, locks, share};
 use hugeleaf_units::Bytes;
 
-use super::words::{nanos, page, part};
-use crate::page::{Axis, Chart, ChartKind, Point, Series, Unit};
+use super::words::{count, nanos, page, part, side, who};
+use crate::page::{Axis, Chart, ChartKind, Flames, Frame, Point, Series, Unit};
+
+/// Bars of a chart.
+const BARS: usize = 12;
 
 /// User, system and all time of an interval, in seconds of CPUs.
 type Times = (f64, f64, f64);
@@ -16,13 +19,12 @@ type Times = (f64, f64, f64);
 /// User and system time over time as parts of all CPUs, the user's part below, as the published charts have them.
 /// Those of several traces end alike, so that they can be compared.
 pub(super) fn cpu_times<const N: usize>(
-    traces: [&Trace; N],
+    traces: [(String, &Trace); N],
     times: fn(&Trace, &Interval) -> Option<Times>,
 ) -> [Chart; N] {
-    let until = traces
-        .iter()
-        .flat_map(|t| t.intervals.iter().map(|i| i.at_seconds + i.seconds));
-    let mut charts = traces.map(|trace| cpu_time(trace, times));
+    let all = traces.iter().flat_map(|(_, trace)| &trace.intervals);
+    let until = all.map(|i| i.at_seconds + i.seconds).fold(0.0, f64::max);
+    let mut charts = traces.map(|(title, trace)| cpu_time(title, trace, times));
     let highest = |chart: &Chart| {
         let [user, system] = [0, 1].map(|at: usize| &chart.series[at].points);
         user.iter()
@@ -30,10 +32,7 @@ pub(super) fn cpu_times<const N: usize>(
             .map(|(a, b)| a.y + b.y)
             .fold(0.0, f64::max)
     };
-    let (until, top) = (
-        until.fold(0.0, f64::max),
-        charts.iter().map(highest).fold(0.0, f64::max),
-    );
+    let top = charts.iter().map(highest).fold(0.0, f64::max);
     let ends = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0];
     let top = ends
         .into_iter()
@@ -45,7 +44,7 @@ pub(super) fn cpu_times<const N: usize>(
     charts
 }
 
-fn cpu_time(trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
+fn cpu_time(title: String, trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Chart {
     let mut series = ["user", "system"].map(|name| Series {
         name: name.to_owned(),
         points: Vec::new(),
@@ -66,6 +65,7 @@ fn cpu_time(trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Cha
         }
     }
     Chart {
+        title,
         kind: ChartKind::Layers,
         x: Axis {
             name: "seconds".to_owned(),
@@ -77,7 +77,6 @@ fn cpu_time(trace: &Trace, times: fn(&Trace, &Interval) -> Option<Times>) -> Cha
             ..Axis::default()
         },
         series: series.into(),
-        ..Chart::default()
     }
 }
 
@@ -87,26 +86,23 @@ pub(super) fn host_times(_: &Trace, i: &Interval) -> Option<Times> {
 }
 
 pub(super) fn target_times(trace: &Trace, i: &Interval) -> Option<Times> {
-    let target = i.target.as_ref()?;
+    let target = i.target.as_ref().filter(|_| trace.target.is_some())?;
     let all = i.seconds * f64::from(trace.host.cpus.max(1));
     Some((target.user_seconds, target.system_seconds, all))
-}
-
-/// Whether the target's own time over time is known.
-pub(super) fn has_own_times(trace: &Trace) -> bool {
-    trace.target.is_some() && trace.intervals.iter().any(|i| i.target.is_some())
 }
 
 /// A bar: its name, a value for each series (none where it has no such part), and the words at its end.
 pub(super) type Bar<const N: usize> = (String, [Option<f64>; N], [String; N]);
 
-/// Bars of some series, one below the other.
+/// Bars of some series, one below the other: as many as can be seen, the rest is in the table.
 pub(super) fn bars<const N: usize>(
+    title: impl Into<String>,
     kind: ChartKind,
     names: [&str; N],
     bars: impl IntoIterator<Item = Bar<N>>,
 ) -> Chart {
     let mut chart = Chart {
+        title: title.into(),
         kind,
         series: names
             .map(|name| Series {
@@ -116,7 +112,7 @@ pub(super) fn bars<const N: usize>(
             .into(),
         ..Chart::default()
     };
-    for ((label, values, notes), at) in bars.into_iter().zip(0u32..) {
+    for ((label, values, notes), at) in bars.into_iter().take(BARS).zip(0u32..) {
         let x = f64::from(at);
         chart.x.steps.push((x, label));
         for ((series, value), note) in chart.series.iter_mut().zip(values).zip(notes) {
@@ -132,24 +128,25 @@ pub(super) fn bars<const N: usize>(
 }
 
 /// Functions with most samples.
-pub(super) fn functions(trace: &Trace, of: Of, most: usize) -> Chart {
+pub(super) fn functions(trace: &Trace, of: Of) -> Chart {
     let all = profile::modes(trace, of).total();
     let rows = profile::by_symbol(trace, of);
-    let leaves = rows.into_iter().filter(|r| r.samples > 0).take(most);
+    let leaves = rows.into_iter().filter(|r| r.samples > 0);
     let bar = |row: SymbolRow| {
         let value = share(row.samples, all);
-        let (of, values) = match row.kernel {
-            true => ("kernel", [None, value]),
-            false => ("user", [value, None]),
+        let values = match row.kernel {
+            true => [None, value],
+            false => [value, None],
         };
-        let note = format!("{} {of}", part(value));
+        let note = format!("{} {}", part(value), side(row.kernel));
         (row.name, values, [note.clone(), note])
     };
-    bars(ChartKind::Stacks, ["user", "kernel"], leaves.map(bar))
+    let names = ["user", "kernel"];
+    bars("", ChartKind::Stacks, names, leaves.map(bar))
 }
 
 /// Processes with most samples: user, kernel and other end to end in one bar.
-pub(super) fn processes(trace: &Trace, most: usize) -> Chart {
+pub(super) fn processes(trace: &Trace) -> Chart {
     let all = profile::counted(trace).busy;
     let rows = profile::by_process(trace).into_iter();
     let visible = rows.filter(|row| share(row.modes.total(), all).is_some_and(|s| s >= 0.001));
@@ -163,15 +160,12 @@ pub(super) fn processes(trace: &Trace, most: usize) -> Chart {
             [note.clone(), note.clone(), note],
         )
     };
-    bars(
-        ChartKind::Stacks,
-        ["user", "kernel", "other"],
-        visible.take(most).map(bar),
-    )
+    let names = ["user", "kernel", "other"];
+    bars("", ChartKind::Stacks, names, visible.map(bar))
 }
 
 /// Locks that were waited for longest. What cannot be seen as a bar is in the table.
-pub(super) fn lock_waits(trace: &Trace, most: usize) -> Chart {
+pub(super) fn lock_waits(trace: &Trace) -> Chart {
     let rows = locks::table(trace).rows.into_iter();
     let visible = rows.filter(|row| row.share.is_some_and(|s| s >= 0.001));
     let bar = |row: locks::LockRow<'_>| {
@@ -186,7 +180,35 @@ pub(super) fn lock_waits(trace: &Trace, most: usize) -> Chart {
         );
         (label, [row.share], [note])
     };
-    bars(ChartKind::Stacks, ["waited"], visible.take(most).map(bar))
+    let title = "Time waited, by lock";
+    bars(title, ChartKind::Stacks, ["waited"], visible.map(bar))
+}
+
+/// The samples of a target (of all where there is none): who called whom.
+pub fn flames(trace: &Trace) -> Flames {
+    let samples = profile::modes(trace, Of::Target).total();
+    let stack = |sample: &Sample| {
+        let process = Frame {
+            name: trace.processes[sample.process as usize].name.clone(),
+            kernel: false,
+        };
+        let frames = &trace.stacks[sample.stack as usize].frames;
+        let frames = frames.iter().rev().map(|place| {
+            let symbol = &trace.symbols[*place as usize];
+            Frame {
+                name: symbol.name.clone(),
+                kernel: symbol.kernel,
+            }
+        });
+        (
+            std::iter::once(process).chain(frames).collect(),
+            sample.count,
+        )
+    };
+    Flames {
+        title: format!("{}: {} CPU samples", who(trace), count(samples)),
+        stacks: profile::busy(trace, Of::Target).map(stack).collect(),
+    }
 }
 
 /// A named state, and its bytes by name of page size.

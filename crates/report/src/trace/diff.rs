@@ -1,87 +1,154 @@
 //! Two traces side by side: the page of a case study, before and after.
 //!
-//! What is compared is told as far as the two can be compared, and why not where they cannot.
+//! What is compared is reported as far as the two can be compared, and why not where they cannot.
 
 use std::collections::BTreeMap;
 
-use hugeleaf_trace::model::LockTotals;
-use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::model::{Interval, LockTotals, SizeCount};
+use hugeleaf_trace::tables::intervals::{self, CpuTime, faults_by_size};
 use hugeleaf_trace::tables::measured::{Collection, all_not_measured, not_measured};
 use hugeleaf_trace::tables::profile::{self, SymbolRow};
 use hugeleaf_trace::tables::work::{self, Work};
 use hugeleaf_trace::tables::{Of, locks, share, target_names};
 use hugeleaf_trace::{Trace, model::Ending};
+use hugeleaf_units::Bytes;
 
 use super::Shown;
-use super::charts::last_sizes;
-use super::parts::{Part, module};
-use super::words::{count, ending, float, host, megabytes, nanos, part, when, who, whole_part};
-use crate::bench::short;
-use crate::table::Align::{Left, Right};
-use crate::table::{Look, Paint};
+use super::charts::{self, last_sizes, page_sizes};
+use super::words::{
+    self, bytes, count, ending, float, flow, host, module, nanos, part, side, when, who, whole_part,
+};
+use crate::page::{
+    Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
+};
 
-/// Rows of each table on a terminal.
+/// Rows of each table that are shown at first.
 const ROWS: usize = 12;
 /// Lengths that differ by less are alike.
 const SAME_LENGTH: f64 = 0.1;
 
 /// A kind of CPU time.
 type OfCpu = fn(&CpuTime) -> f64;
-
-/// One of the two.
-pub type Side<'a> = Shown<'a>;
+/// What is counted in an interval.
+type OfInterval = fn(&Interval) -> u64;
 
 /// Two traces.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared<'a> {
     /// The first.
-    pub before: Side<'a>,
+    pub before: Shown<'a>,
     /// The second.
-    pub after: Side<'a>,
+    pub after: Shown<'a>,
+}
+
+/// A value in both.
+struct Pair {
+    name: String,
+    values: [Cell; 2],
+    change: Cell,
+}
+
+impl Pair {
+    fn new(
+        name: impl Into<String>,
+        values: [Option<f64>; 2],
+        cell: fn(Option<f64>) -> Cell,
+    ) -> Pair {
+        Pair {
+            name: name.into(),
+            values: values.map(cell),
+            change: times(values),
+        }
+    }
+}
+
+/// How many times the one is the other; nothing where that says nothing.
+fn times([before, after]: [Option<f64>; 2]) -> Cell {
+    let whole = before.filter(|before| *before > 0.0);
+    Cell::ratio(whole.zip(after).map(|(before, after)| after / before))
+}
+
+fn pairs(head: &str, rows: Vec<Pair>) -> TableOf<Pair> {
+    Table::of(rows)
+        .left(head, |row| row.name.clone())
+        .right("BEFORE", |row| row.values[0].clone())
+        .right("AFTER", |row| row.values[1].clone())
+        .right("CHANGE", |row| row.change.clone())
+}
+
+fn is_any(pair: [Option<f64>; 2]) -> bool {
+    pair.iter().flatten().any(|value| *value > 0.0)
+}
+
+fn a_flow(value: Option<f64>) -> Cell {
+    value.map(flow).into()
+}
+
+/// All that stands on either side, each once, in the order in which it is met.
+fn either<T: PartialEq>(before: impl Iterator<Item = T>, after: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for one in before.chain(after) {
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 impl Compared<'_> {
-    /// In text. `all` shows whole lists.
-    pub fn text(&self, look: Look, all: bool) -> String {
-        let most = if all { usize::MAX } else { ROWS };
-        let mut text = look.paint(&look.wrap("", &self.headline()), Paint::Bold);
-        for (name, side) in [("before", &self.before), ("after", &self.after)] {
-            text += &look.wrap(&format!("{name:<8}"), &describe(side));
+    /// What changed most, what cannot be compared, and the tables.
+    pub fn page(&self) -> Page {
+        let mut page = Page::new("Before and after", self.headline());
+        page.add(vec![
+            ("before".to_owned(), describe(&self.before).into()),
+            ("after".to_owned(), describe(&self.after).into()),
+        ]);
+        let why = self.not_comparable().into_iter();
+        page.add(
+            why.map(|line| Note::new("not comparable", line))
+                .collect::<Vec<_>>(),
+        );
+        for section in [
+            self.cpu(),
+            self.rates(),
+            self.throughput(),
+            self.intervals(),
+            self.functions(),
+            self.locks(),
+            self.pins(),
+            self.sizes(),
+            self.findings(),
+        ] {
+            page.add(section.limited_to(ROWS, "--all"));
         }
-        for line in self.not_comparable() {
-            text += &look.wrap("not comparable  ", &line);
-        }
-        for part in self.parts(most) {
-            text += "\n";
-            text += &part.text(look, "--all");
-        }
-        text
+        page
+    }
+
+    /// The same for a browser: with what was found in each, and the command that made it.
+    pub fn whole(&self, command: &[String]) -> Page {
+        let mut page = self.page();
+        page.add(self.before.found("Findings before"));
+        page.add(self.after.found("Findings after"));
+        page.section("Command", vec![super::command(command)]);
+        page
     }
 
     /// What changed most, in a line.
-    pub fn headline(&self) -> String {
-        let (before, after) = (self.before.trace, self.after.trace);
-        let mut words = vec![format!("{} → {}", who(before), who(after))];
-        if let (Some(a), Some(b)) = (moved(before), moved(after))
+    fn headline(&self) -> String {
+        let mut words = vec![self.two(who).join(" → ")];
+        if let [Some(a), Some(b)] = self.two(moved)
             && a.bytes_a_second > 0.0
         {
-            words.push(format!(
-                "{} → {} (×{})",
-                megabytes(a.bytes_a_second),
-                megabytes(b.bytes_a_second),
-                short(b.bytes_a_second / a.bytes_a_second)
-            ));
+            let [a, b] = [a, b].map(|work| work.bytes_a_second);
+            let times = times([Some(a), Some(b)]);
+            words.push(format!("{} → {} ({times})", flow(a), flow(b)));
         }
-        let share = |t: &Trace, of: fn(&CpuTime) -> f64| {
-            let cpu = intervals::host_cpu(t);
-            whole_part(cpu.share(of(&cpu)))
-        };
         for (name, of) in [("user", (|c| c.user) as OfCpu), ("system", |c| c.system)] {
-            words.push(format!(
-                "{name} {} → {} %",
-                share(before, of),
-                share(after, of)
-            ));
+            let [a, b] = self.two(|trace| {
+                let cpu = intervals::host_cpu(trace);
+                whole_part(cpu.share(of(&cpu)))
+            });
+            words.push(format!("{name} {a} → {b} %"));
         }
         words.join(", ")
     }
@@ -143,21 +210,6 @@ impl Compared<'_> {
         why
     }
 
-    /// The tables.
-    pub fn parts(&self, most: usize) -> Vec<Part> {
-        vec![
-            self.cpu(),
-            self.rates(),
-            self.throughput(),
-            self.intervals(most),
-            self.functions(most),
-            self.locks(most),
-            self.pins(most),
-            self.sizes(),
-            self.findings(),
-        ]
-    }
-
     /// Which of the two have measured something.
     pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
         self.two(|trace| not_measured(trace, what).is_none())
@@ -174,34 +226,35 @@ impl Compared<'_> {
             .then(|| format!("{} not measured, {}", what.name(), missing.join("; ")))
     }
 
-    /// Says below a table what a `-` in it stands for, and in the place of its rows why there are none.
-    pub(super) fn said(&self, mut table: Part, parts: &[Collection], none: &str) -> Part {
+    /// A table, with what a `-` in it stands for below it, and in the place of its rows why there are none.
+    fn table(
+        &self,
+        title: &str,
+        drawn: Vec<Block>,
+        rows: impl Into<Table>,
+        parts: &[Collection],
+        none: &str,
+    ) -> Section {
+        let rows: Table = rows.into();
         let missing = parts.iter().filter_map(|what| self.not_measured(*what));
         let missing: Vec<String> = missing.collect();
-        table.empty = match missing.is_empty() {
-            true => none.to_owned(),
-            false => missing.join("; "),
+        let (none, notes) = match (missing.is_empty(), rows.rows.is_empty()) {
+            (true, _) => (none.to_owned(), Vec::new()),
+            (false, true) => (missing.join("; "), Vec::new()),
+            (false, false) => {
+                let notes = missing.iter().map(|why| format!("-: {why}."));
+                (String::new(), notes.collect())
+            }
         };
-        if !table.rows.is_empty() {
-            table
-                .notes
-                .extend(missing.iter().map(|why| format!("-: {why}.")));
-        }
-        table
+        words::table(title, drawn, rows, none, notes)
     }
 
     fn two<T>(&self, of: impl Fn(&Trace) -> T) -> [T; 2] {
         [of(self.before.trace), of(self.after.trace)]
     }
 
-    fn cpu(&self) -> Part {
-        let heads = [
-            ("CPU TIME", Left),
-            ("BEFORE", Right),
-            ("AFTER", Right),
-            ("CHANGE", Right),
-        ];
-        let [a, b] = self.two(intervals::host_cpu);
+    fn cpu(&self) -> Section {
+        let cpus = self.two(intervals::host_cpu);
         let fields: [(&str, OfCpu); 5] = [
             ("user", |c| c.user),
             ("system", |c| c.system),
@@ -209,137 +262,187 @@ impl Compared<'_> {
             ("wait", |c| c.wait),
             ("steal", |c| c.steal),
         ];
-        let mut table = Part::plain("User and system time", &heads);
+        let mut rows = Vec::new();
         for (name, of) in fields {
-            let (x, y) = (a.share(of(&a)), b.share(of(&b)));
-            if x.unwrap_or(0.0) + y.unwrap_or(0.0) > 0.0 || name == "user" {
-                table
-                    .rows
-                    .push(vec![name.to_owned(), part(x), part(y), times(x, y)]);
+            let shares = cpus.map(|cpu| cpu.share(of(&cpu)));
+            if is_any(shares) || name == "user" {
+                rows.push(Pair::new(name, shares, part));
             }
         }
-        let (x, y) = (a.system_over_user(), b.system_over_user());
-        let ratio = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("×{}", short(v)));
-        table.rows.push(vec![
-            "system over user".to_owned(),
-            ratio(x),
-            ratio(y),
-            times(x, y),
-        ]);
-        let own = |t: &Trace| {
-            let cpu = intervals::target_cpu(t).filter(|_| t.target.is_some() && t.seconds > 0.0)?;
-            Some([cpu.user / t.seconds, cpu.system / t.seconds])
-        };
-        let [x, y] = self.two(own);
-        for (at, name) in ["target's user, CPUs", "target's system, CPUs"]
-            .into_iter()
-            .enumerate()
-        {
-            if x.is_some() || y.is_some() {
-                let (x, y) = (x.map(|v| v[at]), y.map(|v| v[at]));
-                table
-                    .rows
-                    .push(vec![name.to_owned(), number(x), number(y), times(x, y)]);
+        let ratios = cpus.map(|cpu| cpu.system_over_user());
+        rows.push(Pair::new("system over user", ratios, Cell::ratio));
+        let own: [(&str, OfCpu); 2] = [
+            ("target's user, CPUs", |c| c.user),
+            ("target's system, CPUs", |c| c.system),
+        ];
+        for (name, of) in own {
+            let cpus = self.two(|trace| {
+                let has_own = trace.target.is_some() && trace.seconds > 0.0;
+                let cpu = intervals::target_cpu(trace).filter(|_| has_own)?;
+                Some(of(&cpu) / trace.seconds)
+            });
+            if cpus.iter().any(Option::is_some) {
+                rows.push(Pair::new(name, cpus, Cell::number));
             }
         }
-        table
+        let rows = pairs("CPU TIME", rows);
+        let what = [Collection::CpuTime];
+        self.table("User and system time", self.over_time(), rows, &what, "")
     }
 
-    pub(super) fn throughput(&self) -> Part {
-        let heads = [
-            ("THROUGHPUT", Left),
-            ("BEFORE", Right),
-            ("AFTER", Right),
-            ("CHANGE", Right),
+    /// User and system time, one scale for both.
+    fn over_time(&self) -> Vec<Block> {
+        let named = |of: &dyn Fn(&Trace) -> String| {
+            let [before, after] = self.two(|trace| format!("{}, of all CPUs", of(trace)));
+            [
+                (format!("Before: {before}"), self.before.trace),
+                (format!("After: {after}"), self.after.trace),
+            ]
+        };
+        let host = named(&|_| "the host".to_owned());
+        let host = charts::cpu_times(host, charts::host_times);
+        let own = charts::cpu_times(named(&who), charts::target_times);
+        let own: Vec<Block> = own.map(Block::from).into();
+        let both = own.iter().all(|chart| !chart.is_empty());
+        let own = own.into_iter().filter(|_| both);
+        host.into_iter().map(Block::from).chain(own).collect()
+    }
+
+    /// What the host did a second. A row that is zero in both is left out, but for faults and switches: there zero
+    /// is an answer.
+    fn rates(&self) -> Section {
+        let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
+        let counts: [(&str, OfInterval, bool, Collection); 4] = [
+            ("page faults", |i| i.faults, true, vmstat),
+            (
+                "page faults that read a disk",
+                |i| i.faults_major,
+                false,
+                vmstat,
+            ),
+            ("context switches", |i| i.context_switches, true, stat),
+            ("new processes and threads", |i| i.forks, false, stat),
         ];
-        let [a, b] = self.two(moved);
-        let [x_seconds, y_seconds] = self.two(|t| t.seconds);
-        let mut table = Part::plain("What the target got done", &heads);
-        if let Some((a, b)) = a.zip(b) {
-            let calls = |w: &Work, seconds: f64| {
-                (seconds > 0.0).then(|| float(w.read_calls + w.write_calls) / seconds)
-            };
-            let row = |name: &str,
-                       x: Option<f64>,
-                       y: Option<f64>,
-                       show: &dyn Fn(Option<f64>) -> String| {
-                vec![name.to_owned(), show(x), show(y), times(x, y)]
-            };
-            let rate = |v: Option<f64>| v.map_or("-".to_owned(), megabytes);
-            table.rows.push(row(
-                "data moved",
-                Some(a.bytes_a_second),
-                Some(b.bytes_a_second),
-                &rate,
-            ));
-            table.rows.push(row(
-                "reads and writes a second",
-                calls(&a, x_seconds),
-                calls(&b, y_seconds),
-                &number,
-            ));
-            table.rows.push(row(
-                "CPU seconds a GB",
-                a.cpu_seconds_a_gigabyte,
-                b.cpu_seconds_a_gigabyte,
-                &number,
-            ));
+        let mut rows = Vec::new();
+        for (name, of, always, what) in counts {
+            let pair = self.a_second(what, |trace| intervals::sum(trace, of));
+            if always || is_any(pair) {
+                rows.push(Pair::new(name, pair, Cell::number));
+            }
+            if name == "page faults" {
+                rows.extend(self.faults_of_sizes());
+            }
         }
-        let told = self.two(|t| t.throughput.clone());
-        if let [Some(x), Some(y)] = &told
-            && x.unit == y.unit
+        let moved: [(&str, OfInterval); 4] = [
+            ("paged in", |i| i.page_in_bytes),
+            ("paged out", |i| i.page_out_bytes),
+            ("swapped in", |i| i.swap_in_bytes),
+            ("swapped out", |i| i.swap_out_bytes),
+        ];
+        for (name, of) in moved {
+            let pair = self.a_second(vmstat, |trace| intervals::sum(trace, of));
+            if is_any(pair) {
+                rows.push(Pair::new(name, pair, a_flow));
+            }
+        }
+        let title = "Faults, switches and paging";
+        self.table(
+            title,
+            Vec::new(),
+            pairs("A SECOND", rows),
+            &[stat, vmstat],
+            "",
+        )
+    }
+
+    /// The kernel counts many sizes, and a program meets one or two.
+    fn faults_of_sizes(&self) -> impl Iterator<Item = Pair> {
+        let [a, b] = self.two(faults_by_size);
+        let mut sizes: Vec<u64> = a.iter().chain(&b).map(|s| s.page_bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.into_iter().filter_map(|size| {
+            let is_it = |s: &&SizeCount| s.page_bytes == size;
+            let pair = self.a_second(Collection::Vmstat, |trace| {
+                faults_by_size(trace)
+                    .iter()
+                    .find(is_it)
+                    .map_or(0, |s| s.count)
+            });
+            let name = format!("  of {}", Bytes(size));
+            is_any(pair).then(|| Pair::new(name, pair, Cell::number))
+        })
+    }
+
+    /// Counts of both over the length of their intervals; missing where a trace has not counted them.
+    fn a_second(&self, what: Collection, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
+        self.two(|trace| {
+            let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
+            let is_known = not_measured(trace, what).is_none() && seconds > 0.0;
+            is_known.then(|| float(of(trace)) / seconds)
+        })
+    }
+
+    fn throughput(&self) -> Section {
+        let mut rows = Vec::new();
+        if let [Some(a), Some(b)] = self.two(moved) {
+            let both = [(a, self.before.trace), (b, self.after.trace)];
+            let bytes = both.map(|(work, _)| Some(work.bytes_a_second));
+            let calls = both.map(|(work, trace)| {
+                let calls = float(work.read_calls + work.write_calls);
+                (trace.seconds > 0.0).then(|| calls / trace.seconds)
+            });
+            let cost = both.map(|(work, _)| work.cpu_seconds_a_gigabyte);
+            rows.push(Pair::new("data moved", bytes, a_flow));
+            rows.push(Pair::new("reads and writes a second", calls, Cell::number));
+            rows.push(Pair::new("CPU seconds a GB", cost, Cell::number));
+        }
+        if let [Some(a), Some(b)] = self.two(|trace| trace.throughput.clone())
+            && a.unit == b.unit
         {
-            let (v, w) = (Some(x.value), Some(y.value));
-            table
-                .rows
-                .push(vec![x.unit.clone(), number(v), number(w), times(v, w)]);
+            let values = [Some(a.value), Some(b.value)];
+            rows.push(Pair::new(a.unit, values, Cell::number));
         }
-        self.said(
-            table,
+        self.table(
+            "What the target got done",
+            Vec::new(),
+            pairs("THROUGHPUT", rows),
             &[Collection::Io],
             "the target moved no data in either",
         )
     }
 
-    fn intervals(&self, most: usize) -> Part {
-        let heads = [
-            ("AT", Right),
-            ("US", Right),
-            ("SY", Right),
-            ("ID", Right),
-            ("WA", Right),
-            ("│", Left),
-            ("US", Right),
-            ("SY", Right),
-            ("ID", Right),
-            ("WA", Right),
+    fn intervals(&self) -> Section {
+        let kinds: [(&str, OfCpu); 4] = [
+            ("US", |c| c.user),
+            ("SY", |c| c.system),
+            ("ID", |c| c.idle),
+            ("WA", |c| c.wait),
         ];
-        let cells = |t: &Trace, at: usize| -> Vec<String> {
-            let Some(cpu) = t.intervals.get(at).map(CpuTime::of) else {
-                return vec![String::new(); 4];
-            };
-            [cpu.user, cpu.system, cpu.idle, cpu.wait]
-                .map(|v| whole_part(cpu.share(v)))
-                .to_vec()
+        let [before, after] = [self.before.trace, self.after.trace].map(|t| &t.intervals[..]);
+        let longer = if before.len() > after.len() {
+            before
+        } else {
+            after
         };
-        let [a, b] = self.two(|t| t.intervals.len());
-        let rows = (0..a.max(b)).map(|at| {
-            let longer = if a > at {
-                self.before.trace
-            } else {
-                self.after.trace
-            };
-            let end = longer.intervals[at].at_seconds + longer.intervals[at].seconds;
-            let mut row = vec![format!("{end:.0}")];
-            row.extend(cells(self.before.trace, at));
-            row.push("│".to_owned());
-            row.extend(cells(self.after.trace, at));
-            row
-        });
-        let mut table = Part::plain("Intervals, before and after, in percent", &heads);
-        table.rows = rows.take(most).collect();
-        table.more = a.max(b).saturating_sub(most);
-        table
+        let cell = |of: &[Interval], at: usize, kind: OfCpu| match of.get(at).map(CpuTime::of) {
+            Some(cpu) => whole_part(cpu.share(kind(&cpu))),
+            None => Cell::empty(),
+        };
+        let rows = Table::of(0..longer.len())
+            .right("AT", |at| {
+                let interval = &longer[*at];
+                Cell::decimal(Some(interval.at_seconds + interval.seconds), 0)
+            })
+            .each(kinds, |rows, (name, kind)| {
+                rows.right(name, |at| cell(before, *at, kind))
+            })
+            .left("│", |_| "│")
+            .each(kinds, |rows, (name, kind)| {
+                rows.right(name, |at| cell(after, *at, kind))
+            });
+        let title = "Intervals, before and after, in percent";
+        words::table(title, Vec::new(), rows, "nothing", Vec::new())
     }
 
     /// Functions of the target by the larger of their two shares.
@@ -378,36 +481,34 @@ impl Compared<'_> {
         rows
     }
 
-    fn functions(&self, most: usize) -> Part {
+    fn functions(&self) -> Section {
         let sampled = self.measured(Collection::CpuSamples);
-        let heads = [
-            ("BEFORE", Right),
-            ("AFTER", Right),
-            ("CHANGE", Right),
-            ("WHERE", Left),
-            ("FUNCTION", Left),
-            ("MODULE", Left),
-        ];
-        let mut table = Part::plain("Hot functions of the target, parts of its samples", &heads);
-        let rows = self.hot();
-        table.more = rows.len().saturating_sub(most);
-        table.rows.extend(rows.into_iter().take(most).map(|hot| {
-            let [x, y] = hot.shares;
-            let change = match sampled {
-                [true, true] => format!("{:+.1}", (y - x) * 100.0),
-                _ => "-".to_owned(),
-            };
-            vec![
-                part(Some(x).filter(|_| sampled[0])),
-                part(Some(y).filter(|_| sampled[1])),
-                change,
-                if hot.kernel { "kernel" } else { "user" }.to_owned(),
-                hot.name,
-                module(&hot.module).to_owned(),
-            ]
-        }));
+        let share = |hot: &Hot, at: usize| Some(hot.shares[at]).filter(|_| sampled[at]);
+        let all = self.hot();
+        let bars = all.iter().map(|hot| {
+            let values = [0, 1].map(|at| share(hot, at));
+            let notes = values.map(|value| value.map(|value| part(Some(value))));
+            (
+                format!("{} ({})", hot.name, side(hot.kernel)),
+                values,
+                notes,
+            )
+        });
+        let drawn = vec![side_by_side("", bars).into()];
+        let rows = Table::of(&all)
+            .right("BEFORE", |hot| part(share(hot, 0)))
+            .right("AFTER", |hot| part(share(hot, 1)))
+            .right("CHANGE", |hot| {
+                let both = share(hot, 0).zip(share(hot, 1));
+                Cell::from(both.map(|(a, b)| format!("{:+.1}", (b - a) * 100.0)))
+            })
+            .left("WHERE", |hot| side(hot.kernel))
+            .left("FUNCTION", |hot| hot.name.clone())
+            .narrow(Narrow::Cut)
+            .left("MODULE", |hot| module(&hot.module).to_owned());
+        let title = "Hot functions of the target, parts of its samples";
         let none = "no samples of the target in either";
-        self.said(table, &[Collection::CpuSamples], none)
+        self.table(title, drawn, rows, &[Collection::CpuSamples], none)
     }
 
     /// Waits by the function that takes the lock: addresses differ from run to run.
@@ -426,140 +527,137 @@ impl Compared<'_> {
         rows
     }
 
-    fn locks(&self, most: usize) -> Part {
-        let heads = [
-            ("WAITS/s", Right),
-            ("AFTER", Right),
-            ("WAITED/s", Right),
-            ("AFTER", Right),
-            ("MEAN", Right),
-            ("AFTER", Right),
-            ("TAKEN BY", Left),
-        ];
-        let [x, y] = self.two(|t| t.seconds);
+    fn locks(&self) -> Section {
         let measured = self.measured(Collection::Locks);
-        let dash = || "-".to_owned();
-        let rate = |at: usize, n: u64, seconds: f64| match measured[at] {
-            true => super::words::rate(n, seconds),
-            false => dash(),
+        let seconds = self.two(|trace| trace.seconds);
+        let all = self.waits();
+        // Seconds that were waited in a second.
+        let waited = |totals: &[LockTotals; 2], at: usize| {
+            let is_known = measured[at] && seconds[at] > 0.0;
+            is_known.then(|| float(totals[at].waited_nanos) / 1e9 / seconds[at])
         };
-        let waited = |at: usize, n: u64, seconds: f64| match measured[at] && seconds > 0.0 {
-            true if n == 0 => "0".to_owned(),
-            true => crate::bench::duration(float(n) / 1e9 / seconds),
-            false => dash(),
+        let a_time = |value: Option<f64>| -> Cell {
+            let nothing = |value: f64| {
+                if value > 0.0 {
+                    Value::Time(value)
+                } else {
+                    Value::Count(0)
+                }
+            };
+            value.map(nothing).into()
         };
-        let mean = |t: &LockTotals| t.mean_nanos().map_or_else(dash, nanos);
-        let rows = self.waits();
-        let mut table = Part::plain("Lock contention by function", &heads);
-        table.more = rows.len().saturating_sub(most);
-        table
-            .rows
-            .extend(rows.into_iter().take(most).map(|(function, [a, b])| {
-                vec![
-                    rate(0, a.contentions, x),
-                    rate(1, b.contentions, y),
-                    waited(0, a.waited_nanos, x),
-                    waited(1, b.waited_nanos, y),
-                    mean(&a),
-                    mean(&b),
-                    function,
-                ]
-            }));
+        let bars = all.iter().map(|(function, totals)| {
+            let values = [0, 1].map(|at| waited(totals, at));
+            let note = |value: f64| match value > 0.0 {
+                true => format!("{} a second", a_time(Some(value))).into(),
+                false => "nothing".into(),
+            };
+            let notes = values.map(|value| value.map(note));
+            (function.clone(), values, notes)
+        });
+        let drawn = side_by_side("Time waited for them", bars);
+        let sides = [(0, ["WAITS/s", "WAITED/s", "MEAN"]), (1, ["AFTER"; 3])];
+        let rate = |totals: &[LockTotals; 2], at: usize| {
+            measured[at].then(|| words::rate(totals[at].contentions, seconds[at]))
+        };
+        let rows = Table::of(&all)
+            .each(sides, |rows, (at, names)| {
+                rows.right(names[0], move |(_, t)| rate(t, at))
+            })
+            .each(sides, |rows, (at, names)| {
+                rows.right(names[1], move |(_, t)| a_time(waited(t, at)))
+            })
+            .each(sides, |rows, (at, names)| {
+                rows.right(names[2], move |(_, t)| t[at].mean_nanos().map(nanos))
+            })
+            .left("TAKEN BY", |(function, _)| function.clone());
         let none = "no thread waited for a lock in either";
-        self.said(table, &[Collection::Locks], none)
+        let title = "Lock contention by function";
+        self.table(title, vec![drawn.into()], rows, &[Collection::Locks], none)
     }
 
-    fn pins(&self, most: usize) -> Part {
-        let heads = [
-            ("CALL", Left),
-            ("BEFORE/s", Right),
-            ("AFTER/s", Right),
-            ("CHANGE", Right),
-        ];
-        let mut rows: BTreeMap<String, [Option<f64>; 2]> = BTreeMap::new();
-        for (at, trace) in [self.before.trace, self.after.trace]
-            .into_iter()
-            .enumerate()
-        {
-            for row in work::pins(trace)
+    fn pins(&self) -> Section {
+        let calls = self.two(|trace| {
+            let rows = work::pins(trace)
                 .into_iter()
-                .filter(|_| trace.seconds > 0.0)
-            {
-                rows.entry(row.call).or_default()[at] = Some(float(row.calls) / trace.seconds);
-            }
-        }
-        let mut table = Part::plain("Calls that pin or lock memory", &heads);
-        table.more = rows.len().saturating_sub(most);
-        let measured = Collection::PINS.map(|what| (what, self.measured(what)));
-        // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
-        let known = |call: &str, at: usize, rate: Option<f64>| {
-            let of_call = Collection::PINS[..]
-                .iter()
-                .position(|what| what.is_of(call));
-            let (_, measured) = measured[of_call.unwrap_or(0)];
-            rate.or(measured[at].then_some(0.0))
+                .filter(|_| trace.seconds > 0.0);
+            let rate = |row: work::PinRow| (row.call, float(row.calls) / trace.seconds);
+            rows.map(rate).collect::<BTreeMap<_, _>>()
+        });
+        let mut names = either(calls[0].keys(), calls[1].keys());
+        names.sort();
+        let row = |name: &String| {
+            // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
+            let mut parts = Collection::PINS.into_iter();
+            let of_call = parts.find(|what| what.is_of(name));
+            let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
+            let rates = [0, 1].map(|at: usize| {
+                let seen = calls[at].get(name).copied();
+                seen.or(looked[at].then_some(0.0))
+            });
+            Pair::new(name, rates, Cell::number)
         };
-        table
-            .rows
-            .extend(rows.into_iter().take(most).map(|(call, [a, b])| {
-                let (a, b) = (known(&call, 0, a), known(&call, 1, b));
-                vec![call, number(a), number(b), times(a, b)]
-            }));
-        self.said(table, &Collection::PINS, "none in either")
+        let rows = pairs("CALLS A SECOND", names.into_iter().map(row).collect());
+        let title = "Calls that pin or lock memory";
+        self.table(title, Vec::new(), rows, &Collection::PINS, "none in either")
     }
 
-    fn sizes(&self) -> Part {
-        let heads = [("PAGES OF", Left), ("BEFORE", Right), ("AFTER", Right)];
-        let [a, b] = self.two(last_sizes);
-        let bytes = |of: &[(String, u64)], name: &str| {
-            let found = of.iter().find(|(n, _)| n == name);
+    fn sizes(&self) -> Section {
+        let sides = self.two(last_sizes);
+        let on = |at: usize, name: &String| {
+            let found = sides[at].iter().find(|(size, _)| size == name);
             // Memory that was read and has none of this size, and memory that was not read.
-            let read = (!of.is_empty()).then_some(0);
-            super::words::bytes(found.map(|(_, bytes)| *bytes).or(read))
+            let read = (!sides[at].is_empty()).then_some(0);
+            bytes(found.map(|(_, bytes)| *bytes).or(read))
         };
-        let mut table = Part::plain("Memory by page size, at the end of each", &heads);
-        let mut names: Vec<&String> = Vec::new();
-        for (name, _) in a.iter().chain(&b) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        table.rows.extend(
-            names
-                .iter()
-                .map(|name| vec![(*name).clone(), bytes(&a, name), bytes(&b, name)]),
-        );
-        self.said(table, &[Collection::Memory], "not read in either")
+        let [before, after] = [0, 1].map(|at: usize| sides[at].iter().map(|(name, _)| name));
+        let rows = Table::of(either(before, after))
+            .left("PAGES OF", |name| (*name).clone())
+            .right("BEFORE", |name| on(0, name))
+            .right("AFTER", |name| on(1, name));
+        let [before, after] = self.two(last_sizes);
+        let drawn = page_sizes(&[("before", before), ("after", after)]);
+        let title = "Memory by page size, at the end of each";
+        let what = [Collection::Memory];
+        self.table(title, vec![drawn.into()], rows, &what, "not read in either")
     }
 
-    fn findings(&self) -> Part {
-        let heads = [("FINDING", Left), ("BEFORE", Left), ("AFTER", Left)];
+    fn findings(&self) -> Section {
         let word = |side: &Shown<'_>, id: &str| {
-            let found = side.findings.iter().find(|f| f.id == id);
-            found.map_or("no".to_owned(), |f| f.severity.name().to_owned())
+            let found = side.findings.iter().find(|finding| finding.id == id);
+            found.map_or("no", |finding| finding.severity.name())
         };
-        let mut table = Part::plain("Findings", &heads);
-        let mut ids: Vec<&str> = Vec::new();
-        for finding in self.before.findings.iter().chain(self.after.findings) {
-            if !ids.contains(&finding.id) {
-                ids.push(finding.id);
-            }
-        }
-        table.rows.extend(ids.iter().map(|id| {
-            vec![
-                (*id).to_owned(),
-                word(&self.before, id),
-                word(&self.after, id),
-            ]
-        }));
-        table.empty = "none in either".to_owned();
-        if self.two(|trace| all_not_measured(trace).is_empty()) != [true; 2] {
-            let some = "What was not measured cannot be found: the sources of each trace say what that is.";
-            table.notes.push(some.to_owned());
-            table.empty = format!("none in either. {some}");
-        }
-        table
+        let [before, after] = [self.before, self.after].map(|s| s.findings.iter().map(|f| f.id));
+        let rows = Table::of(either(before, after))
+            .left("FINDING", |id| *id)
+            .left("BEFORE", |id| word(&self.before, id))
+            .left("AFTER", |id| word(&self.after, id));
+        let is_whole = self.two(|trace| all_not_measured(trace).is_empty()) == [true; 2];
+        let notes = match is_whole {
+            true => Vec::new(),
+            false => vec![
+                "What was not measured cannot be found: the sources of each trace say what that is."
+                    .to_owned(),
+            ],
+        };
+        words::table("Findings", Vec::new(), rows, "none in either", notes)
     }
+}
+
+/// Bars in twos, before and after; one that was not measured says so.
+fn side_by_side(
+    title: &str,
+    rows: impl Iterator<Item = (String, [Option<f64>; 2], [Option<Cell>; 2])>,
+) -> Chart {
+    let bar = |(label, values, [before, after]): (String, [Option<f64>; 2], [Option<Cell>; 2])| {
+        let note = |name: &str, cell: Option<Cell>| match cell {
+            Some(cell) => format!("{name} {cell}"),
+            None => format!("{name} not measured"),
+        };
+        let notes = [note("before", before), note("after", after)];
+        (label, values.map(|value| Some(value.unwrap_or(0.0))), notes)
+    };
+    charts::bars(title, ChartKind::Bars, ["before", "after"], rows.map(bar))
 }
 
 /// A function in both traces.
@@ -573,7 +671,7 @@ pub(super) struct Hot {
 }
 
 /// A trace in a line.
-pub(super) fn describe(side: &Shown<'_>) -> String {
+fn describe(side: &Shown<'_>) -> String {
     let trace = side.trace;
     format!(
         "{}: {}, {:.1} s, {}, {}",
@@ -589,30 +687,18 @@ fn moved(trace: &Trace) -> Option<Work> {
     work::work(trace).filter(Work::moves_data)
 }
 
-pub(super) fn number(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), short)
-}
-
-/// How many times the one is the other; `-` where that says nothing.
-pub(super) fn times(before: Option<f64>, after: Option<f64>) -> String {
-    match (before, after) {
-        (Some(a), Some(b)) if a > 0.0 && a.is_finite() && b.is_finite() => {
-            format!("×{}", short(b / a))
-        }
-        _ => "-".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing;
     use super::*;
+    use crate::page::{View, needs_nothing};
     use hugeleaf_verdict::trace::findings as judge;
+    use testing::beside;
 
     fn side<'a>(
         trace: &'a Trace,
         findings: &'a [hugeleaf_verdict::trace::TraceFinding],
-    ) -> Side<'a> {
+    ) -> Shown<'a> {
         Shown {
             trace,
             findings,
@@ -628,7 +714,7 @@ mod tests {
             before: side(&a, &fa),
             after: side(&b, &fb),
         };
-        let text = compared.text(Look::plain(110), false);
+        let text = compared.page().text(View::plain(110));
         for part in [
             "(×2.72)",
             "mlock_pte_range",
@@ -667,11 +753,98 @@ mod tests {
             before: side(&empty, &[]),
             after: side(&empty, &[]),
         };
-        let text = compared.text(Look::plain(80), true);
+        let text = compared.page().text(View::plain(80));
         assert!(
             text.contains("none in either") && !text.contains("NaN"),
             "{text}"
         );
         assert!(!text.contains("no thread waited"), "{text}");
+    }
+
+    fn rates(a: &Trace, b: &Trace) -> String {
+        let mut page = Page::default();
+        page.add(beside(a, b).rates());
+        page.text(View::plain(100))
+    }
+
+    /// Words of the row that begins so.
+    fn words<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+        let line = text.lines().find_map(|l| l.trim().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in\n{text}"))
+            .split_whitespace()
+            .collect()
+    }
+
+    #[test]
+    fn rates_are_over_the_length_of_the_intervals() {
+        let interval = |faults, small, large, switches| Interval {
+            seconds: 2.0,
+            faults,
+            faults_by_size: vec![
+                SizeCount {
+                    page_bytes: Bytes::from_kib(4).get(),
+                    count: small,
+                },
+                SizeCount {
+                    page_bytes: Bytes::from_mib(2).get(),
+                    count: large,
+                },
+            ],
+            context_switches: switches,
+            idle_seconds: 1.0,
+            ..Interval::default()
+        };
+        let trace = |interval| Trace {
+            intervals: vec![interval],
+            ..Trace::default()
+        };
+        let (a, b) = (
+            trace(interval(4000, 4000, 0, 600)),
+            trace(interval(100, 60, 40, 300)),
+        );
+        let text = rates(&a, &b);
+        assert_eq!(words(&text, "page faults"), ["2000", "50", "×0.025"]);
+        assert_eq!(words(&text, "of 4K"), ["2000", "30", "×0.015"]);
+        assert_eq!(words(&text, "of 2M"), ["0", "20", "-"]);
+        assert_eq!(words(&text, "context switches"), ["300", "150", "×0.50"]);
+        assert!(!text.contains("swapped"), "{text}");
+    }
+
+    #[test]
+    fn of_nothing_there_are_no_rates() {
+        let text = rates(&Trace::default(), &Trace::default());
+        assert_eq!(words(&text, "context switches"), ["-", "-", "-"]);
+        assert!(!text.contains("NaN"), "{text}");
+    }
+
+    fn page_of(a: &Trace, b: &Trace) -> String {
+        let compared = beside(a, b);
+        compared
+            .whole(&["hugeleaf".to_owned(), "trace".to_owned()])
+            .html()
+    }
+
+    #[test]
+    fn one_page_with_the_published_charts() {
+        let page = page_of(&testing::pinning(), &testing::cured());
+        needs_nothing(&page);
+        // Two over time of the host and two of the target, functions, locks, sizes.
+        assert_eq!(page.matches("<svg").count(), 7);
+        for part in [
+            "×2.72",
+            "pages of 2M hugetlb",
+            "before 66.7 %",
+            "after 0.0 %",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn nothing_beside_nothing_is_a_page() {
+        let empty = Trace::default();
+        let page = page_of(&empty, &empty);
+        assert!(!page.contains("No thread waited") && !page.contains("No samples"));
+        assert!(page.contains("lock contention not measured, before: this trace has no record"));
     }
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::diff::Compared;
 use super::parts::Section;
-use super::{Shown, diff_html, diff_json, html, json, screen, sections, testing};
-use crate::table::Look;
+use super::{Shown, diff_json, json, testing};
+use crate::page::View;
 
 const WHY: &str = "the reason of this test";
 
@@ -105,21 +105,24 @@ fn all_texts(trace: &Trace, other: &Trace) -> Vec<(&'static str, String)> {
         file: "x.trace",
     };
     let own = shown(trace, &found);
-    let look = Look::plain(200);
-    let all: Vec<Section> = Section::ALL.to_vec();
+    let view = View {
+        all: true,
+        ..View::plain(200)
+    };
+    let all: Vec<Section> = Section::all().collect();
     let command = ["hugeleaf".to_owned()];
     let mut texts = vec![
-        ("screen", screen(&own, look)),
-        ("sections", sections(&own, &all, true, look)),
-        ("page", html(&own)),
+        ("screen", own.screen().text(view)),
+        ("sections", own.sections(&all).text(view)),
+        ("page", own.whole().html()),
     ];
     for (before, after) in [(trace, trace), (trace, other), (other, trace)] {
         let compared = Compared {
             before: shown(before, &[]),
             after: shown(after, &[]),
         };
-        texts.push(("diff", compared.text(look, true)));
-        texts.push(("diff page", diff_html(&compared, &command)));
+        texts.push(("diff", compared.page().text(view)));
+        texts.push(("diff page", compared.whole(&command).html()));
         texts.push(("diff answer", diff_json(&compared)));
     }
     texts
@@ -194,7 +197,9 @@ fn a_comparison_tells_zero_from_unknown() {
         .sources
         .iter_mut()
         .for_each(|s| s.state = SourceState::Used);
-    let text = testing::beside(&seeing, &blind).text(Look::plain(200), true);
+    let text = testing::beside(&seeing, &blind)
+        .page()
+        .text(View::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
@@ -206,7 +211,9 @@ fn a_comparison_tells_zero_from_unknown() {
     );
     let mut none = seeing.clone();
     none.locks.clear();
-    let text = testing::beside(&seeing, &none).text(Look::plain(200), true);
+    let text = testing::beside(&seeing, &none)
+        .page()
+        .text(View::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_end().ends_with("mlock_pte_range") && l.contains("ms"));
@@ -220,8 +227,9 @@ fn a_comparison_tells_zero_from_unknown() {
     let answer: Value = serde_json::from_str(&diff_json(&testing::beside(&blind, &blind))).unwrap();
     assert!(answer["locks"].is_null() && answer["locks_error"].is_string());
     // A call that pins was looked for and not seen, or not looked for.
-    let text =
-        testing::beside(&seeing, &without(Collection::LockingCalls)).text(Look::plain(200), true);
+    let text = testing::beside(&seeing, &without(Collection::LockingCalls))
+        .page()
+        .text(View::plain(200));
     let row = text
         .lines()
         .find(|l| l.trim_start().starts_with("mlock "))

@@ -1,26 +1,32 @@
-//! Numbers of traces, as people read them.
+//! Values of traces as cells, words that several tables need, and how a table stands in a page.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::Ending;
-use hugeleaf_trace::tables::target_name;
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::{share, target_name};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
-use crate::bench::{duration, short};
+use crate::page::{Block, Cell, Section, Table, Value};
 
-/// A part of a whole with one decimal: `59.9 %`; `-` where there is no whole.
-pub(super) fn part(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+/// A part of a whole, 0 to 1, with one decimal: `59.9 %`; `-` where there is no whole.
+pub(super) fn part(share: Option<f64>) -> Cell {
+    share.map(Value::Share).into()
 }
 
-/// The same without a sign, for narrow columns.
-pub(super) fn whole_part(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.0}", share * 100.0))
+/// So many of all.
+pub(super) fn part_of(n: u64, all: u64) -> Cell {
+    part(share(n, all))
+}
+
+/// The same in whole percent without a sign, for narrow columns.
+pub(super) fn whole_part(share: Option<f64>) -> Cell {
+    Cell::decimal(share.map(|share| share * 100.0), 0)
 }
 
 /// A count: thousands apart from 10,000 on.
-pub(super) fn count(n: u64) -> String {
-    crate::prove::number(float(n))
+pub(super) fn count(n: u64) -> Cell {
+    Cell::number(Some(float(n)))
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -28,22 +34,20 @@ pub(super) const fn float(n: u64) -> f64 {
     n as f64
 }
 
-/// A count a second.
-pub(super) fn rate(n: u64, seconds: f64) -> String {
-    match seconds > 0.0 {
-        true => crate::prove::number((float(n) / seconds * 10.0).round() / 10.0),
-        false => "-".to_owned(),
-    }
+/// A count a second, in tenths.
+pub(super) fn rate(n: u64, seconds: f64) -> Cell {
+    let rate = (seconds > 0.0).then(|| (float(n) / seconds * 10.0).round() / 10.0);
+    Cell::number(rate)
 }
 
 /// A length of time in nanoseconds: `12.3 µs`.
-pub(super) fn nanos(n: u64) -> String {
-    duration(float(n) / 1e9)
+pub(super) fn nanos(n: u64) -> Cell {
+    Value::Time(float(n) / 1e9).into()
 }
 
-/// Bytes a second, as drives are sold: in units of a million bytes.
-pub(super) fn megabytes(bytes_a_second: f64) -> String {
-    format!("{} MB/s", short(bytes_a_second / 1e6))
+/// Bytes a second.
+pub(super) fn flow(bytes_a_second: f64) -> Cell {
+    Value::Flow(bytes_a_second).into()
 }
 
 /// `2M thp`, `4K base`.
@@ -51,9 +55,69 @@ pub(super) fn page(page_bytes: u64, kind: &str) -> String {
     format!("{} {kind}", Bytes(page_bytes))
 }
 
-/// Bytes, or what stands for "not read".
-pub(super) fn bytes(bytes: Option<u64>) -> String {
-    bytes.map_or("-".to_owned(), |b| Bytes(b).to_string())
+/// Bytes, where they were read.
+pub(super) fn bytes(bytes: Option<u64>) -> Cell {
+    bytes.map(Bytes).into()
+}
+
+/// The last part of a path: programs are known by it.
+pub(super) fn module(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if name.is_empty() { path } else { name }
+}
+
+/// Whose code it is.
+pub(super) const fn side(kernel: bool) -> &'static str {
+    if kernel { "kernel" } else { "user" }
+}
+
+/// Said in the place of rows: why something was not measured, or `none` where it was and there was nothing.
+pub(super) fn missing_or(trace: &Trace, what: Collection, none: &str) -> String {
+    match not_measured(trace, what) {
+        Some(why) => format!("not measured: {why}"),
+        None => none.to_owned(),
+    }
+}
+
+/// The same of all that a table is made of: where none of it was measured, what stands in the place of rows; else
+/// a note below them on what was not.
+pub(super) fn without(trace: &Trace, parts: &[Collection], none: &str) -> (String, Vec<String>) {
+    let why = |what: &Collection| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?));
+    let missing: Vec<String> = parts.iter().filter_map(why).collect();
+    let said = missing.join("; ");
+    match missing.len() {
+        0 => (none.to_owned(), Vec::new()),
+        n if n == parts.len() => (format!("not measured: {said}"), Vec::new()),
+        _ => (none.to_owned(), vec![format!("Not measured: {said}.")]),
+    }
+}
+
+/// Rows of a table that a browser shows without being asked.
+const OPEN: usize = 15;
+
+/// A table under a heading: what is drawn of it, its rows (or why there are none), and sentences below.
+pub(super) fn table(
+    title: impl Into<String>,
+    drawn: Vec<Block>,
+    rows: impl Into<Table>,
+    none: impl Into<String>,
+    notes: Vec<String>,
+) -> Section {
+    let rows: Table = rows.into();
+    let is_long = rows.rows.len() > OPEN;
+    let is_drawn = !drawn.iter().all(Block::is_empty);
+    let mut blocks = drawn;
+    blocks.push(match (rows.rows.is_empty(), is_long && is_drawn) {
+        (true, _) => none.into().into(),
+        (_, true) => Section::new("", vec![rows.into()]).folded().into(),
+        (_, false) => rows.into(),
+    });
+    blocks.extend(notes.into_iter().map(Block::from));
+    let section = Section::new(title, blocks);
+    match is_long && !is_drawn {
+        true => section.folded(),
+        false => section,
+    }
 }
 
 /// What was traced: `mover`, or the whole host.
@@ -101,17 +165,11 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(part(Some(0.5988)), "59.9 %");
-        assert_eq!(
-            (part(None), whole_part(Some(0.5988))),
-            ("-".to_owned(), "60".to_owned())
-        );
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(
-            (rate(30, 10.0), rate(1, 0.0)),
-            ("3".to_owned(), "-".to_owned())
-        );
-        assert_eq!(megabytes(378e6), "378 MB/s");
+        let texts = |cells: &[Cell]| cells.iter().map(Cell::to_string).collect::<Vec<_>>();
+        let shares = [part(Some(0.5988)), part(None), whole_part(Some(0.5988))];
+        assert_eq!(texts(&shares), ["59.9 %", "-", "60"]);
+        let counts = [count(1_234_567), rate(30, 10.0), rate(1, 0.0), flow(378e6)];
+        assert_eq!(texts(&counts), ["1,234,567", "3", "-", "378 MB/s"]);
     }
 
     #[test]

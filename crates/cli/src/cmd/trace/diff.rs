@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hugeleaf_report::trace::{Compared, Shown, diff_html, diff_json};
+use hugeleaf_report::trace::{Compared, Shown, diff_json};
 use hugeleaf_trace::{Trace, read_trace};
 use hugeleaf_verdict::trace::findings;
 
@@ -54,11 +54,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     Context::print(&match context.json {
         true => diff_json(&compared),
-        false => compared.text(Context::look(), args.all),
+        false => compared.page().text(Context::view(args.all)),
     })?;
     if let Some(path) = &args.html {
         let command: Vec<String> = std::env::args().collect();
-        write_page(path, &diff_html(&compared, &command))?;
+        write_page(path, &compared.whole(&command).html())?;
     }
     Ok(Status::Good)
 }

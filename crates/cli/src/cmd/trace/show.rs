@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
+use hugeleaf_report::flame;
+use hugeleaf_report::page::Page;
 use hugeleaf_report::trace::{self as view, Section, Shown};
 use hugeleaf_trace::model::Lock;
 use hugeleaf_trace::tables::{Of, locks, profile};
@@ -12,9 +14,6 @@ use hugeleaf_verdict::trace::{TraceFinding, findings};
 
 use super::file_failure;
 use crate::context::{Context, Failure, Status, tell};
-
-/// Locks of one function that are shown, without --all.
-const LOCKS: usize = 3;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -58,7 +57,7 @@ pub struct Args {
 
 fn parse_section(name: &str) -> Result<Section, String> {
     Section::parse(name).ok_or_else(|| {
-        let names: Vec<&str> = Section::ALL.iter().map(|s| s.name()).collect();
+        let names: Vec<&str> = Section::all().map(Section::name).collect();
         format!("'{name}' is none of {}", names.join(", "))
     })
 }
@@ -80,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     Context::print(&text)?;
     if let Some(path) = &args.html {
-        write_page(path, &view::html(&shown))?;
+        write_page(path, &shown.whole().html())?;
     }
     if let Some(path) = &args.flame_graph {
         write_flame_graph(path, &shown)?;
@@ -88,26 +87,33 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
+/// Lists are whole where all of them were asked for.
+fn text(page: &Page, args: &Args) -> String {
+    page.text(Context::view(args.all))
+}
+
 fn whole(args: &Args, shown: &Shown<'_>, context: &Context) -> String {
-    let look = Context::look();
-    match (context.json, &args.section[..], args.all) {
-        (true, ..) => view::json(shown, None),
-        (_, [], false) => view::screen(shown, look),
-        (_, [], true) => view::sections(shown, &Section::ALL, true, look),
-        (_, wanted, all) => view::sections(shown, wanted, all, look),
+    if context.json {
+        return view::json(shown, None);
     }
+    let page = match (&args.section[..], args.all) {
+        ([], false) => shown.screen(),
+        ([], true) => shown.sections(&Section::all().collect::<Vec<_>>()),
+        (wanted, _) => shown.sections(wanted),
+    };
+    text(&page, args)
 }
 
 fn one_lock(
     args: &Args,
     shown: &Shown<'_>,
-    text: &str,
+    name: &str,
     context: &Context,
 ) -> Result<String, Failure> {
-    let found: Vec<&Lock> = locks::find(shown.trace, text);
+    let found: Vec<&Lock> = locks::find(shown.trace, name);
     if found.is_empty() {
         return Err(Failure::no(
-            format!("{}: no lock '{text}' was waited for", shown.file),
+            format!("{}: no lock '{name}' was waited for", shown.file),
             format!(
                 "hugeleaf trace show {} --section locks --all",
                 shell_word(shown.file)
@@ -117,21 +123,7 @@ fn one_lock(
     if context.json {
         return Ok(view::json(shown, Some(&found)));
     }
-    let most = if args.all { usize::MAX } else { LOCKS };
-    let each = |lock: &&Lock| view::lock_text(shown.trace, lock, args.all, Context::look());
-    let mut text: String = found
-        .iter()
-        .take(most)
-        .map(each)
-        .collect::<Vec<_>>()
-        .join("\n");
-    if found.len() > most {
-        text += &format!(
-            "\n… and {} more locks of that function: --all\n",
-            found.len() - most
-        );
-    }
-    Ok(text)
+    Ok(text(&view::lock_page(shown.trace, &found, args.all), args))
 }
 
 fn callers(
@@ -154,12 +146,12 @@ fn callers(
     };
     Ok(match context.json {
         true => view::callers_json(shown, function, &found),
-        false => view::callers_text(shown.trace, function, &found, args.all, Context::look()),
+        false => text(&view::callers_page(shown.trace, function, &found), args),
     })
 }
 
 fn write_flame_graph(path: &Path, shown: &Shown<'_>) -> Result<(), Failure> {
-    let Some(drawn) = view::flame_graph(shown.trace) else {
+    let Some(drawn) = flame::svg(&view::flames(shown.trace)) else {
         return Err(Failure::no(
             format!(
                 "{}: no CPU samples of the target, so no flame graph",
@@ -192,7 +184,9 @@ fn write(path: &Path, text: &str, what: &str, flag: &str) -> Result<(), Failure>
 
 /// The one screen of a trace, with what was found in it.
 pub(super) fn screen(trace: &Trace, file: &Path) -> String {
-    with_findings(trace, file, |shown| view::screen(shown, Context::look()))
+    with_findings(trace, file, |shown| {
+        shown.screen().text(Context::view(false))
+    })
 }
 
 /// The same as JSON, whole.

@@ -1,14 +1,17 @@
 //! The CPU profile, locks, and calls that pin.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::Lock;
-use hugeleaf_trace::tables::profile::{self, Modes, SymbolRow};
+use hugeleaf_trace::model::{Lock, LockTotals};
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
+use hugeleaf_trace::tables::profile;
 use hugeleaf_trace::tables::{Of, intervals, locks, share, work};
 use hugeleaf_units::Bytes;
 
-use super::super::words::{bytes, count, nanos, part, who};
-use super::{Collection, Part, missing_or, not_measured};
-use crate::table::Align::{Left, Right};
+use super::super::charts;
+use super::super::words::{
+    bytes, count, missing_or, module, nanos, part, part_of, rate, side, table, who, without,
+};
+use crate::page::{Block, Cell, Narrow, Section, Table, TableOf};
 
 /// How far ways to a lock are shown.
 const WAY: usize = 5;
@@ -21,311 +24,235 @@ fn total(trace: &Trace, of: Of) -> u64 {
     profile::modes(trace, of).total()
 }
 
-impl Part {
-    /// How many samples there were, where any were taken.
-    fn of_busy(self, trace: &Trace) -> Part {
-        let counted = profile::counted(trace);
-        if not_measured(trace, Collection::CpuSamples).is_some() {
-            return self;
-        }
-        self.note(format!(
-            "Shares are of the {} samples that found a CPU busy; {} found one idle.",
-            count(counted.busy),
-            count(counted.idle)
-        ))
+/// How many samples there were, where any were taken.
+fn of_busy(trace: &Trace) -> Vec<String> {
+    if not_measured(trace, Collection::CpuSamples).is_some() {
+        return Vec::new();
     }
+    let counted = profile::counted(trace);
+    vec![format!(
+        "Shares are of the {} samples that found a CPU busy; {} found one idle.",
+        count(counted.busy),
+        count(counted.idle)
+    )]
 }
 
 /// As tprof shows it: kernel, user and other by process.
-pub(super) fn processes(trace: &Trace, most: usize) -> Part {
+pub(super) fn processes(trace: &Trace) -> Section {
     let all = total(trace, Of::Host);
-    let modes = |m: &Modes| [m.total(), m.kernel, m.user, m.other].map(|n| part(share(n, all)));
-    let heads = [
-        ("PROCESS", Left),
-        ("NUMBER", Right),
-        ("TOTAL", Right),
-        ("KERNEL", Right),
-        ("USER", Right),
-        ("OTHER", Right),
-        ("SAMPLES", Right),
-        ("", Left),
-    ];
-    Part::new("CPU profile by process", &heads)
-        .or_empty(no_samples(trace))
-        .fill(profile::by_process(trace), most, |row| {
-            let mut cells = vec![row.name.clone(), row.processes.to_string()];
-            cells.extend(modes(&row.modes));
-            cells.push(count(row.modes.total()));
-            cells.push(if row.in_target { "target" } else { "" }.to_owned());
-            cells
-        })
-        .of_busy(trace)
+    let rows = Table::of(profile::by_process(trace))
+        .left("PROCESS", |row| row.name.clone())
+        .right("NUMBER", |row| row.processes)
+        .right("TOTAL", |row| part_of(row.modes.total(), all))
+        .right("KERNEL", |row| part_of(row.modes.kernel, all))
+        .right("USER", |row| part_of(row.modes.user, all))
+        .right("OTHER", |row| part_of(row.modes.other, all))
+        .right("SAMPLES", |row| count(row.modes.total()))
+        .left("", |row| if row.in_target { "target" } else { "" });
+    let drawn = vec![charts::processes(trace).into()];
+    let title = "CPU profile by process";
+    table(title, drawn, rows, no_samples(trace), of_busy(trace))
 }
 
-pub(super) fn threads(trace: &Trace, most: usize) -> Part {
+pub(super) fn threads(trace: &Trace) -> Section {
     let all = total(trace, Of::Host);
-    let heads = [
-        ("THREAD", Right),
-        ("PROCESS", Right),
-        ("TOTAL", Right),
-        ("KERNEL", Right),
-        ("USER", Right),
-        ("NAME", Left),
-    ];
-    Part::new("CPU profile by thread", &heads)
-        .or_empty(no_samples(trace))
-        .fill(profile::by_thread(trace, Of::Host), most, |row| {
-            let m = row.modes;
-            let [all, kernel, user] = [m.total(), m.kernel, m.user].map(|n| part(share(n, all)));
-            vec![
-                row.tid.to_string(),
-                row.pid.to_string(),
-                all,
-                kernel,
-                user,
-                row.name,
-            ]
-        })
+    let rows = Table::of(profile::by_thread(trace, Of::Host))
+        .right("THREAD", |row| row.tid)
+        .right("PROCESS", |row| row.pid)
+        .right("TOTAL", |row| part_of(row.modes.total(), all))
+        .right("KERNEL", |row| part_of(row.modes.kernel, all))
+        .right("USER", |row| part_of(row.modes.user, all))
+        .left("NAME", |row| row.name.clone());
+    let title = "CPU profile by thread";
+    table(title, Vec::new(), rows, no_samples(trace), Vec::new())
 }
 
-const FUNCTION_HEADS: [(&str, crate::table::Align); 5] = [
-    ("SELF", Right),
-    ("WITH CALLEES", Right),
-    ("WHERE", Left),
-    ("FUNCTION", Left),
-    ("MODULE", Left),
-];
-
-fn function(row: &SymbolRow, all: u64) -> Vec<String> {
-    vec![
-        part(share(row.samples, all)),
-        part(share(row.with_callees, all)),
-        if row.kernel { "kernel" } else { "user" }.to_owned(),
-        row.name.clone(),
-        module(&row.module).to_owned(),
-    ]
+/// Functions in which samples were taken.
+fn by_function(trace: &Trace, of: Of) -> TableOf<profile::SymbolRow> {
+    let all = total(trace, of);
+    let rows = profile::by_symbol(trace, of).into_iter();
+    Table::of(rows.filter(|row| row.samples > 0))
+        .right("SELF", |row| part_of(row.samples, all))
+        .right("WITH CALLEES", |row| part_of(row.with_callees, all))
+        .left("WHERE", |row| side(row.kernel))
+        .left("FUNCTION", |row| row.name.clone())
+        .narrow(Narrow::Cut)
+        .left("MODULE", |row| module(&row.module).to_owned())
 }
 
-/// The last part of a path: programs are known by it.
-pub(in super::super) fn module(path: &str) -> &str {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    if name.is_empty() { path } else { name }
+pub(super) fn functions(trace: &Trace) -> Section {
+    let rows = by_function(trace, Of::Host);
+    let title = "CPU profile by function";
+    table(title, Vec::new(), rows, no_samples(trace), of_busy(trace))
 }
 
-pub(super) fn functions(trace: &Trace, most: usize) -> Part {
-    let all = total(trace, Of::Host);
-    let rows = profile::by_symbol(trace, Of::Host);
-    let leaves = rows.into_iter().filter(|row| row.samples > 0);
-    Part::new("CPU profile by function", &FUNCTION_HEADS)
-        .or_empty(no_samples(trace))
-        .fill(leaves, most, |row| function(&row, all))
-        .of_busy(trace)
-}
-
-pub(super) fn target_functions(trace: &Trace, most: usize) -> Part {
-    let all = total(trace, Of::Target);
-    let rows = profile::by_symbol(trace, Of::Target);
-    let leaves = rows.into_iter().filter(|row| row.samples > 0);
+pub(super) fn target_functions(trace: &Trace) -> Section {
     let title = match &trace.target {
         Some(_) => format!("CPU profile of {} by function", who(trace)),
         None => "CPU profile by function".to_owned(),
     };
-    Part::new(title, &FUNCTION_HEADS)
-        .or_empty(missing_or(
-            trace,
-            Collection::CpuSamples,
-            "no samples of it",
-        ))
-        .fill(leaves, most, |row| function(&row, all))
+    let drawn: Vec<Block> = vec![
+        charts::functions(trace, Of::Target).into(),
+        charts::flames(trace).into(),
+    ];
+    let none = missing_or(trace, Collection::CpuSamples, "no samples of it");
+    table(
+        title,
+        drawn,
+        by_function(trace, Of::Target),
+        none,
+        Vec::new(),
+    )
 }
 
 fn no_locks(trace: &Trace) -> String {
     missing_or(trace, Collection::Locks, "no thread waited for a lock")
 }
 
+fn waits<T>(table: TableOf<T>, totals: impl Fn(&T) -> LockTotals) -> TableOf<T> {
+    table
+        .right("WAITS", |row| count(totals(row).contentions))
+        .right("WAITED", |row| nanos(totals(row).waited_nanos))
+        .right("MEAN", |row| totals(row).mean_nanos().map(nanos))
+        .right("LONGEST", |row| nanos(totals(row).longest_nanos))
+}
+
 /// As splat shows it, with what Linux tells: waits, not acquisitions.
-pub(super) fn locks(trace: &Trace, most: usize) -> Part {
-    let table = locks::table(trace);
-    let heads = [
-        ("LOCK", Left),
-        ("KIND", Left),
-        ("WAITS", Right),
-        ("WAITED", Right),
-        ("MEAN", Right),
-        ("LONGEST", Right),
-        ("SHARE", Right),
-        ("TAKEN BY", Left),
-    ];
-    let mut part_ = Part::new("Lock contention", &heads)
-        .or_empty(no_locks(trace))
-        .fill(&table.rows, most, |row| {
-            let totals = row.lock.totals;
-            vec![
-                locks::label(row.lock),
-                row.lock.kind.name().to_owned(),
-                count(totals.contentions),
-                nanos(totals.waited_nanos),
-                totals.mean_nanos().map_or("-".to_owned(), nanos),
-                nanos(totals.longest_nanos),
-                part(row.share),
-                row.function.unwrap_or("?").to_owned(),
-            ]
-        });
-    if table.others_count > 0 {
-        part_ = part_.note(format!(
+pub(super) fn locks(trace: &Trace) -> Section {
+    let all = locks::table(trace);
+    let rows = Table::of(&all.rows)
+        .left("LOCK", |row| locks::label(row.lock))
+        .left("KIND", |row| row.lock.kind.name());
+    let rows = waits(rows, |row| row.lock.totals)
+        .right("SHARE", |row| part(row.share))
+        .left("TAKEN BY", |row| row.function.unwrap_or("?").to_owned());
+    let mut notes = Vec::new();
+    if all.others_count > 0 {
+        notes.push(format!(
             "{} more locks were waited for {} times, {} in all, and are not listed by themselves.",
-            count(table.others_count),
-            count(table.others.contentions),
-            nanos(table.others.waited_nanos)
+            count(all.others_count),
+            count(all.others.contentions),
+            nanos(all.others.waited_nanos)
         ));
     }
-    match table.all.contentions {
-        0 => part_,
-        waits => part_.note(format!(
+    if all.all.contentions > 0 {
+        notes.push(format!(
             "{} waits, {} in all threads together. A lock that is free when it is taken leaves no trace.",
-            count(waits),
-            nanos(table.all.waited_nanos)
-        )),
+            count(all.all.contentions),
+            nanos(all.all.waited_nanos)
+        ));
     }
+    let first = all.rows.first().map(|row| row.lock);
+    if let Some(lock) = first.filter(|lock| !lock.events.is_empty()) {
+        notes.push(format!("At the first: {}", turns_line(lock)));
+    }
+    let drawn = vec![charts::lock_waits(trace).into()];
+    table("Lock contention", drawn, rows, no_locks(trace), notes)
 }
 
-/// Of one lock, or of all.
-pub(in super::super) fn lock_threads(trace: &Trace, only: Option<&Lock>, most: usize) -> Part {
-    let heads = [
-        ("THREAD", Right),
-        ("PROCESS", Right),
-        ("WAITS", Right),
-        ("WAITED", Right),
-        ("MEAN", Right),
-        ("LONGEST", Right),
-        ("SHARE", Right),
-        ("NAME", Left),
-    ];
-    Part::new("Lock contention by thread", &heads)
-        .or_empty(no_locks(trace))
-        .fill(locks::by_thread(trace, only), most, |row| {
-            vec![
-                row.tid.to_string(),
-                row.pid.to_string(),
-                count(row.totals.contentions),
-                nanos(row.totals.waited_nanos),
-                row.totals.mean_nanos().map_or("-".to_owned(), nanos),
-                nanos(row.totals.longest_nanos),
-                part(row.share),
-                row.name,
-            ]
-        })
-}
-
-/// Of one lock, or of all.
-pub(in super::super) fn lock_callers(trace: &Trace, only: Option<&Lock>, most: usize) -> Part {
-    let heads = [
-        ("WAITS", Right),
-        ("WAITED", Right),
-        ("MEAN", Right),
-        ("SHARE", Right),
-        ("KIND", Left),
-        ("FUNCTION, AND WHO CALLED IT", Left),
-    ];
-    let mut chosen = locks::chosen(trace, only).into_iter();
-    let estimated = chosen.any(|lock| lock.callers_estimated);
-    let part = Part::new("Lock contention by caller", &heads)
-        .or_empty(no_locks(trace))
-        .fill(locks::by_caller(trace, only, WAY), most, |row| {
-            let way = match row.path.is_empty() {
-                true => row.function,
-                false => row.path.join(" < "),
-            };
-            vec![
-                count(row.totals.contentions),
-                nanos(row.totals.waited_nanos),
-                row.totals.mean_nanos().map_or("-".to_owned(), nanos),
-                part(row.share),
-                row.kind.name().to_owned(),
-                way,
-            ]
-        });
-    match estimated {
-        true => part.note(
-            "The callers of some waits were looked at and stand for those of all; all waits were \
-             counted and timed.",
+/// What the list shows, in a sentence.
+pub(crate) fn turns_line(lock: &Lock) -> String {
+    let turns = locks::turns(lock);
+    let changes = share(turns.changed, turns.got.saturating_sub(1));
+    match (turns.threads, changes) {
+        (0 | 1, _) | (_, None) => "Too few waits ended here to see turns.".to_owned(),
+        (threads, Some(changes)) if changes >= 0.5 => format!(
+            "{threads} threads take turns: {} of {} times the lock went to another thread than before.",
+            count(turns.changed),
+            count(turns.got.saturating_sub(1))
         ),
-        false => part,
+        (threads, Some(_)) => format!(
+            "{threads} threads, and mostly the same one gets it again: {} of {} times it went to another.",
+            count(turns.changed),
+            count(turns.got.saturating_sub(1))
+        ),
     }
 }
 
-impl Part {
-    /// Names what was not measured of all that a table is made of. Where that is everything, the table says
-    /// nothing else; else it is a note below what was.
-    pub(super) fn without(mut self, trace: &Trace, parts: &[Collection]) -> Part {
-        let missing: Vec<String> = parts
-            .iter()
-            .filter_map(|what| Some(format!("{}: {}", what.name(), not_measured(trace, *what)?)))
-            .collect();
-        if missing.is_empty() {
-            return self;
-        }
-        let said = format!("not measured: {}", missing.join("; "));
-        match missing.len() == parts.len() {
-            true => self.empty = said,
-            false => self.notes.push(format!("N{}.", &said[1..])),
-        }
-        self
-    }
+/// Of one lock, or of all.
+pub(crate) fn lock_threads(trace: &Trace, only: Option<&Lock>) -> Section {
+    let rows = Table::of(locks::by_thread(trace, only))
+        .right("THREAD", |row| row.tid)
+        .right("PROCESS", |row| row.pid);
+    let rows = waits(rows, |row| row.totals)
+        .right("SHARE", |row| part(row.share))
+        .left("NAME", |row| row.name.clone());
+    let title = "Lock contention by thread";
+    table(title, Vec::new(), rows, no_locks(trace), Vec::new())
 }
 
-pub(super) fn pins(trace: &Trace, most: usize) -> Part {
-    let rows = work::pins(trace);
-    let estimated = rows.iter().any(|row| row.estimated);
-    let base = trace.host.base_page_bytes;
-    let large = trace.host.pmd_page_bytes.unwrap_or(0);
-    let heads = [
-        ("CALL", Left),
-        ("CALLS", Right),
-        ("A SECOND", Right),
-        ("BYTES", Right),
-        ("EACH", Right),
-        ("BASE PAGES EACH", Right),
-        ("LARGE PAGES EACH", Right),
-        ("FAILED", Right),
-        ("THREADS", Right),
-    ];
-    let pages = |each: Option<u64>, size: u64| match each {
-        // What is scaled up is a little off: to the nearest whole number.
-        Some(each) if size > 0 => count(((each + size / 2) / size).max(1)),
-        _ => "-".to_owned(),
-    };
-    let part = Part::new("Calls that pin or lock memory", &heads)
-        .or_empty("no such calls")
-        .fill(rows, most, |row| {
-            let each = row.bytes.and_then(|b| b.checked_div(row.calls));
-            vec![
-                row.call.clone(),
-                count(row.calls),
-                super::super::words::rate(row.calls, trace.seconds),
-                bytes(row.bytes),
-                bytes(each),
-                pages(each, base),
-                pages(each, large),
-                row.failed.map_or("-".to_owned(), count),
-                row.threads.to_string(),
-            ]
+/// Of one lock, or of all.
+pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
+    let rows = Table::of(locks::by_caller(trace, only, WAY))
+        .right("WAITS", |row| count(row.totals.contentions))
+        .right("WAITED", |row| nanos(row.totals.waited_nanos))
+        .right("MEAN", |row| row.totals.mean_nanos().map(nanos))
+        .right("SHARE", |row| part(row.share))
+        .left("KIND", |row| row.kind.name())
+        .left("FUNCTION, AND WHO CALLED IT", |row| {
+            match row.path.is_empty() {
+                true => row.function.clone(),
+                false => row.path.join(" < "),
+            }
         });
-    let part = part.without(trace, &Collection::PINS);
-    let part = match intervals::held_in_place(trace) {
-        (0, 0) => part,
-        (locked, pinned) => part.note(format!(
+    let mut chosen = locks::chosen(trace, only).into_iter();
+    let notes = match chosen.any(|lock| lock.callers_estimated) {
+        true => vec![
+            "The callers of some waits were looked at and stand for those of all; all waits were \
+             counted and timed."
+                .to_owned(),
+        ],
+        false => Vec::new(),
+    };
+    let title = "Lock contention by caller";
+    table(title, Vec::new(), rows, no_locks(trace), notes)
+}
+
+pub(super) fn pins(trace: &Trace) -> Section {
+    let all = work::pins(trace);
+    let (any, estimated) = (!all.is_empty(), all.iter().any(|row| row.estimated));
+    let large = trace.host.pmd_page_bytes.unwrap_or(0);
+    let each = |row: &work::PinRow| row.bytes.and_then(|bytes| bytes.checked_div(row.calls));
+    // What is scaled up is a little off: to the nearest whole number.
+    let pages = |row: &work::PinRow, size: u64| -> Cell {
+        let each = each(row).filter(|_| size > 0);
+        each.map(|each| count(((each + size / 2) / size).max(1)))
+            .into()
+    };
+    let rows = Table::of(all)
+        .left("CALL", |row| row.call.clone())
+        .right("CALLS", |row| count(row.calls))
+        .right("A SECOND", |row| rate(row.calls, trace.seconds))
+        .right("BYTES", |row| bytes(row.bytes))
+        .right("EACH", |row| bytes(each(row)))
+        .right("BASE PAGES EACH", |row| {
+            pages(row, trace.host.base_page_bytes)
+        })
+        .right("LARGE PAGES EACH", |row| pages(row, large))
+        .right("FAILED", |row| row.failed.map(count))
+        .right("THREADS", |row| row.threads);
+    let (none, mut notes) = without(trace, &Collection::PINS, "no such calls");
+    let (locked, pinned) = intervals::held_in_place(trace);
+    if locked > 0 || pinned > 0 {
+        notes.push(format!(
             "The target held at most {} locked and {} pinned (io_uring, devices).",
             Bytes(locked),
             Bytes(pinned)
-        )),
-    };
-    match (estimated, large) {
-        (true, _) => part.note("Counted in a part of the time, and scaled up."),
-        (false, large) if large > 0 && !part.rows.is_empty() => part.note(format!(
+        ));
+    }
+    if estimated {
+        notes.push("Counted in a part of the time, and scaled up.".to_owned());
+    } else if large > 0 && any {
+        notes.push(format!(
             "Large pages are of {}: how many units a call handles, were its memory on them.",
             Bytes(large)
-        )),
-        _ => part,
+        ));
     }
+    table(
+        "Calls that pin or lock memory",
+        Vec::new(),
+        rows,
+        none,
+        notes,
+    )
 }

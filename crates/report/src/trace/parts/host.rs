@@ -1,339 +1,239 @@
 //! Intervals, I/O, counters, and where numbers come from.
 
 use hugeleaf_trace::Trace;
-use hugeleaf_trace::model::{Interval, SourceState};
+use hugeleaf_trace::model::{Interval, Pressure, Source, SourceState};
 use hugeleaf_trace::tables::intervals::{self, CpuTime};
+use hugeleaf_trace::tables::measured::{Collection, not_measured};
 use hugeleaf_trace::tables::{memory, work};
 use hugeleaf_units::Bytes;
 
-use super::super::words::{count, megabytes, part, rate, who, whole_part};
-use super::{Collection, Part, missing_or, not_measured};
-use crate::bench::short;
-use crate::table::Align::{Left, Right};
+use super::super::charts;
+use super::super::words::{
+    bytes, count, float, flow, missing_or, part, rate, table, who, whole_part,
+};
+use crate::page::{Block, Cell, Section, Table, short};
 
 /// User, system and idle over the whole time.
-pub(in super::super) fn cpu(trace: &Trace) -> Part {
-    let heads = [
-        ("", Left),
-        ("USER", Right),
-        ("SYSTEM", Right),
-        ("IDLE", Right),
-        ("WAIT", Right),
-        ("STEAL", Right),
-        ("SYSTEM/USER", Right),
-        ("CPU SECONDS", Right),
-    ];
+pub(crate) fn cpu(trace: &Trace) -> Section {
     let host = intervals::host_cpu(trace);
-    let ratio = |cpu: &CpuTime| match cpu.system_over_user() {
-        Some(ratio) => format!("×{}", short(ratio)),
-        None => "-".to_owned(),
-    };
     let all = host.total();
-    let share = |time: f64| (all > 0.0).then(|| time / all);
-    let mut table = Part::new("CPU time", &heads).or_empty(missing_or(
-        trace,
-        Collection::CpuTime,
-        "no intervals",
-    ));
-    if all > 0.0 {
-        let [user, system, idle, wait, steal] =
-            [host.user, host.system, host.idle, host.wait, host.steal].map(|t| part(share(t)));
-        let seconds = format!("{:.1}", host.user + host.system);
-        table.rows.push(vec![
-            "host".to_owned(),
-            user,
-            system,
-            idle,
-            wait,
-            steal,
-            ratio(&host),
-            seconds,
-        ]);
-    }
-    if let (Some(_), Some(cpu)) = (&trace.target, intervals::target_cpu(trace)) {
-        let none = || String::new();
-        let seconds = format!("{:.1}", cpu.user + cpu.system);
-        let shares = [part(share(cpu.user)), part(share(cpu.system))];
-        let mut row = vec![who(trace)];
-        row.extend(shares);
-        row.extend([none(), none(), none(), ratio(&cpu), seconds]);
-        table.rows.push(row);
-    }
-    table.without_zeros(&["STEAL"])
+    let share = |time: f64| part((all > 0.0).then(|| time / all));
+    let target = intervals::target_cpu(trace).filter(|_| trace.target.is_some());
+    // Of a program nobody counts how long it was idle.
+    let of_host = |is_host: bool, time: f64| match is_host {
+        true => share(time),
+        false => Cell::empty(),
+    };
+    let rows = (all > 0.0).then(|| (true, "host".to_owned(), host));
+    let rows = rows
+        .into_iter()
+        .chain(target.map(|cpu| (false, who(trace), cpu)));
+    let rows = Table::of(rows)
+        .left("", |(_, name, _)| name.clone())
+        .right("USER", |(.., cpu)| share(cpu.user))
+        .right("SYSTEM", |(.., cpu)| share(cpu.system))
+        .right("IDLE", |(is_host, _, cpu)| of_host(*is_host, cpu.idle))
+        .right("WAIT", |(is_host, _, cpu)| of_host(*is_host, cpu.wait))
+        .some("STEAL", |(is_host, _, cpu)| of_host(*is_host, cpu.steal))
+        .right("SYSTEM/USER", |(.., cpu)| {
+            Cell::ratio(cpu.system_over_user())
+        })
+        .right("CPU SECONDS", |(.., cpu)| {
+            Cell::decimal(Some(cpu.user + cpu.system), 1)
+        });
+    let none = missing_or(trace, Collection::CpuTime, "no intervals");
+    table("CPU time", Vec::new(), rows, none, Vec::new())
 }
 
 /// As vmstat shows them, one a second.
-pub(super) fn intervals(trace: &Trace, most: usize) -> Part {
-    let heads = [
-        ("AT", Right),
-        ("RUN", Right),
-        ("BLOCK", Right),
-        ("FAULTS", Right),
-        ("MAJOR", Right),
-        ("SWITCHES", Right),
-        ("IN", Right),
-        ("OUT", Right),
-        ("SWAPPED", Right),
-        ("US", Right),
-        ("SY", Right),
-        ("ID", Right),
-        ("WA", Right),
-        ("ST", Right),
-        ("TARGET US", Right),
-        ("SY", Right),
-        ("P-CPU", Right),
-        ("P-MEM", Right),
-        ("P-IO", Right),
-        ("TABLES", Right),
-        ("LARGE", Right),
-    ];
-    let seen =
-        [Collection::CpuTime, Collection::Vmstat].map(|what| not_measured(trace, what).is_none());
-    Part::new("Intervals", &heads)
-        .or_empty("no intervals")
-        .fill(&trace.intervals, most, |interval| row(interval, seen))
-        .without_zeros(&["MAJOR", "SWAPPED", "ST", "P-CPU", "P-MEM", "P-IO"])
-        .without_target(trace)
-        .note(
-            "FAULTS, MAJOR and SWITCHES a second; IN, OUT from and to devices a second; US to ST, and LARGE (memory \
-             on large pages), in percent; P-: share of the time in which somebody waited for it (PSI).",
-        )
-        .note_missing(trace)
-}
-
-impl Part {
-    /// What `-` means in intervals.
-    fn note_missing(self, trace: &Trace) -> Part {
-        let mut part = self;
-        for what in [Collection::CpuTime, Collection::Vmstat] {
-            if let Some(why) = not_measured(trace, what) {
-                part = part.note(format!("{}: not measured: {why}.", what.name()));
-            }
-        }
-        part
-    }
-
-    fn without_target(mut self, trace: &Trace) -> Part {
-        if trace.target.is_none()
-            && let Some(at) = self.heads.iter().position(|(head, _)| *head == "TARGET US")
-        {
-            self.heads.drain(at..at + 2);
-            self.rows.iter_mut().for_each(|row| {
-                row.drain(at..at + 2);
-            });
-        }
-        self
-    }
-}
-
-fn row(interval: &Interval, [stat, vmstat]: [bool; 2]) -> Vec<String> {
-    let cpu = CpuTime::of(interval);
-    let share = |time| whole_part(cpu.share(time));
-    let seconds = interval.seconds;
-    let or_dash = |seen: bool, text: String| if seen { text } else { "-".to_owned() };
-    let flow = |bytes: u64| {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let a_second = || Bytes((Bytes(bytes).as_f64() / seconds) as u64).to_string();
-        match vmstat && seconds > 0.0 {
-            true => a_second(),
-            false => "-".to_owned(),
-        }
+pub(super) fn intervals(trace: &Trace) -> Section {
+    let [stat, vmstat] =
+        [Collection::CpuTime, Collection::Vmstat].map(|what| not_measured(trace, what));
+    let (has_stat, has_vmstat) = (stat.is_none(), vmstat.is_none());
+    let has_target = trace.target.is_some();
+    let share = |i: &Interval, time: f64| whole_part(CpuTime::of(i).share(time));
+    let known = |seen: bool, n: u64| seen.then_some(n);
+    let a_second = |seen: bool, i: &Interval, n: u64| {
+        let rate = (seen && i.seconds > 0.0).then(|| (float(n) / i.seconds).round());
+        Cell::number(rate)
     };
-    let target = interval.target.as_ref();
-    let psi = interval.pressure.as_ref();
-    let large = memory::coverage(&interval.host_by_size);
-    let mut cells = vec![
-        format!("{:.0}", interval.at_seconds + seconds),
-        or_dash(stat, interval.runnable.to_string()),
-        or_dash(stat, interval.blocked.to_string()),
-        or_dash(vmstat, whole_rate(interval.faults, seconds)),
-        or_dash(vmstat, whole_rate(interval.faults_major, seconds)),
-        or_dash(stat, whole_rate(interval.context_switches, seconds)),
-        flow(interval.page_in_bytes),
-        flow(interval.page_out_bytes),
-        flow(
-            interval
-                .swap_in_bytes
-                .saturating_add(interval.swap_out_bytes),
-        ),
-    ];
-    cells.extend([cpu.user, cpu.system, cpu.idle, cpu.wait, cpu.steal].map(share));
-    cells.push(target.map_or("-".to_owned(), |t| share(t.user_seconds)));
-    cells.push(target.map_or("-".to_owned(), |t| share(t.system_seconds)));
-    cells.extend([
-        whole_part(psi.map(|p| p.cpu_some)),
-        whole_part(psi.map(|p| p.memory_some)),
-        whole_part(psi.map(|p| p.io_some)),
-        interval
-            .page_tables_bytes
-            .map_or("-".to_owned(), |b| Bytes(b).to_string()),
-        whole_part(large),
-    ]);
-    cells
-}
-
-fn whole_rate(n: u64, seconds: f64) -> String {
-    match seconds > 0.0 {
-        true => crate::prove::number((super::super::words::float(n) / seconds).round()),
-        false => "-".to_owned(),
-    }
-}
-
-pub(super) fn io(trace: &Trace, most: usize) -> Part {
-    let heads = [
-        ("THREAD", Right),
-        ("PROCESS", Right),
-        ("READS", Right),
-        ("READ", Right),
-        ("OF EACH", Right),
-        ("WRITES", Right),
-        ("WRITTEN", Right),
-        ("OF EACH", Right),
-        ("A SECOND", Right),
-        ("NAME", Left),
-    ];
-    let each = |bytes: u64, calls: u64| match bytes.checked_div(calls) {
-        Some(each) => Bytes(each).to_string(),
-        None => "-".to_owned(),
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let flow = |i: &Interval, n: u64| {
+        let is_known = has_vmstat && i.seconds > 0.0;
+        bytes(is_known.then(|| (float(n) / i.seconds) as u64))
     };
-    let mut table = Part::new("I/O by thread", &heads)
-        .or_empty(missing_or(
-            trace,
-            Collection::Io,
-            "the target's threads read and wrote nothing",
-        ))
-        .fill(work::io_by_thread(trace), most, |row| {
-            let (read, written) = work::moved(&row.io);
-            let a_second = match trace.seconds > 0.0 {
-                true => megabytes(
-                    super::super::words::float(read.saturating_add(written)) / trace.seconds,
-                ),
-                false => "-".to_owned(),
+    let psi = |i: &Interval, of: fn(&Pressure) -> f64| whole_part(i.pressure.as_ref().map(of));
+    let rows = Table::of(&trace.intervals)
+        .right("AT", |i| Cell::decimal(Some(i.at_seconds + i.seconds), 0))
+        .right("RUN", |i| known(has_stat, i.runnable))
+        .right("BLOCK", |i| known(has_stat, i.blocked))
+        .right("FAULTS", |i| a_second(has_vmstat, i, i.faults))
+        .some("MAJOR", |i| a_second(has_vmstat, i, i.faults_major))
+        .right("SWITCHES", |i| a_second(has_stat, i, i.context_switches))
+        .right("IN", |i| flow(i, i.page_in_bytes))
+        .right("OUT", |i| flow(i, i.page_out_bytes))
+        .some("SWAPPED", |i| {
+            flow(i, i.swap_in_bytes.saturating_add(i.swap_out_bytes))
+        })
+        .right("US", |i| share(i, i.user_seconds))
+        .right("SY", |i| share(i, i.system_seconds))
+        .right("ID", |i| share(i, i.idle_seconds))
+        .right("WA", |i| share(i, i.wait_seconds))
+        .some("ST", |i| share(i, i.steal_seconds))
+        .when(has_target, |rows| {
+            let of = |i: &&Interval, user: bool| {
+                let own = i.target.as_ref();
+                own.map(|t| {
+                    share(
+                        i,
+                        if user {
+                            t.user_seconds
+                        } else {
+                            t.system_seconds
+                        },
+                    )
+                })
             };
-            vec![
-                row.tid.to_string(),
-                row.pid.to_string(),
-                count(row.io.read_calls),
-                Bytes(read).to_string(),
-                each(read, row.io.read_calls),
-                count(row.io.write_calls),
-                Bytes(written).to_string(),
-                each(written, row.io.write_calls),
-                a_second,
-                row.name,
-            ]
-        });
-    if let Some(work) = work::work(trace) {
-        table = table.note(work_line(trace, &work));
+            rows.right("TARGET US", |i| of(i, true))
+                .right("SY", |i| of(i, false))
+        })
+        .some("P-CPU", |i| psi(i, |p| p.cpu_some))
+        .some("P-MEM", |i| psi(i, |p| p.memory_some))
+        .some("P-IO", |i| psi(i, |p| p.io_some))
+        .right("TABLES", |i| bytes(i.page_tables_bytes))
+        .right("LARGE", |i| whole_part(memory::coverage(&i.host_by_size)));
+    let mut notes = vec![
+        "FAULTS, MAJOR and SWITCHES a second; IN, OUT from and to devices a second; US to ST, and LARGE (memory \
+         on large pages), in percent; P-: share of the time in which somebody waited for it (PSI)."
+            .to_owned(),
+    ];
+    // What `-` means here.
+    for (what, why) in [(Collection::CpuTime, stat), (Collection::Vmstat, vmstat)] {
+        notes.extend(why.map(|why| format!("{}: not measured: {why}.", what.name())));
     }
-    table
+    table("Intervals", over_time(trace), rows, "no intervals", notes)
+}
+
+fn over_time(trace: &Trace) -> Vec<Block> {
+    let host = ("The host, of all CPUs".to_owned(), trace);
+    let own = (format!("{}, of all CPUs", who(trace)), trace);
+    let [host] = charts::cpu_times([host], charts::host_times);
+    let [own] = charts::cpu_times([own], charts::target_times);
+    vec![host.into(), own.into()]
+}
+
+pub(super) fn io(trace: &Trace) -> Section {
+    let moved = |row: &work::IoRow| work::moved(&row.io);
+    let each = |n: u64, calls: u64| bytes(n.checked_div(calls));
+    let a_second = |row: &work::IoRow| {
+        let (read, written) = moved(row);
+        (trace.seconds > 0.0).then(|| flow(float(read.saturating_add(written)) / trace.seconds))
+    };
+    let rows = Table::of(work::io_by_thread(trace))
+        .right("THREAD", |row| row.tid)
+        .right("PROCESS", |row| row.pid)
+        .right("READS", |row| count(row.io.read_calls))
+        .right("READ", |row| Bytes(moved(row).0))
+        .right("OF EACH", |row| each(moved(row).0, row.io.read_calls))
+        .right("WRITES", |row| count(row.io.write_calls))
+        .right("WRITTEN", |row| Bytes(moved(row).1))
+        .right("OF EACH", |row| each(moved(row).1, row.io.write_calls))
+        .right("A SECOND", a_second)
+        .left("NAME", |row| row.name.clone());
+    let none = "the target's threads read and wrote nothing";
+    let none = missing_or(trace, Collection::Io, none);
+    let notes = work::work(trace).map(|work| work_line(trace, &work));
+    table(
+        "I/O by thread",
+        Vec::new(),
+        rows,
+        none,
+        Vec::from_iter(notes),
+    )
 }
 
 /// What the target moved and what that cost, in a sentence.
-pub(in super::super) fn work_line(trace: &Trace, work: &work::Work) -> String {
-    let mut text = format!(
-        "{} moved {} in {} reads and {} writes: {}",
+pub(crate) fn work_line(trace: &Trace, work: &work::Work) -> String {
+    let cost = work.cpu_seconds_a_gigabyte;
+    let cost = cost.map(|seconds| format!(", {} CPU seconds a GB", short(seconds)));
+    format!(
+        "{} moved {} in {} reads and {} writes: {}{}.",
         who(trace),
         Bytes(work.moved_bytes()),
         count(work.read_calls),
         count(work.write_calls),
-        megabytes(work.bytes_a_second)
-    );
-    if let Some(seconds) = work.cpu_seconds_a_gigabyte {
-        text += &format!(", {} CPU seconds a GB", short(seconds));
-    }
-    text + "."
+        flow(work.bytes_a_second),
+        cost.unwrap_or_default()
+    )
 }
 
-pub(super) fn counters(trace: &Trace) -> Part {
-    let heads = [
-        ("COUNTER", Left),
-        ("COUNT", Right),
-        ("A SECOND", Right),
-        ("COUNTED", Right),
-        ("HERE", Left),
-    ];
-    let mut table = Part::new("Counters of the CPU", &heads)
-        .or_empty(missing_or(trace, Collection::Counters, "none on this host"))
-        .fill(&trace.counters, usize::MAX, |counter| {
-            let here = match &counter.state {
-                SourceState::Used => counter.event.clone(),
-                SourceState::NotHere { reason } => format!("not on this host: {reason}"),
-                SourceState::Refused { reason, .. } => format!("refused: {reason}"),
-                SourceState::Off => "switched off".to_owned(),
-            };
-            vec![
-                counter.name.clone(),
-                counter.value.map_or("-".to_owned(), count),
-                counter
-                    .value
-                    .map_or("-".to_owned(), |v| rate(v, trace.seconds)),
-                part(counter.running_share),
-                here,
-            ]
-        });
+/// What became of a source or a counter.
+fn state(state: &SourceState, used: &str) -> String {
+    match state {
+        SourceState::Used => used.to_owned(),
+        SourceState::NotHere { reason } => format!("not on this host: {reason}"),
+        SourceState::Refused { reason, remedy } => match remedy.is_empty() {
+            true => format!("refused: {reason}"),
+            false => format!("refused: {reason}; {remedy}"),
+        },
+        SourceState::Off => "switched off by a flag".to_owned(),
+    }
+}
+
+pub(super) fn counters(trace: &Trace) -> Section {
+    let rows = Table::of(&trace.counters)
+        .left("COUNTER", |counter| counter.name.clone())
+        .right("COUNT", |counter| counter.value.map(count))
+        .right("A SECOND", |counter| {
+            counter.value.map(|n| rate(n, trace.seconds))
+        })
+        .right("COUNTED", |counter| part(counter.running_share))
+        .left("HERE", |counter| state(&counter.state, &counter.event));
     let value = |name: &str| {
-        let counter = trace.counters.iter().find(|c| c.name == name);
-        counter.and_then(|c| c.value).filter(|v| *v > 0)
+        let counter = trace.counters.iter().find(|c| c.name == name)?;
+        counter.value.filter(|n| *n > 0).map(float)
     };
-    let float = super::super::words::float;
-    if let (Some(cycles), Some(instructions)) = (value("cycles"), value("instructions")) {
-        table = table.note(format!(
+    let mut notes = Vec::new();
+    let (cycles, instructions) = (value("cycles"), value("instructions"));
+    if let (Some(cycles), Some(instructions)) = (cycles, instructions) {
+        notes.push(format!(
             "{:.2} cycles an instruction.",
-            float(cycles) / float(instructions)
+            cycles / instructions
         ));
     }
-    if let (Some(cycles), Some(walks)) = (value("cycles"), value("page_walk_cycles")) {
-        let share = float(walks) / float(cycles);
-        table = table.note(format!(
+    if let (Some(cycles), Some(walks)) = (cycles, value("page_walk_cycles")) {
+        notes.push(format!(
             "Walks of page tables: {} of all cycles.",
-            part(Some(share))
+            part(Some(walks / cycles))
         ));
-    } else if let (Some(instructions), Some(walks)) =
-        (value("instructions"), value("page_walks_data"))
-    {
-        table = table.note(format!(
+    } else if let (Some(instructions), Some(walks)) = (instructions, value("page_walks_data")) {
+        notes.push(format!(
             "Walks of page tables for data: {} in 1000 instructions. This CPU counts walks and not their cycles.",
-            short(1000.0 * float(walks) / float(instructions))
+            short(1000.0 * walks / instructions)
         ));
     }
-    table
+    let none = missing_or(trace, Collection::Counters, "none on this host");
+    table("Counters of the CPU", Vec::new(), rows, none, notes)
 }
 
-pub(super) fn sources(trace: &Trace) -> Part {
-    let heads = [
-        ("SOURCE", Left),
-        ("EVENTS", Right),
-        ("LOST", Right),
-        ("OF THE TIME", Right),
-        ("STATE", Left),
-    ];
-    let mut table = Part::new("Where the numbers come from", &heads)
-        .or_empty("not recorded")
-        .fill(&trace.sources, usize::MAX, |source| {
-            let state = match &source.state {
-                SourceState::Used => "used".to_owned(),
-                SourceState::NotHere { reason } => format!("not on this host: {reason}"),
-                SourceState::Refused { reason, remedy } => format!("refused: {reason}; {remedy}"),
-                SourceState::Off => "switched off by a flag".to_owned(),
-            };
-            let events = |n: u64| match source.state {
-                SourceState::Used => count(n),
-                _ => "-".to_owned(),
-            };
-            vec![
-                source.name.clone(),
-                events(source.events),
-                events(source.lost),
-                match source.state {
-                    SourceState::Used => part(source.share_of_time.or(Some(1.0))),
-                    _ => "-".to_owned(),
-                },
-                state,
-            ]
-        });
-    for note in trace.clock_note.iter().chain(&trace.notes) {
-        table = table.note(note);
-    }
-    table
+pub(super) fn sources(trace: &Trace) -> Section {
+    let used = |source: &Source| source.state == SourceState::Used;
+    let rows = Table::of(&trace.sources)
+        .left("SOURCE", |source| source.name.clone())
+        .right("EVENTS", |source| {
+            used(source).then(|| count(source.events))
+        })
+        .right("LOST", |source| used(source).then(|| count(source.lost)))
+        .right("OF THE TIME", |source| {
+            used(source).then(|| part(source.share_of_time.or(Some(1.0))))
+        })
+        .left("STATE", |source| state(&source.state, "used"));
+    let notes = trace.clock_note.iter().chain(&trace.notes).cloned();
+    table(
+        "Where the numbers come from",
+        Vec::new(),
+        rows,
+        "not recorded",
+        notes.collect(),
+    )
 }

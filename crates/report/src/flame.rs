@@ -1,15 +1,13 @@
-//! The CPU profile as a flame graph: who called whom, as wide as it was sampled. The crate `inferno` lays out
-//! its frames; the frames alone are kept, because all else that it writes needs a script.
+//! Draws [`Flames`]. The crate `inferno` lays out the frames; they alone are kept, because all else that it
+//! writes needs a script.
 
 use std::collections::BTreeMap;
 
-use hugeleaf_trace::Trace;
-use hugeleaf_trace::tables::{Of, profile};
 use inferno::flamegraph::{Options, TextTruncateDirection, color, from_lines};
 use maud::{PreEscaped, html};
 
-use super::words::{count, who};
 use crate::chart::STYLE;
+use crate::page::{Flames, Frame};
 use crate::screen::clean;
 use crate::table::cut;
 
@@ -26,20 +24,18 @@ const HEAD: f64 = 30.0;
 /// Names are somebody else's: longer ones say no more.
 const NAME: usize = 160;
 
-/// The samples of a target (of all where there is none) as one `<svg>` element, to stand in a page or in a file by
-/// itself. `None` where there are no samples of it.
-pub fn flame_graph(trace: &Trace) -> Option<String> {
+/// The graph as one `<svg>` element, to stand in a page or in a file by itself. `None` where there are no samples.
+pub fn svg(flames: &Flames) -> Option<String> {
     let mut colours = color::PaletteMap::default();
-    let lines = folded(trace, &mut colours);
+    let lines = folded(flames, &mut colours);
     let frames = frames(&lines, &mut colours)?;
-    let samples = profile::modes(trace, Of::Target).total();
-    let title = format!("{}: {} CPU samples", who(trace), count(samples));
+    let title = clean(&flames.title);
     let drawn = html! {
         svg.chart.flame xmlns="http://www.w3.org/2000/svg" xmlns:fg="inferno" role="img"
-            aria-label=(clean(&title)) viewBox=(format!("0 0 {WIDTH} {}", frames.height)) {
+            aria-label=(title) viewBox=(format!("0 0 {WIDTH} {}", frames.height)) {
             style { (PreEscaped(STYLE)) (PreEscaped(FRAMES)) }
             text x="10" y="20" fill="currentColor" {
-                (clean(&title)) ". Blue: the kernel. The lowest frame is the process, above it who called whom."
+                (title) ". Blue: the kernel. The lowest frame is the process, above it who called whom."
             }
             (PreEscaped(frames.svg))
         }
@@ -47,31 +43,25 @@ pub fn flame_graph(trace: &Trace) -> Option<String> {
     Some(drawn.into_string())
 }
 
-/// Stacks from the process outward, one line each with the number of its samples: `mover;read;pin 60`. Sets the
-/// colour of each function.
-fn folded(trace: &Trace, colours: &mut color::PaletteMap) -> Vec<String> {
-    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+/// A line for each stack, from the lowest frame upward, with the number of its samples: `mover;read;pin 60`. Sets
+/// the colour of each frame.
+fn folded(flames: &Flames, colours: &mut color::PaletteMap) -> Vec<String> {
     // The frame below all has no name.
-    colours.insert("", color::Color::from(USER));
-    let mut frame = |name: &str, (r, g, b): (u8, u8, u8)| {
-        let name = safe(name);
-        colours.insert(name.clone(), color::Color { r, g, b });
-        name
-    };
-    for sample in profile::busy(trace, Of::Target) {
-        let process = &trace.processes[sample.process as usize];
-        let frames = &trace.stacks[sample.stack as usize].frames;
-        let mut names = vec![frame(&process.name, USER)];
-        names.extend(frames.iter().rev().map(|place| {
-            let symbol = &trace.symbols[*place as usize];
-            frame(&symbol.name, if symbol.kernel { KERNEL } else { USER })
-        }));
-        *stacks.entry(names.join(";")).or_default() += sample.count;
+    let (r, g, b) = USER;
+    colours.insert("", color::Color { r, g, b });
+    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+    for (frames, samples) in &flames.stacks {
+        let mut name = |frame: &Frame| {
+            let name = safe(&frame.name);
+            let (r, g, b) = if frame.kernel { KERNEL } else { USER };
+            colours.insert(name.clone(), color::Color { r, g, b });
+            name
+        };
+        let names: Vec<String> = frames.iter().map(&mut name).collect();
+        *stacks.entry(names.join(";")).or_default() += samples;
     }
-    stacks
-        .into_iter()
-        .map(|(stack, n)| format!("{stack} {n}"))
-        .collect()
+    let line = |(stack, samples)| format!("{stack} {samples}");
+    stacks.into_iter().map(line).collect()
 }
 
 /// A name that ends no frame and no line of [`folded`], and is no number of its end: blanks become such that do
@@ -121,9 +111,14 @@ fn frames(lines: &[String], colours: &mut color::PaletteMap) -> Option<Frames> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
     use super::*;
+    use crate::trace::{flames, testing};
+    use hugeleaf_trace::Trace;
     use hugeleaf_trace::model::Symbol;
+
+    fn flame_graph(trace: &Trace) -> Option<String> {
+        svg(&flames(trace))
+    }
 
     fn named(name: &str) -> Trace {
         let mut trace = testing::pinning();
