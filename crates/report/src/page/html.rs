@@ -322,6 +322,16 @@ mod tests {
     }
 
     #[test]
+    fn a_folded_section_is_opened_by_its_heading() {
+        let section = |title| Section::new(title, vec!["words".into()]).folded();
+        assert_eq!(
+            body(section("Threads")),
+            "<details><summary>Threads</summary><p>words</p></details>"
+        );
+        assert!(body(section("")).contains("<summary>Table</summary>"));
+    }
+
+    #[test]
     fn notes_have_a_box_where_there_is_something_below_them() {
         let short = vec![Note::plain("one"), Note::new("note", "two")];
         assert_eq!(

@@ -563,7 +563,42 @@ mod tests {
         table.row(["7f0000001000", "a_function_of_a_long_name", "libc.so.6"]);
         assert_eq!(
             text(table, View::plain(40)).lines().last(),
-            Some("7f0000001000  a_function_of…  libc.so.6")
+            Some("7f0000001000  a_function_of_…  libc.so.6")
+        );
+    }
+
+    #[test]
+    fn a_column_that_says_nothing_is_left_out() {
+        let table = |steal: f64| {
+            let table = Table::of([0.0, steal]).left("HOST", |_| "a");
+            text(
+                table.some("STEAL", |s| Cell::from(Value::Share(*s))),
+                View::plain(80),
+            )
+        };
+        assert_eq!(table(0.0), "HOST\na\na\n");
+        assert_eq!(table(0.015), "HOST  STEAL\na     0.0 %\na     1.5 %\n");
+    }
+
+    #[test]
+    fn measured_values_have_three_digits() {
+        let cells = [
+            Value::Share(0.5988),
+            Value::Time(0.000_012_34),
+            Value::Flow(1.957e9),
+            Value::Time(f64::NAN),
+        ];
+        let texts = cells.map(|cell| cell.to_string());
+        assert_eq!(texts, ["59.9 %", "12.3 µs", "1957 MB/s", "-"]);
+    }
+
+    #[test]
+    fn what_a_note_rests_on_is_a_list_below_it() {
+        let mut note = Note::new("note", "slow").run("run", "x");
+        note.evidence = vec!["two words".to_owned()];
+        assert_eq!(
+            text(vec![note], View::plain(14)),
+            "note  slow\n      - two\n        words\n      run: x\n"
         );
     }
 
