@@ -195,23 +195,6 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The first of several tables, which say less and less, that fits the screen; the last where none does.
-pub fn first_that_fits(tables: impl IntoIterator<Item = Table>, look: Look) -> String {
-    // The heading of a table that has to be cut is cut too; one that fits is the same at any width.
-    let fits = |table: &Table| {
-        let lines = table.render(usize::MAX);
-        lines.lines().all(|line| length(line) <= look.width)
-    };
-    let mut last = None;
-    for table in tables {
-        if fits(&table) {
-            return table.render_as(look);
-        }
-        last = Some(table);
-    }
-    last.map_or_else(String::new, |table| table.render_as(look))
-}
-
 /// The text in at most `width` characters: the end of a long one is replaced by `…`.
 pub fn cut(text: &str, width: usize) -> String {
     if length(text) <= width {
