@@ -23,12 +23,9 @@
 //! By hand, until the last command has gone:
 //!
 //! ```
-//! use hugeleaf_host::Fact;
 //! use hugeleaf_report::json::Object;
-//! use hugeleaf_units::Bytes;
 //! let mut host = Object::new();
-//! host.put_fact("memory_bytes", &Fact::Known(Bytes(1 << 30)), |b| b.get())
-//!     .put_fact("swap_bytes", &Fact::<Bytes>::Absent, |b| b.get());
+//! host.put("memory_bytes", 1_u64 << 30);
 //! let mut answer = Object::answer();
 //! answer.put("host", host.build());
 //! assert_eq!(
@@ -38,10 +35,9 @@
 //! ```
 
 use hugeleaf_host::fact::UNREADABLE;
-use hugeleaf_host::{Fact, Held};
 use hugeleaf_units::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// The version of every JSON answer; raised when a field changes its meaning or goes.
 pub const SCHEMA: u64 = 1;
@@ -102,7 +98,7 @@ fn unreadable(value: &mut Value) -> Option<Value> {
     value.get_mut(UNREADABLE).map(Value::take)
 }
 
-/// A JSON object that knows how facts are written. Keys stay in the order they were put.
+/// A JSON object. Keys stay in the order they were put.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object(Map<String, Value>);
 
@@ -139,22 +135,6 @@ impl Object {
         }
     }
 
-    /// Puts a fact: nothing where it is absent, `null` and `NAME_error` where it is unreadable.
-    pub fn put_fact<T, V: Into<Value>>(
-        &mut self,
-        name: &str,
-        fact: &Fact<T>,
-        value: impl FnOnce(&T) -> V,
-    ) -> &mut Object {
-        match fact {
-            Fact::Known(known) => self.put(name, value(known)),
-            Fact::Absent => self,
-            Fact::Unreadable(error) => self
-                .put(name, Value::Null)
-                .put(&format!("{name}_error"), error.to_string()),
-        }
-    }
-
     /// The object as a value to put into another.
     pub fn build(self) -> Value {
         Value::Object(self.0)
@@ -167,25 +147,12 @@ impl Object {
     }
 }
 
-/// Memory by page size and kind: `[{page_bytes, kind, bytes}]`, as every command writes it.
-pub fn by_page_size(table: &[Held]) -> Value {
-    table
-        .iter()
-        .map(|held| {
-            json!({
-                "page_bytes": held.size.bytes().get(),
-                "kind": held.kind.name(),
-                "bytes": held.bytes.get(),
-            })
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hugeleaf_host::ReadError;
+    use hugeleaf_host::{Fact, Held, ReadError};
     use hugeleaf_units::PageKind;
+    use serde_json::json;
 
     #[test]
     fn a_model_says_what_is_known_absent_and_unreadable() {
@@ -224,26 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn known_absent_and_unreadable_are_told_apart() {
-        let denied = ReadError::Io {
-            path: "/proc/x".into(),
-            reason: "Permission denied".to_owned(),
-            denied: true,
-        };
-        let mut object = Object::new();
-        object
-            .put_fact("a_bytes", &Fact::Known(Bytes(0)), |b| b.get())
-            .put_fact("b_bytes", &Fact::<Bytes>::Absent, |b| b.get())
-            .put_fact("c", &Fact::<u64>::Unreadable(denied), |n| *n)
-            .put_some("d", None::<u64>);
-        let value = object.build();
-        assert_eq!(value["a_bytes"], 0);
-        assert!(value.get("b_bytes").is_none() && value.get("d").is_none());
-        assert!(value["c"].is_null() && value.get("c").is_some());
-        assert_eq!(value["c_error"], "/proc/x: Permission denied");
-    }
-
-    #[test]
     fn an_answer_begins_with_its_schema() {
         let mut answer = Object::answer();
         answer.put("a", 1);
@@ -258,6 +205,6 @@ mod tests {
             bytes: Bytes(4 << 20),
         };
         let expected = json!([{"page_bytes": 2_097_152, "kind": "thp", "bytes": 4_194_304}]);
-        assert_eq!(by_page_size(&[held]), expected);
+        assert_eq!(value(&[held]), expected);
     }
 }

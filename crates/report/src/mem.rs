@@ -2,14 +2,16 @@
 
 use hugeleaf_host::process::is_run_library;
 use hugeleaf_host::{
-    Advised, Fact, Held, Host, Process, Role, RunSettings, Segment, SharedObject, totals,
+    Advised, Asked, Fact, Held, Host, Pid, Process, Role, RunSettings, Segment, SharedObject,
+    totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
 use hugeleaf_verdict::roles::{RoleState, asked_text, role_of};
-use serde_json::{Value, json};
+use hugeleaf_verdict::why::{Account, Verdict};
+use serde::Serialize;
 
-use crate::json::{Object, by_page_size};
-use crate::page::{Block, Cell, Note, Page, Section, Table, Value as CellValue};
+use crate::json::{answer, value};
+use crate::page::{Block, Cell, Note, Page, Section, Table, Value};
 use crate::roles;
 use crate::table::{cut, percent};
 
@@ -24,9 +26,8 @@ pub struct Mem<'a> {
     pub shared: &'a [SharedObject],
     /// Whether targets were named: then segments are shown, and totals are of them alone.
     pub targeted: bool,
-    /// For each of `processes`, the verdicts on its ranges as [`crate::why`] puts them into JSON;
-    /// empty where nobody asked.
-    pub verdicts: &'a [Vec<(Range, Value)>],
+    /// For each of `processes`, the verdicts on its ranges; empty where nobody asked.
+    pub accounts: &'a [Vec<Account>],
     /// For each of `processes`, its roles where `hugeleaf run` started it; empty otherwise.
     pub roles: &'a [Vec<RoleState>],
 }
@@ -151,7 +152,7 @@ impl Mem<'_> {
         let units = self.processes.iter().any(|p| p.unit.is_some());
         let held = |p: &Process, column| match &p.by_page_size {
             Fact::Known(held) => Cell::some_bytes(on(held, column)),
-            _ => CellValue::Unreadable.into(),
+            _ => Value::Unreadable.into(),
         };
         let rest = self.processes.get(ROWS..).unwrap_or_default();
         let rest = rest.iter().filter_map(|p| p.by_page_size.known());
@@ -294,66 +295,91 @@ impl Mem<'_> {
 
     /// The JSON answer.
     pub fn json(&self) -> String {
-        let verdicts = |i: usize| self.verdicts.get(i).map_or(&[][..], Vec::as_slice);
-        let processes: Value = self
-            .processes
-            .iter()
-            .enumerate()
-            .map(|(i, p)| {
-                let roles = self.roles.get(i).map_or(&[][..], Vec::as_slice);
-                self.process_json(p, roles)
-            })
-            .collect();
-        let totals = self.totals();
-        let mut answer = Object::answer();
-        answer.put("processes", processes);
-        answer.put(
-            "totals",
-            json!({
-                "by_page_size": by_page_size(&totals),
-                "page_tables_bytes": self.page_tables().get(),
-            }),
-        );
-        if !self.targeted {
-            answer.put(
-                "shared",
-                self.shared.iter().map(shared_json).collect::<Value>(),
-            );
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            processes: Vec<ProcessAnswer<'a>>,
+            totals: Totals,
+            shared: Option<Vec<SharedAnswer<'a>>>,
         }
-        let text = answer.render();
+        #[derive(Serialize)]
+        struct Totals {
+            by_page_size: Vec<Held>,
+            page_tables_bytes: Bytes,
+        }
+        let processes = self.processes.iter().enumerate();
+        let shared = || self.shared.iter().map(SharedAnswer::of).collect();
+        let text = answer(&Answer {
+            processes: processes.map(|(i, p)| self.process_answer(i, p)).collect(),
+            totals: Totals {
+                by_page_size: self.totals(),
+                page_tables_bytes: self.page_tables(),
+            },
+            shared: (!self.targeted).then(shared),
+        });
         let mut parts = text.split(SEGMENTS_TEXT);
         let mut out = parts.next().unwrap_or_default().to_owned();
         for (i, (part, process)) in parts.zip(self.processes).enumerate() {
-            write_segments(&mut out, process, verdicts(i));
+            write_segments(&mut out, process, of(self.accounts, i));
             out += part;
         }
         out
     }
 
-    fn process_json(&self, p: &Process, roles: &[RoleState]) -> Value {
-        let mut object = Object::new();
-        object
-            .put("pid", p.pid.0)
-            .put("name", p.name.clone())
-            .put_some("unit", p.unit.clone())
-            .put_some("cgroup", p.cgroup.clone())
-            .put_bytes("resident_bytes", p.resident)
-            .put_bytes("swapped_bytes", p.swapped)
-            .put_bytes("locked_bytes", p.locked)
-            .put_bytes("page_tables_bytes", p.page_tables)
-            .put_fact("thp_disabled", &p.thp_disabled, |b| *b)
-            .put_some("coverage", p.coverage())
-            .put_fact("by_page_size", &p.by_page_size, |t| by_page_size(t));
-        if self.targeted {
-            object.put_fact("pss_bytes", &p.pss, |b| b.get());
-            object.put("segments", SEGMENTS);
-            object.put_fact("run", &p.run, |settings| run_json(p, settings));
-            if !roles.is_empty() {
-                object.put("roles", crate::json::value(&roles));
-            }
+    fn process_answer<'a>(&'a self, i: usize, p: &'a Process) -> ProcessAnswer<'a> {
+        let roles = of(self.roles, i);
+        let looked_at = || LookedAt {
+            pss_bytes: &p.pss,
+            segments: SEGMENTS,
+            run: p.run.clone().map(|settings| RunAnswer::of(p, settings)),
+            roles: (!roles.is_empty()).then_some(roles),
+        };
+        ProcessAnswer {
+            pid: p.pid,
+            name: &p.name,
+            unit: p.unit.as_deref(),
+            cgroup: p.cgroup.as_deref(),
+            resident_bytes: p.resident,
+            swapped_bytes: p.swapped,
+            locked_bytes: p.locked,
+            page_tables_bytes: p.page_tables,
+            thp_disabled: &p.thp_disabled,
+            coverage: p.coverage(),
+            by_page_size: &p.by_page_size,
+            looked_at: self.targeted.then(looked_at),
         }
-        object.build()
     }
+}
+
+/// What is said of one process; nothing where nobody asked.
+fn of<T>(all: &[Vec<T>], i: usize) -> &[T] {
+    all.get(i).map_or(&[], Vec::as_slice)
+}
+
+/// A process as it stands in an answer.
+#[derive(Serialize)]
+struct ProcessAnswer<'a> {
+    pid: Pid,
+    name: &'a str,
+    unit: Option<&'a str>,
+    cgroup: Option<&'a str>,
+    resident_bytes: Bytes,
+    swapped_bytes: Bytes,
+    locked_bytes: Bytes,
+    page_tables_bytes: Bytes,
+    thp_disabled: &'a Fact<bool>,
+    coverage: Option<f64>,
+    by_page_size: &'a Fact<Vec<Held>>,
+    #[serde(flatten)]
+    looked_at: Option<LookedAt<'a>>,
+}
+
+/// What is known only of a process that was named.
+#[derive(Serialize)]
+struct LookedAt<'a> {
+    pss_bytes: &'a Fact<Bytes>,
+    segments: &'static str,
+    run: Fact<RunAnswer>,
+    roles: Option<&'a [RoleState]>,
 }
 
 /// `BASE 4K` in a sentence: `base 4K`.
@@ -375,7 +401,7 @@ impl LowercaseKind for String {
 fn remarks(object: &SharedObject) -> Vec<String> {
     let name = cut(&object.name, 40);
     let line = |what: &str, by: String| format!("{name}: {what} by {by}");
-    let pids = |pids: &[hugeleaf_host::Pid]| {
+    let pids = |pids: &[Pid]| {
         let shown: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
         let more = pids.len().saturating_sub(5);
         if more > 0 {
@@ -391,7 +417,7 @@ fn remarks(object: &SharedObject) -> Vec<String> {
             pids(&object.misaligned),
         ));
     }
-    let other: Vec<hugeleaf_host::Pid> = object
+    let other: Vec<Pid> = object
         .worse
         .iter()
         .map(|(pid, _)| *pid)
@@ -509,24 +535,27 @@ fn asked(s: &Segment) -> String {
 }
 
 /// What `hugeleaf run` told its library in a process, and whether that is there.
-fn run_json(p: &Process, settings: &RunSettings) -> Value {
-    let mut run = Object::new();
-    run.put(
-        "library_loaded",
-        p.segments.iter().any(|s| is_run_library(&s.name)),
-    );
-    for (name, bytes) in [
-        ("data_after_bytes", settings.data_after),
-        ("shm_after_bytes", settings.shm_after),
-        ("stack_after_bytes", settings.stack_after),
-        ("reserve_bytes", settings.reserve),
-    ] {
-        run.put_some(name, bytes.map(Bytes::get));
+#[derive(Serialize)]
+struct RunAnswer {
+    library_loaded: bool,
+    data_after_bytes: Option<Bytes>,
+    shm_after_bytes: Option<Bytes>,
+    stack_after_bytes: Option<Bytes>,
+    reserve_bytes: Option<Bytes>,
+    only: Option<Vec<String>>,
+}
+
+impl RunAnswer {
+    fn of(p: &Process, settings: RunSettings) -> RunAnswer {
+        RunAnswer {
+            library_loaded: p.segments.iter().any(|s| is_run_library(&s.name)),
+            data_after_bytes: settings.data_after,
+            shm_after_bytes: settings.shm_after,
+            stack_after_bytes: settings.stack_after,
+            reserve_bytes: settings.reserve,
+            only: (!settings.only.is_empty()).then_some(settings.only),
+        }
     }
-    if !settings.only.is_empty() {
-        run.put("only", settings.only.clone());
-    }
-    run.build()
 }
 
 /// What `hugeleaf run` was asked for a segment's role.
@@ -541,13 +570,13 @@ const SEGMENTS: &str = "\0";
 const SEGMENTS_TEXT: &str = "\"\\u0000\"";
 
 /// Writes the segments of a process as they stand in the answer.
-fn write_segments(out: &mut String, p: &Process, verdicts: &[(Range, Value)]) {
+fn write_segments(out: &mut String, p: &Process, accounts: &[Account]) {
     const INDENT: &str = "\n        ";
     *out += "[";
     for (n, segment) in p.segments.iter().enumerate() {
         *out += if n == 0 { "" } else { "," };
         *out += INDENT;
-        let text = format!("{:#}", segment_json(p, segment, verdicts));
+        let text = format!("{:#}", value(&SegmentAnswer::of(p, segment, accounts)));
         *out += &text.replace('\n', INDENT);
     }
     *out += if p.segments.is_empty() {
@@ -557,58 +586,95 @@ fn write_segments(out: &mut String, p: &Process, verdicts: &[(Range, Value)]) {
     };
 }
 
-fn segment_json(p: &Process, s: &Segment, verdicts: &[(Range, Value)]) -> Value {
-    let mut asked = Object::new();
-    asked.put(
-        "advised",
-        match s.asked.advised {
-            Advised::Nothing => "nothing",
-            Advised::Huge => "huge",
-            Advised::NoHuge => "nohuge",
-        },
-    );
-    let hugetlb = s.asked.hugetlb.map(|p| p.bytes().get());
-    asked
-        .put_some("hugetlb_page_bytes", hugetlb)
-        .put_some("policy", s.asked.policy.clone())
-        .put_some("run", asked_of_run(p, s));
-    let verdicts: Value = verdicts
-        .iter()
-        .filter(|(range, _)| s.range.contains(range.start()))
-        .map(|(_, verdict)| verdict.clone())
-        .collect();
-    let mut object = Object::new();
-    object
-        .put("start", s.range.start())
-        .put("end", s.range.end())
-        .put("role", s.role.name())
-        .put("name", s.name.clone())
-        .put("shared", s.shared)
-        .put_bytes("resident_bytes", s.resident)
-        .put_bytes("pss_bytes", s.pss)
-        .put_bytes("locked_bytes", s.locked)
-        .put_bytes("swapped_bytes", s.swapped)
-        .put("asked", asked.build())
-        .put("by_page_size", by_page_size(&s.by_page_size))
-        .put("verdicts", verdicts);
-    object.build()
+/// A segment as it stands in an answer.
+#[derive(Serialize)]
+struct SegmentAnswer<'a> {
+    #[serde(flatten)]
+    range: Range,
+    role: Role,
+    name: &'a str,
+    shared: bool,
+    resident_bytes: Bytes,
+    pss_bytes: Bytes,
+    locked_bytes: Bytes,
+    swapped_bytes: Bytes,
+    asked: AskedAnswer<'a>,
+    by_page_size: &'a [Held],
+    verdicts: Vec<&'a Verdict>,
 }
 
-fn shared_json(o: &SharedObject) -> Value {
-    json!({
-        "name": o.name,
-        "device": format!("{:x}:{:x}", o.object.0, o.object.1),
-        "inode": o.object.2,
-        "by_page_size": by_page_size(&o.by_page_size),
-        "attached": o.attached.iter().map(|p| p.0).collect::<Vec<_>>(),
-        "misaligned": o.misaligned.iter().map(|p| p.0).collect::<Vec<_>>(),
-        "worse": o.worse.iter().map(|(p, t)| json!({"pid": p.0, "by_page_size": by_page_size(t)}))
-            .collect::<Vec<_>>(),
-    })
+#[derive(Serialize)]
+struct AskedAnswer<'a> {
+    #[serde(flatten)]
+    asked: &'a Asked,
+    run: Option<String>,
+}
+
+impl SegmentAnswer<'_> {
+    fn of<'a>(p: &Process, s: &'a Segment, accounts: &'a [Account]) -> SegmentAnswer<'a> {
+        let verdicts = accounts.iter().flat_map(|a| &a.verdicts);
+        SegmentAnswer {
+            range: s.range,
+            role: s.role,
+            name: &s.name,
+            shared: s.shared,
+            resident_bytes: s.resident,
+            pss_bytes: s.pss,
+            locked_bytes: s.locked,
+            swapped_bytes: s.swapped,
+            asked: AskedAnswer {
+                asked: &s.asked,
+                run: asked_of_run(p, s),
+            },
+            by_page_size: &s.by_page_size,
+            verdicts: verdicts
+                .filter(|v| s.range.contains(v.range.start()))
+                .collect(),
+        }
+    }
+}
+
+/// A shared object as it stands in an answer.
+#[derive(Serialize)]
+struct SharedAnswer<'a> {
+    name: &'a str,
+    device: String,
+    inode: u64,
+    by_page_size: &'a [Held],
+    attached: &'a [Pid],
+    misaligned: &'a [Pid],
+    worse: Vec<Worse<'a>>,
+}
+
+/// A process that maps a shared object worse than others.
+#[derive(Serialize)]
+struct Worse<'a> {
+    pid: Pid,
+    by_page_size: &'a [Held],
+}
+
+impl SharedAnswer<'_> {
+    fn of(o: &SharedObject) -> SharedAnswer<'_> {
+        let (major, minor, inode) = o.object;
+        SharedAnswer {
+            name: &o.name,
+            device: format!("{major:x}:{minor:x}"),
+            inode,
+            by_page_size: &o.by_page_size,
+            attached: &o.attached,
+            misaligned: &o.misaligned,
+            worse: (o.worse.iter())
+                .map(|(pid, held)| Worse {
+                    pid: *pid,
+                    by_page_size: held,
+                })
+                .collect(),
+        }
+    }
 }
 
 /// One row of `mem --global`.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GlobalSize {
     /// The page size.
     #[serde(rename = "page_bytes")]
@@ -698,11 +764,11 @@ pub fn global_page(host: &Host) -> Page {
 
 /// `mem --global --json`.
 pub fn global_json(host: &Host) -> String {
-    #[derive(serde::Serialize)]
+    #[derive(Serialize)]
     struct Answer {
         sizes: Vec<GlobalSize>,
     }
-    crate::json::answer(&Answer {
+    answer(&Answer {
         sizes: global(host),
     })
 }

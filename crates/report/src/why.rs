@@ -1,14 +1,13 @@
 //! `hugeleaf why`: what keeps memory from larger pages, summed up and range by range.
 
-use hugeleaf_host::Pid;
-use hugeleaf_host::{Process, Role};
+use hugeleaf_host::{Pid, Process, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Reason, Remedy};
 use hugeleaf_verdict::why::{Account, Line, Summary, Verdict, counted, summarise};
-use serde_json::Value;
+use serde::Serialize;
 
-use crate::json::Object;
-use crate::table::{Align, Look, Paint, Table, bar, percent};
+use crate::json::answer;
+use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table};
 
 /// What `why` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone, Copy)]
@@ -32,23 +31,28 @@ impl Why<'_> {
         summarise(self.judged)
     }
 
-    /// As text. `all` shows every verdict; otherwise long lists are cut and alike ranges grouped.
-    pub fn text(&self, look: Look, all: bool) -> String {
+    /// The screen. `all` shows every verdict; otherwise long lists are cut and alike ranges grouped.
+    pub fn page(&self, all: bool) -> Page {
         let summary = self.summary();
-        let mut text = look.wrap("", &self.heading());
-        text.push_str(&look.wrap("", &totals(&summary)));
-        text.push_str(&reasons(&summary, look, all));
-        let mut tables = self.tables(&summary, look, all);
+        let mut page = Page::new("Why memory is not on larger pages", self.heading());
+        page.add(totals(&summary));
+        reasons(&mut page, &summary, all);
+        let mut tables = self.tables(&summary, all);
         let shown = tables.len().min(if all { usize::MAX } else { PROCESSES });
         let more = self.judged.len() - shown;
-        text.extend(tables.drain(..shown));
+        for table in tables.drain(..shown) {
+            page.add(table);
+        }
         if more > 0 {
-            text.push_str(&format!("\n… and {more} more processes: --all\n"));
+            page.section(
+                "",
+                vec![format!("… and {more} more processes: --all").into()],
+            );
         }
         for (_, error) in self.unread {
-            text.push_str(&look.wrap("", &format!("not read: {error}")));
+            page.add(format!("not read: {error}"));
         }
-        text
+        page
     }
 
     fn heading(&self) -> String {
@@ -62,7 +66,7 @@ impl Why<'_> {
     }
 
     /// A table of ranges for each process that has any worth showing.
-    fn tables(&self, summary: &Summary, look: Look, all: bool) -> Vec<String> {
+    fn tables(&self, summary: &Summary, all: bool) -> Vec<Section> {
         let mut tables = Vec::new();
         let several = self.judged.len() > 1;
         let most = if several { ROWS_OF_EACH } else { ROWS };
@@ -83,135 +87,123 @@ impl Why<'_> {
                 continue;
             }
             let name = several.then(|| name_of(process));
-            tables.push(table(name, &rows, left_out, look));
+            tables.push(table(name, &rows, left_out));
         }
         tables
     }
 
     /// As JSON.
     pub fn json(&self) -> String {
-        let summary = self.summary();
-        let processes: Value = self
-            .judged
-            .iter()
-            .map(|(p, a)| process_json(p, a))
-            .collect();
-        let mut totals = Object::new();
-        totals
-            .put_bytes("resident_bytes", summary.resident)
-            .put_bytes("large_bytes", summary.large)
-            .put_bytes("small_bytes", summary.small)
-            .put_bytes("swapped_bytes", summary.swapped)
-            .put_bytes("promotable_bytes", summary.by_remedy(Remedy::Promote))
-            .put_bytes(
-                "promotable_growing_bytes",
-                summary.by_remedy(Remedy::PromoteAndGrow),
-            )
-            .put_bytes("change_first_bytes", summary.by_remedy(Remedy::Change))
-            .put_bytes("nothing_to_do_bytes", summary.by_remedy(Remedy::Nothing));
-        let mut answer = Object::answer();
-        answer
-            .put("processes", processes)
-            .put(
-                "summary",
-                summary.lines.iter().map(line_json).collect::<Value>(),
-            )
-            .put("totals", totals.build());
-        if !self.unread.is_empty() {
-            let unread = self.unread.iter().map(|(pid, error)| {
-                let mut object = Object::new();
-                object.put("pid", pid.0).put("error", error.as_str());
-                object.build()
-            });
-            answer.put("unread", unread.collect::<Value>());
+        #[derive(Serialize)]
+        struct Answer<'a> {
+            processes: Vec<ProcessAnswer<'a>>,
+            summary: Vec<LineAnswer<'a>>,
+            totals: Totals,
+            unread: Option<Vec<Unread<'a>>>,
         }
-        answer.render()
+        #[derive(Serialize)]
+        struct LineAnswer<'a> {
+            #[serde(flatten)]
+            line: &'a Line,
+            way: Remedy,
+        }
+        #[derive(Serialize)]
+        struct Unread<'a> {
+            pid: Pid,
+            error: &'a str,
+        }
+        let summary = self.summary();
+        let line = |line| LineAnswer {
+            line,
+            way: line.id.remedy(),
+        };
+        let unread = self
+            .unread
+            .iter()
+            .map(|(pid, error)| Unread { pid: *pid, error });
+        answer(&Answer {
+            processes: self
+                .judged
+                .iter()
+                .map(|(p, a)| ProcessAnswer::of(p, a))
+                .collect(),
+            summary: summary.lines.iter().map(line).collect(),
+            totals: Totals::of(&summary),
+            unread: (!self.unread.is_empty()).then(|| unread.collect()),
+        })
+    }
+}
+
+/// A process with its verdicts.
+#[derive(Serialize)]
+struct ProcessAnswer<'a> {
+    pid: Pid,
+    name: &'a str,
+    unit: Option<&'a str>,
+    resident_bytes: Bytes,
+    large_bytes: Bytes,
+    small_bytes: Bytes,
+    verdicts: Vec<&'a Verdict>,
+}
+
+impl ProcessAnswer<'_> {
+    fn of<'a>(process: &'a Process, accounts: &'a [Account]) -> ProcessAnswer<'a> {
+        let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum();
+        ProcessAnswer {
+            pid: process.pid,
+            name: &process.name,
+            unit: process.unit.as_deref(),
+            resident_bytes: sum(|a| a.resident),
+            large_bytes: sum(|a| a.large),
+            small_bytes: sum(|a| a.small),
+            verdicts: accounts.iter().flat_map(|a| &a.verdicts).collect(),
+        }
+    }
+}
+
+/// Where the resident bytes of all processes are.
+#[derive(Serialize)]
+struct Totals {
+    resident_bytes: Bytes,
+    large_bytes: Bytes,
+    small_bytes: Bytes,
+    swapped_bytes: Bytes,
+    promotable_bytes: Bytes,
+    promotable_growing_bytes: Bytes,
+    change_first_bytes: Bytes,
+    nothing_to_do_bytes: Bytes,
+}
+
+impl Totals {
+    fn of(summary: &Summary) -> Totals {
+        Totals {
+            resident_bytes: summary.resident,
+            large_bytes: summary.large,
+            small_bytes: summary.small,
+            swapped_bytes: summary.swapped,
+            promotable_bytes: summary.by_remedy(Remedy::Promote),
+            promotable_growing_bytes: summary.by_remedy(Remedy::PromoteAndGrow),
+            change_first_bytes: summary.by_remedy(Remedy::Change),
+            nothing_to_do_bytes: summary.by_remedy(Remedy::Nothing),
+        }
     }
 }
 
 /// The ranges of one process under its name, where that is not plain.
-fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes), look: Look) -> String {
-    let mut table = Table::new(&[
-        ("RANGE", Align::Left),
-        ("PIECES", Align::Right),
-        ("BYTES", Align::Right),
-        ("ROLE", Align::Left),
-        ("WHY", Align::Left),
-        ("MAPPING", Align::Left),
-    ]);
-    for row in rows {
-        table.row([
-            row.range.to_string(),
-            row.pieces.to_string(),
-            row.bytes.to_string(),
-            row.role.name().to_owned(),
-            row.id.name().to_owned(),
-            row.name.to_owned(),
-        ]);
-    }
-    let mut text = String::from("\n");
-    if let Some(name) = name {
-        text.push_str(&look.wrap("", &name));
-    }
-    if !rows.is_empty() {
-        text.push_str(&table.render_as(look));
-    }
-    let (more, bytes) = left_out;
-    if more > 0 {
-        text.push_str(&format!("… and {more} smaller, {bytes} together: --all\n"));
-    }
-    text
-}
-
-/// The verdicts of a process for a view that lists its segments: each with its range.
-pub fn verdicts_json(accounts: &[Account]) -> Vec<(Range, Value)> {
-    let verdicts = accounts.iter().flat_map(|a| &a.verdicts);
-    verdicts.map(|v| (v.range, verdict_json(v))).collect()
-}
-
-fn process_json(process: &Process, accounts: &[Account]) -> Value {
-    let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum();
-    let verdicts = verdicts_json(accounts).into_iter().map(|(_, v)| v);
-    let mut object = Object::new();
-    object
-        .put("pid", process.pid.0)
-        .put("name", process.name.as_str())
-        .put_some("unit", process.unit.as_deref())
-        .put_bytes("resident_bytes", sum(|a| a.resident))
-        .put_bytes("large_bytes", sum(|a| a.large))
-        .put_bytes("small_bytes", sum(|a| a.small))
-        .put("verdicts", verdicts.collect::<Value>());
-    object.build()
-}
-
-fn verdict_json(verdict: &Verdict) -> Value {
-    let mut object = Object::new();
-    object
-        .put("id", verdict.id.name())
-        .put("role", verdict.role.name())
-        .put("name", verdict.name.as_str())
-        .put("start", verdict.range.start())
-        .put("end", verdict.range.end())
-        .put_bytes("bytes", verdict.bytes)
-        .put("text", verdict.text.as_str())
-        .put("command", verdict.command.as_str());
-    object.build()
-}
-
-fn line_json(line: &Line) -> Value {
-    let mut object = Object::new();
-    object
-        .put("id", line.id.name())
-        .put_bytes("bytes", line.bytes)
-        .put("ranges", line.ranges)
-        .put("way", line.id.remedy().name())
-        .put("text", line.text.as_str())
-        .put("command", line.command.as_str());
-    if !line.adds.is_zero() {
-        object.put_bytes("adds_bytes", line.adds);
-    }
-    object.put_some("could_move_bytes", line.host_wide.map(Bytes::get));
-    object.build()
+fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes)) -> Section {
+    let table = Table::of(rows)
+        .left("RANGE", |row| row.range)
+        .right("PIECES", |row| row.pieces)
+        .right("BYTES", |row| row.bytes)
+        .left("ROLE", |row| row.role.name())
+        .left("WHY", |row| row.id.name())
+        .left("MAPPING", |row| row.name);
+    let more = match left_out {
+        (0, _) => String::new(),
+        (more, bytes) => format!("… and {more} smaller, {bytes} together: --all"),
+    };
+    let name = Block::Text(name.unwrap_or_default());
+    Section::new("", vec![name, table.into(), more.into()])
 }
 
 fn name_of(process: &Process) -> String {
@@ -257,9 +249,7 @@ fn totals(summary: &Summary) -> String {
 }
 
 /// The summary: for each id how much, why, and what to do.
-fn reasons(summary: &Summary, look: Look, all: bool) -> String {
-    let mut text = String::new();
-    let share = |line: &Line| line.bytes.share_of(summary.resident);
+fn reasons(page: &mut Page, summary: &Summary, all: bool) {
     // What is under a percent is no reason to read on, unless there is nothing else. Of memory in swap
     // nothing need be resident.
     let much = |bytes: Bytes| bytes.share_of(summary.resident).is_some_and(|s| s >= 0.01);
@@ -267,47 +257,41 @@ fn reasons(summary: &Summary, look: Look, all: bool) -> String {
         let is_swap = line.id == Reason::Swapped && much(summary.swapped);
         all || at < 1 || (at < LINES && much(line.bytes)) || is_swap
     };
-    let (mut rest, mut names) = (Bytes::ZERO, Vec::new());
-    for (at, line) in summary.lines.iter().enumerate() {
-        if !shown(at, line) {
-            rest += line.bytes;
-            names.push(line.id.name());
-            continue;
-        }
-        text.push_str(&format!(
-            "\n{:>6}  {:>6}  {}  {}\n",
-            line.bytes,
-            percent(share(line)),
-            bar(share(line).unwrap_or(0.0), 10),
-            look.paint(line.id.name(), paint(line.id.remedy()))
-        ));
-        text.push_str(&look.wrap("        ", &line.text));
-        text.push_str(&format!(
-            "        next: {}\n",
-            crate::table::clean(&line.command)
-        ));
-        // The comment of a choice says so itself.
-        if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
-            text.push_str(&format!(
-                "              a setting for the whole host: it could move {bytes} here\n"
-            ));
-        }
+    let lines = summary.lines.iter().enumerate();
+    let (shown, rest): (Vec<_>, Vec<_>) = lines.partition(|(at, line)| shown(*at, line));
+    let bars: Vec<Bar> = (shown.iter())
+        .map(|(_, line)| reason(line, summary.resident))
+        .collect();
+    page.add(bars);
+    if !rest.is_empty() {
+        let bytes: Bytes = rest.iter().map(|(_, line)| line.bytes).sum();
+        let names: Vec<&str> = rest.iter().map(|(_, line)| line.id.name()).collect();
+        let text = format!("for other reasons: {} (--all)", names.join(", "));
+        let fact = (format!("{bytes:>6}"), Cell::from(text));
+        page.section("", vec![vec![fact].into()]);
     }
-    if !names.is_empty() {
-        text.push('\n');
-        text.push_str(&look.wrap(
-            &format!("{rest:>6}  "),
-            &format!("for other reasons: {} (--all)", names.join(", ")),
-        ));
-    }
-    text
 }
 
-fn paint(way: Remedy) -> Paint {
-    match way {
-        Remedy::Promote => Paint::Good,
-        Remedy::PromoteAndGrow | Remedy::Change => Paint::Warn,
-        Remedy::Nothing => Paint::Dim,
+fn reason(line: &Line, resident: Bytes) -> Bar {
+    let mut next = Command::new("next", &line.command);
+    // The comment of a choice says so itself.
+    if let Some(bytes) = line.host_wide.filter(|_| !line.command.starts_with('#')) {
+        next.note = format!("a setting for the whole host: it could move {bytes} here");
+    }
+    Bar {
+        value: line.bytes.into(),
+        part: line.bytes.share_of(resident),
+        name: Cell::from(line.id.name()).marked(mark(line.id.remedy())),
+        text: line.text.clone(),
+        commands: vec![next],
+    }
+}
+
+fn mark(remedy: Remedy) -> Mark {
+    match remedy {
+        Remedy::Promote => Mark::Good,
+        Remedy::PromoteAndGrow | Remedy::Change => Mark::Warn,
+        Remedy::Nothing => Mark::Dim,
     }
 }
 

@@ -27,6 +27,7 @@ mod tests;
 
 use hugeleaf_host::{Host, Process, Role};
 use hugeleaf_units::{Bytes, PageSize, Range};
+use serde::Serialize;
 
 use crate::eligible::{Reason, Remedy};
 
@@ -36,7 +37,7 @@ pub use summary::{Line, Summary, counted, summarise};
 pub(crate) use words::restart;
 
 /// Why a range of a process is not on a larger page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The reason that decides; its name is the `id` in JSON.
     pub id: Reason,
@@ -46,6 +47,7 @@ pub struct Verdict {
     pub name: String,
     /// Where. Ranges of one process do not overlap, with one exception: where pinned pages lie
     /// cannot be read, so [`Reason::Pinned`] names the range that most likely holds them.
+    #[serde(flatten)]
     pub range: Range,
     /// Resident bytes on base pages that it speaks of.
     pub bytes: Bytes,
@@ -55,6 +57,7 @@ pub struct Verdict {
     /// nothing needs doing, it is a comment that begins with `#`.
     pub command: String,
     /// What the text says in numbers, so that several ranges can be summed up.
+    #[serde(skip)]
     pub figures: Figures,
 }
 

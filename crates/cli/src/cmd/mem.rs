@@ -6,12 +6,9 @@ use std::time::Duration;
 use hugeleaf_host::process::{orders, read_run_settings};
 use hugeleaf_host::{Host, Looking, Pid, Process, SharedObject, read_all_processes};
 use hugeleaf_report::mem::{Mem, global_json, global_page, rank};
-use hugeleaf_report::why::verdicts_json;
 use hugeleaf_sys::Kernel;
-use hugeleaf_units::Range;
 use hugeleaf_verdict::roles::{RoleState, judge_roles};
-use hugeleaf_verdict::why::account;
-use serde_json::Value;
+use hugeleaf_verdict::why::{Account, account};
 
 use crate::context::{Context, Failure, Status, tell};
 
@@ -79,14 +76,14 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
         .filter(|_| targeted)
         .map(|p| Judged::of(&host, p, context.json))
         .collect();
-    let (verdicts, roles): (Vec<_>, Vec<_>) =
-        judged.into_iter().map(|j| (j.verdicts, j.roles)).unzip();
+    let (accounts, roles): (Vec<_>, Vec<_>) =
+        judged.into_iter().map(|j| (j.accounts, j.roles)).unzip();
     let mem = Mem {
         host: &host,
         processes: &processes,
         shared: &shared,
         targeted,
-        verdicts: &verdicts,
+        accounts: &accounts,
         roles: &roles,
     };
     Ok(if context.json {
@@ -99,7 +96,7 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
 /// What is said of a process beyond its numbers.
 struct Judged {
     /// On its ranges.
-    verdicts: Vec<(Range, Value)>,
+    accounts: Vec<Account>,
     /// On its roles, where `run` started it.
     roles: Vec<RoleState>,
 }
@@ -113,10 +110,7 @@ impl Judged {
         };
         let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
         Judged {
-            verdicts: match wants_verdicts {
-                true => verdicts_json(&accounts),
-                false => Vec::new(),
-            },
+            accounts,
             roles: roles.unwrap_or_default(),
         }
     }

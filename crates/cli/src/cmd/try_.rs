@@ -20,7 +20,7 @@ use hugeleaf_report::prove_html::html;
 use hugeleaf_report::status::status_json;
 use hugeleaf_report::table::Look;
 use hugeleaf_report::try_::{Try, text};
-use hugeleaf_report::why::{Why, verdicts_json};
+use hugeleaf_report::why::Why;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::{Finding, findings};
@@ -217,7 +217,7 @@ fn json(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String
         processes,
         shared: &[],
         targeted: true,
-        verdicts: &[verdicts_json(&seen.accounts)],
+        accounts: std::slice::from_ref(&seen.accounts),
         roles: &[],
     };
     let why = Why {

@@ -55,10 +55,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         judged: &judged,
         unread: &unread,
     };
-    let look = Context::look();
     Context::print(&match context.json {
         true => why.json(),
-        false => why.text(look, args.all),
+        false => why.page(args.all).text(Context::view(args.all)),
     })?;
     Ok(match why.summary().is_good() {
         true => Status::Good,

@@ -1,8 +1,11 @@
 //! The reasons: one row each, with the sentence that says it, what helps, and which function of the
 //! kernel decides. `docs/reference/reasons.md` is this table, and a test holds it to that.
 
+use serde::Serialize;
+
 /// What can be done about a reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Remedy {
     /// `hugeleaf promote` takes it as it is.
     Promote,
@@ -29,9 +32,9 @@ impl Remedy {
 macro_rules! reasons {
     ($($name:ident = $id:literal, $remedy:ident, $kernel:expr, $says:literal;)*) => {
         /// Why memory is not on a larger page, or may not be moved to one.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         pub enum Reason {
-            $(#[doc = $says] $name,)*
+            $(#[doc = $says] #[serde(rename = $id)] $name,)*
         }
 
         impl Reason {

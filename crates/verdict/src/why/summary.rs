@@ -3,12 +3,13 @@
 use hugeleaf_host::totals::{self, Counted};
 use hugeleaf_host::{Process, Segment};
 use hugeleaf_units::Bytes;
+use serde::Serialize;
 
 use super::sums::{Sum, best_size, is_summed};
 use super::{Account, Figures, OffSize, Reason, Remedy, Room, Verdict};
 
 /// Verdicts of one id that one command answers, of one process or several.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// The reason.
     pub id: Reason,
@@ -21,10 +22,16 @@ pub struct Line {
     /// What to do about all of them.
     pub command: String,
     /// What the command would add to resident memory.
+    #[serde(rename = "adds_bytes", skip_serializing_if = "is_nothing")]
     pub adds: Bytes,
     /// Of a command that changes something for the whole host: how many of the bytes it could move
     /// at most.
+    #[serde(rename = "could_move_bytes")]
     pub host_wide: Option<Bytes>,
+}
+
+fn is_nothing(bytes: &Bytes) -> bool {
+    bytes.is_zero()
 }
 
 /// Where the resident bytes of one process or several are.
