@@ -10,7 +10,7 @@ use hugeleaf_verdict::plan::{
 use serde::Serialize;
 
 use crate::json::answer;
-use crate::table::{Align, Look, Paint, Table, clean};
+use crate::page::{Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf};
 
 /// A plan, and its steps held against the host.
 #[derive(Debug, Clone, Copy)]
@@ -27,84 +27,51 @@ pub struct Planned<'a> {
     pub written: Option<&'a str>,
 }
 
-fn title(text: &str, look: Look) -> String {
-    look.paint(text, Paint::Bold) + "\n"
-}
-
 impl Planned<'_> {
     /// The screen.
-    pub fn text(&self, look: Look) -> String {
-        let sections = [
-            head(self.plan, look),
-            services(self.plan, look),
-            pools(self.plan, look),
-            base(self.plan, look),
-            settings(self.plan, look),
-            rights(self.plan, look),
-            self.steps(look),
-            self.notes(look),
-            self.next(look),
-        ];
-        let shown: Vec<String> = sections.into_iter().filter(|s| !s.is_empty()).collect();
-        shown.join("\n")
+    pub fn page(&self) -> Page {
+        let plan = self.plan;
+        let mut page = Page::new("Plan", head(plan));
+        if let Some(reason) = &plan.force {
+            page.add(format!("Forced below the margin, because: {reason}"));
+        }
+        page.section("FOR WHOM", plan.services.iter().map(service).collect())
+            .section("POOLS", vec![pools(plan).into()])
+            .section("WHAT STAYS FOR BASE PAGES", base(plan))
+            .section("SETTINGS", plan.knobs.iter().map(setting).collect())
+            .section("RIGHTS", vec![rights(plan).into()])
+            .section("STEPS", self.steps.iter().map(step).collect())
+            .section("TO KNOW", vec![self.notes().into()])
+            .section("", self.next());
+        page
     }
 
-    fn steps(&self, look: Look) -> String {
-        if self.steps.is_empty() {
-            return String::new();
-        }
-        let mut text = title("STEPS", look);
-        for looked in self.steps {
-            let step = &looked.step;
-            let change = match looked.state.id() {
-                "already" => format!("{}, and it is so already", after(looked)),
-                "not-applicable" => "nothing to do: systemd does not run here".to_owned(),
-                _ => format!("{} -> {}", short(&looked.before), after(looked)),
-            };
-            let needed = needs(&step.needs).map_or(String::new(), |n| format!("; needs {n}"));
-            text += &look.wrap(&format!("  {}: ", clean(&step.id)), &(change + &needed));
-            text += &format!("    {}\n", clean(&step.path.display().to_string()));
-            if let What::File { text: lines, .. } | What::Block { text: lines } = &step.what {
-                for line in lines.lines().filter(|line| !line.starts_with('#')) {
-                    text += &format!("      {}\n", clean(line));
-                }
-            }
-        }
-        text
+    fn notes(&self) -> Vec<Note> {
+        let notes = self.plan.notes.iter().map(|note| Note::new("note", note));
+        let obstacles = self.obstacles.iter().map(|obstacle| {
+            let text = format!("cannot be made here: {obstacle}");
+            Note::new(Cell::from("problem").marked(Mark::Bad), text)
+        });
+        let unread = self.unread.iter().map(|text| Note::new("unread", text));
+        notes.chain(obstacles).chain(unread).collect()
     }
 
-    fn notes(&self, look: Look) -> String {
-        let obstacles = self
-            .obstacles
-            .iter()
-            .map(|o| format!("cannot be made here: {o}"));
-        let notes = self.plan.notes.iter().cloned();
-        let all: Vec<String> = notes
-            .chain(obstacles)
-            .chain(self.unread.iter().cloned())
-            .collect();
-        if all.is_empty() {
-            return String::new();
-        }
-        let lines = all.iter().map(|note| look.wrap("  - ", note));
-        title("TO KNOW", look) + &lines.collect::<String>()
-    }
-
-    fn next(&self, look: Look) -> String {
+    fn next(&self) -> Vec<Block> {
         if self.plan.pools.is_empty() && self.steps.is_empty() {
-            return look.wrap("", "Nothing to set: no step follows from this plan.");
+            return vec!["Nothing to set: no step follows from this plan.".into()];
         }
         match self.written {
-            Some(file) => format!(
-                "Written to {}. See what it would change: hugeleaf apply --dry-run {}\n",
-                clean(file),
-                clean(file)
-            ),
-            None => look.wrap(
-                "",
-                "Nothing was written or changed. To have it as a file: the same with --output FILE; \
-                 then: hugeleaf apply --dry-run FILE",
-            ),
+            Some(file) => {
+                let next = Command::new("what it would change", dry_run(file));
+                vec![format!("Written to {file}.").into(), vec![next].into()]
+            }
+            None => {
+                let text = "Nothing was written or changed. To have it as a file: the same with --output FILE.";
+                vec![
+                    text.into(),
+                    vec![Command::new("then", dry_run("FILE"))].into(),
+                ]
+            }
         }
     }
 
@@ -147,7 +114,11 @@ impl Planned<'_> {
     }
 }
 
-fn head(plan: &Plan, look: Look) -> String {
+fn dry_run(file: &str) -> String {
+    format!("hugeleaf apply --dry-run {file}")
+}
+
+fn head(plan: &Plan) -> String {
     let host = &plan.host;
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
     let nodes = match host.nodes.len() {
@@ -158,103 +129,58 @@ fn head(plan: &Plan, look: Look) -> String {
         .name
         .as_ref()
         .map_or(String::new(), |name| format!(" for {name}"));
-    let text = format!(
+    format!(
         "Plan{whom}: Linux {} {}, {} on {nodes}",
         known(&host.kernel),
         known(&host.arch),
         host.memory
-    );
-    let reason = plan.force.as_ref().map_or(String::new(), |reason| {
-        look.wrap("", &format!("Forced below the margin, because: {reason}"))
+    )
+}
+
+fn service(service: &ForService) -> Block {
+    let mut about = vec![kind_name(service.kind).to_owned()];
+    about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
+    about.extend(service.user.as_ref().map(|user| format!("user {user}")));
+    let demands = service.demands.iter().map(|demand| Note {
+        evidence: demand_lines(demand),
+        ..Note::new("needs", format!("{} (from {})", demand.what, demand.source))
     });
-    look.wrap("", &text) + &reason
+    let restart = service.restart.then(|| {
+        let text = "It runs, and uses these pages only after a restart.";
+        Note::new("note", text)
+    });
+    let ways = service.ways.iter().map(|way| Note::new("you", way));
+    let notes: Vec<Note> = demands.chain(restart).chain(ways).collect();
+    let title = format!("{} ({})", service.name, about.join(", "));
+    Section::new(title, vec![notes.into()]).into()
 }
 
-fn services(plan: &Plan, look: Look) -> String {
-    if plan.services.is_empty() {
-        return String::new();
-    }
-    let mut text = title("FOR WHOM", look);
-    for service in &plan.services {
-        let mut about = vec![kind_name(service.kind).to_owned()];
-        about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
-        about.extend(service.user.as_ref().map(|user| format!("user {user}")));
-        let name = look.paint(&clean(&service.name), Paint::Bold);
-        text += &format!("  {name} ({})\n", clean(&about.join(", ")));
-        for demand in &service.demands {
-            text += &look.wrap("    ", &format!("{} (from {})", demand.what, demand.source));
-            for line in demand_lines(demand) {
-                text += &look.wrap("      ", &line);
-            }
-        }
-        if service.restart {
-            text += &look.wrap(
-                "    ",
-                "It runs, and uses these pages only after a restart.",
-            );
-        }
-        for way in &service.ways {
-            text += &look.wrap("    you: ", way);
-        }
-    }
-    text
-}
-
-fn pools(plan: &Plan, look: Look) -> String {
-    if plan.pools.is_empty() {
-        return String::new();
-    }
-    let mut heads = vec![
-        ("SIZE", Align::Right),
-        ("NODE", Align::Right),
-        ("WAS", Align::Right),
-        ("PAGES", Align::Right),
-        ("MEMORY", Align::Right),
-        ("OTHERS'", Align::Right),
-    ];
+fn pools(plan: &Plan) -> TableOf<&ForPool> {
     // Columns that most plans have nothing for.
     let some = |of: fn(&ForPool) -> Pages| plan.pools.iter().any(|pool| of(pool).get() > 0);
-    let (promised, idle) = (some(|p| p.promised), some(|p| p.idle));
-    heads.extend(promised.then_some(("PROMISED", Align::Right)));
-    heads.extend(idle.then_some(("IDLE", Align::Right)));
-    heads.push(("FOR", Align::Left));
-    let mut table = Table::new(&heads).indented(2);
-    for pool in &plan.pools {
-        let pages = |n: Option<Pages>| n.map_or("?".to_owned(), |n| n.to_string());
-        let mut row = vec![
-            pool.page.to_string(),
-            pool.node.map_or("all".to_owned(), |n| n.to_string()),
-            pages(pool.was),
-            pool.pages.to_string(),
-            pool.pages.of(pool.page).to_string(),
-            pool.others.to_string(),
-        ];
-        row.extend(promised.then(|| pool.promised.to_string()));
-        row.extend(idle.then(|| pool.idle.to_string()));
-        row.push(pool.services.join(", "));
-        table.row(row);
-    }
-    title("POOLS", look) + &table.render_as(look)
+    let unknown = || Cell::from("?");
+    Table::of(&plan.pools)
+        .right("SIZE", |p| p.page)
+        .right("NODE", |p| p.node.map_or("all".into(), Cell::from))
+        .right("WAS", |p| p.was.map_or_else(unknown, Cell::from))
+        .right("PAGES", |p| p.pages)
+        .right("MEMORY", |p| p.pages.of(p.page))
+        .right("OTHERS'", |p| p.others)
+        .when(some(|p| p.promised), |t| {
+            t.right("PROMISED", |p| p.promised)
+        })
+        .when(some(|p| p.idle), |t| t.right("IDLE", |p| p.idle))
+        .left("FOR", |p| p.services.join(", "))
 }
 
-fn base(plan: &Plan, look: Look) -> String {
-    let used = plan.base.used - plan.base.moves;
-    let left = plan.left();
-    let mut table = Table::new(&[
-        ("MEMORY", Align::Right),
-        ("IN POOLS", Align::Right),
-        ("USED", Align::Right),
-        ("LEFT", Align::Right),
-        ("MARGIN", Align::Right),
-    ])
-    .indented(2);
-    table.row([
-        plan.host.memory.to_string(),
-        plan.in_pools().to_string(),
-        used.to_string(),
-        left.map_or("none".to_owned(), |l| l.to_string()),
-        plan.base.margin.to_string(),
-    ]);
+fn base(plan: &Plan) -> Vec<Block> {
+    let left = |plan: &Plan| plan.left().map_or("none".into(), Cell::from);
+    let table = Table::of([plan])
+        .right("MEMORY", |plan| plan.host.memory)
+        .right("IN POOLS", |plan| plan.in_pools())
+        .right("USED", |plan| plan.base.used - plan.base.moves)
+        .right("LEFT", |plan| left(plan))
+        .right("MARGIN", |plan| plan.base.margin);
     let mut note = "USED: neither available nor in a pool now".to_owned();
     if !plan.base.moves.is_zero() {
         note += &format!(
@@ -263,21 +189,14 @@ fn base(plan: &Plan, look: Look) -> String {
         );
     }
     note += ". LEFT has to be at least MARGIN.";
-    title("WHAT STAYS FOR BASE PAGES", look) + &table.render_as(look) + &look.wrap("  ", &note)
+    vec![table.into(), note.into()]
 }
 
-fn settings(plan: &Plan, look: Look) -> String {
-    if plan.knobs.is_empty() {
-        return String::new();
-    }
-    let mut text = title("SETTINGS", look);
-    for knob in &plan.knobs {
-        let was = knob.was.as_deref().unwrap_or("?");
-        text += &format!("  {}: {was} -> {}\n", knob.path.display(), knob.now);
-        text += &look.wrap("    why: ", &knob.why);
-        text += &look.wrap("    risk: ", &knob.risk);
-    }
-    text
+fn setting(knob: &Knob) -> Block {
+    let was = knob.was.as_deref().unwrap_or("?");
+    let title = format!("{}: {was} -> {}", knob.path.display(), knob.now);
+    let notes = vec![Note::new("why", &knob.why), Note::new("risk", &knob.risk)];
+    Section::new(title, vec![notes.into()]).into()
 }
 
 /// What a user lacks, and the change.
@@ -308,20 +227,41 @@ fn lacks(plan: &Plan) -> Vec<Right<'_>> {
     group.chain(limits).chain(units).collect()
 }
 
-fn rights(plan: &Plan, look: Look) -> String {
-    let mut text = String::new();
-    let mut last = None;
+/// What is lacking, with all that changes it.
+fn rights(plan: &Plan) -> Vec<Note> {
+    let mut notes: Vec<Note> = Vec::new();
     for right in lacks(plan) {
-        if last != Some(right.lacks) {
-            text += &look.wrap("  ", right.lacks);
+        let change = Command::new("change", &right.change);
+        match notes.last_mut().filter(|last| last.text == right.lacks) {
+            Some(last) => last.commands.push(change),
+            None => notes.push(Note {
+                commands: vec![change],
+                ..Note::new("lacks", right.lacks)
+            }),
         }
-        last = Some(right.lacks);
-        text += &look.wrap("    change: ", &right.change);
     }
-    match text.is_empty() {
-        true => text,
-        false => title("RIGHTS", look) + &text,
-    }
+    notes
+}
+
+fn step(looked: &Looked) -> Block {
+    let step = &looked.step;
+    let change = match looked.state.id() {
+        "already" => format!("{}, and it is so already", after(looked)),
+        "not-applicable" => "nothing to do: systemd does not run here".to_owned(),
+        _ => format!("{} -> {}", short(&looked.before), after(looked)),
+    };
+    let lines = match &step.what {
+        What::File { text, .. } | What::Block { text } => text.as_str(),
+        _ => "",
+    };
+    let lines = lines.lines().filter(|line| !line.starts_with('#'));
+    let place = Note {
+        commands: lines.map(|line| Command::new("", line)).collect(),
+        ..Note::new("in", step.path.display().to_string())
+    };
+    let needs = needs(&step.needs).map(|needed| Note::new("needs", needed));
+    let notes: Vec<Note> = [place].into_iter().chain(needs).collect();
+    Section::new(format!("{}: {change}", step.id), vec![notes.into()]).into()
 }
 
 /// A place in a word or two.

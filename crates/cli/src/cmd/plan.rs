@@ -270,10 +270,9 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         unread,
         written: written.as_deref(),
     };
-    let look = Context::look();
     Context::print(&match context.json {
         true => planned.json(),
-        false => planned.text(look),
+        false => planned.page().text(Context::view(false)),
     })
 }
 
