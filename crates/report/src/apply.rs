@@ -12,7 +12,7 @@ use hugeleaf_change::host::{
 use hugeleaf_host::Fact;
 use hugeleaf_units::Bytes;
 
-use crate::table::{Align, Look, Paint, Table};
+use crate::page::{Block, Cell, Command, Mark, Note, Page, Table};
 
 pub use json::{apply_json, dry_run_json, list_json, undo_json};
 pub use todo::todo;
@@ -29,33 +29,34 @@ pub struct Asked<'a> {
 }
 
 /// What `apply` says at its end.
-pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>, look: Look) -> String {
-    let mut text = headline(outcome, asked, look);
-    text.push_str(&steps(&outcome.steps, look));
-    for step in &outcome.steps {
-        if let Some(shortage) = &step.shortage {
-            text.push_str(&short(shortage, asked, look));
-        }
-    }
-    for warning in asked.warnings {
-        text.push_str(&look.wrap("note:  ", warning));
-    }
+pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
+    let (lead, mark) = headline(outcome, asked);
+    let mut page = Page::new("Applied", lead);
+    page.mark = mark;
+    steps(&mut page, &outcome.steps);
+    let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
+    page.add(shortages.map(|s| short(s, asked)).collect::<Vec<_>>());
+    warnings(&mut page, asked);
     if outcome
         .taken_back
         .as_ref()
         .is_some_and(|back| back.finished)
     {
-        return text;
+        return page;
     }
-    let todo = todo(&outcome.steps, outcome.systemd);
-    text.push_str(&list("to do: ", todo.iter().chain(asked.by_hand), look));
+    to_do(
+        &mut page,
+        todo(&outcome.steps, outcome.systemd),
+        asked.by_hand,
+    );
     if let Some(id) = outcome.id {
-        text.push_str(&format!("undo:  hugeleaf undo    # this is apply {id}\n"));
+        let undo = format!("hugeleaf undo    # this is apply {id}");
+        page.add(vec![Command::new("undo", undo)]);
     }
-    text
+    page
 }
 
-fn headline(outcome: &ApplyOutcome, asked: Asked<'_>, look: Look) -> String {
+fn headline(outcome: &ApplyOutcome, asked: Asked<'_>) -> (String, Mark) {
     let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
     let made = count(|s| {
         matches!(
@@ -63,28 +64,31 @@ fn headline(outcome: &ApplyOutcome, asked: Asked<'_>, look: Look) -> String {
             State::Done | State::Differs | State::InUse | State::Short
         )
     });
-    let already = count(|s| s == State::Already);
-    let left = count(|s| s == State::NotReached);
-    let mut parts = vec![format!("{} made", steps_of(made))];
-    for (n, what) in [
-        (already, "already so"),
-        (left, "not reached"),
-        (count(|s| s == State::NotApplicable), "not applicable here"),
-        (count(|s| s == State::Restored), "taken back"),
-    ] {
-        if n > 0 {
-            parts.push(format!("{n} {what}"));
-        }
-    }
-    let (verb, paint) = match &outcome.stopped {
-        _ if outcome.id.is_none() => ("all as planned already", Paint::Good),
-        Some(StopReason::Short) => ("not applied, a pool was short", Paint::Warn),
-        Some(_) => ("applied in part", Paint::Bad),
-        None if outcome.is_good() => ("applied", Paint::Good),
-        None => ("applied, with less than was planned", Paint::Warn),
+    let parts = counts(
+        format!("{} made", steps_of(made)),
+        [
+            (count(|s| s == State::Already), "already so"),
+            (count(|s| s == State::NotReached), "not reached"),
+            (count(|s| s == State::NotApplicable), "not applicable here"),
+            (count(|s| s == State::Restored), "taken back"),
+        ],
+    );
+    let (verb, mark) = match &outcome.stopped {
+        _ if outcome.id.is_none() => ("all as planned already", Mark::Good),
+        Some(StopReason::Short) => ("not applied, a pool was short", Mark::Warn),
+        Some(_) => ("applied in part", Mark::Bad),
+        None if outcome.is_good() => ("applied", Mark::Good),
+        None => ("applied, with less than was planned", Mark::Warn),
     };
-    let verb = look.paint(verb, paint);
-    format!("{verb}: {} ({})\n", asked.plan, parts.join(", "))
+    (format!("{verb}: {} ({parts})", asked.plan), mark)
+}
+
+/// `2 steps made, 1 already so`: what there is none of is left out.
+fn counts<const N: usize>(first: String, others: [(usize, &str); N]) -> String {
+    let others = others.into_iter().filter(|(n, _)| *n > 0);
+    let others = others.map(|(n, what)| format!("{n} {what}"));
+    let first = [first].into_iter().filter(|first| !first.is_empty());
+    first.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn steps_of(count: usize) -> String {
@@ -94,54 +98,55 @@ fn steps_of(count: usize) -> String {
     }
 }
 
-/// One line a step.
-fn steps(steps: &[StepOutcome], look: Look) -> String {
-    let mut table = Table::new(&[
-        ("STATE", Align::Left),
-        ("BEFORE", Align::Right),
-        ("NOW", Align::Right),
-        ("STEP", Align::Left),
-        ("WHERE", Align::Left),
-    ]);
+/// One line a step, and what is to be said of some.
+fn steps(page: &mut Page, steps: &[StepOutcome]) {
+    let before = |step: &StepOutcome| step.before.as_ref().map(Place::in_short);
+    let now = |step: &StepOutcome| match (&step.after, step.state) {
+        (Some(after), _) => Some(after.in_short()),
+        (None, State::Already | State::AsBefore) => before(step),
+        _ => None,
+    };
+    let table = Table::of(steps)
+        .left("STATE", |step| step.state.id())
+        .right("BEFORE", |step| before(step))
+        .right("NOW", |step| now(step))
+        .left("STEP", |step| step.id.clone())
+        .left("WHERE", |step| step.path.display().to_string());
+    page.add(table);
     for step in steps {
-        let now = match (&step.after, step.state) {
-            (Some(after), _) => after.in_short(),
-            (None, State::Already | State::AsBefore) => {
-                step.before.as_ref().map_or_else(dash, Place::in_short)
-            }
-            _ => dash(),
-        };
-        table.row([
-            step.state.id().to_owned(),
-            step.before.as_ref().map_or_else(dash, Place::in_short),
-            now,
-            step.id.clone(),
-            step.path.display().to_string(),
-        ]);
+        page.add(said(step));
     }
-    if table.is_empty() {
-        return String::new();
-    }
-    let mut text = table.render_as(look);
-    for step in steps {
-        if let Some(note) = &step.note {
-            text.push_str(&look.wrap(&format!("{}: ", step.id), note));
-        }
-    }
-    text
 }
 
-fn dash() -> String {
-    "-".to_owned()
+/// What is to be said of a step; may be empty.
+fn said(step: &StepOutcome) -> String {
+    let note = step.note.as_ref();
+    note.map_or(String::new(), |note| format!("{}: {note}", step.id))
+}
+
+fn warnings(page: &mut Page, asked: Asked<'_>) {
+    for warning in asked.warnings {
+        page.add(format!("note: {warning}"));
+    }
+}
+
+/// What is left to do: a line with a remark behind it is to be copied, and stays whole.
+fn to_do(page: &mut Page, todo: Vec<String>, by_hand: &[String]) {
+    for line in todo.iter().chain(by_hand) {
+        let is_command = line.contains("    # ");
+        page.add(match is_command {
+            true => Block::Commands(vec![Command::new("to do", line)]),
+            false => Block::Text(format!("to do: {line}")),
+        });
+    }
 }
 
 /// A pool that is short: what is missing, what holds the memory, what would help.
-fn short(short: &Shortage, asked: Asked<'_>, look: Look) -> String {
+fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     let text = format!(
         "{} of {} pages of {} are missing on node {}, after {} tries with compaction between them",
         short.missing, short.wanted, short.size, short.node, short.attempts,
     );
-    let mut out = look.wrap("short: ", &text);
     let mut parts = Vec::new();
     let mut part = |name: &str, fact: &Fact<Bytes>| match fact {
         Fact::Known(bytes) => parts.push(format!("{name} {bytes}")),
@@ -163,9 +168,9 @@ fn short(short: &Shortage, asked: Asked<'_>, look: Look) -> String {
     if let Fact::Known(blocks) = &short.unmovable_blocks {
         parts.push(format!("{blocks} blocks hold unmovable pages"));
     }
-    out.push_str(&look.wrap("       ", &parts.join(", ")));
-    out.push_str(&command("  next: ", &remedy(short, asked), look));
-    out
+    let mut note = Note::new(Cell::from("short").marked(Mark::Warn), text);
+    note.evidence.push(parts.join(", "));
+    note.run("next", remedy(short, asked))
 }
 
 /// What would bring the missing pages, by what holds the memory.
@@ -188,165 +193,131 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
     )
 }
 
-/// A line that may be a command: one with a remark behind it is to be copied, and stays whole.
-fn command(first: &str, line: &str, look: Look) -> String {
-    match line.contains("    # ") {
-        true => format!("{first}{}\n", crate::table::clean(line)),
-        false => look.wrap(first, line),
-    }
-}
-
-fn list<'a>(head: &str, lines: impl Iterator<Item = &'a String>, look: Look) -> String {
-    let (mut text, mut first) = (String::new(), head.to_owned());
-    for line in lines {
-        text.push_str(&command(&first, line, look));
-        first = " ".repeat(head.chars().count());
-    }
-    text
-}
-
 /// What `apply --dry-run` says: the difference, and what stands in the way.
-pub fn dry_run(
-    looked: &[Looked],
-    obstacles: &[Obstacle],
-    asked: Asked<'_>,
-    systemd: bool,
-    look: Look,
-) -> String {
-    let mut text = String::new();
+pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, systemd: bool) -> Page {
+    let mut page = Page::new("What apply would change", "");
     for one in looked.iter().filter(|l| l.state == State::WouldChange) {
-        text.push_str(&diff::step(&one.step.path, &one.before, &one.wanted, look));
+        let lines = diff::step(&one.step.path, &one.before, &one.wanted);
+        page.add(Block::Lines(lines));
     }
     for obstacle in obstacles {
-        text.push_str(&look.wrap("in the way: ", &obstacle.to_string()));
+        page.add(format!("in the way: {obstacle}"));
     }
     let count = |state| looked.iter().filter(|l| l.state == state).count();
-    let mut parts = vec![format!(
-        "would make {}",
-        steps_of(count(State::WouldChange))
-    )];
-    for (n, what) in [
-        (count(State::Already), "so already"),
-        (count(State::NotApplicable), "not applicable here"),
-    ] {
-        if n > 0 {
-            parts.push(format!("{n} {what}"));
-        }
-    }
-    text.push_str(&format!("{}; nothing was changed\n", parts.join(", ")));
+    let parts = counts(
+        format!("would make {}", steps_of(count(State::WouldChange))),
+        [
+            (count(State::Already), "so already"),
+            (count(State::NotApplicable), "not applicable here"),
+        ],
+    );
+    page.add(format!("{parts}; nothing was changed"));
     let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
-    for warning in asked.warnings {
-        text.push_str(&look.wrap("note:  ", warning));
-    }
-    let todo = todo(&outcomes, systemd);
-    text.push_str(&list("to do: ", todo.iter().chain(asked.by_hand), look));
-    text
+    warnings(&mut page, asked);
+    to_do(&mut page, todo(&outcomes, systemd), asked.by_hand);
+    page
 }
 
 /// What `undo` says at its end.
-pub fn undo(outcomes: &[UndoOutcome], dry_run: bool, look: Look) -> String {
+pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
+    let mut page = Page::new("Undone", "");
     if outcomes.is_empty() {
-        return "nothing to undo: no apply is in force\n".to_owned();
+        page.add("nothing to undo: no apply is in force");
     }
-    let mut text = String::new();
-    for outcome in outcomes {
-        text.push_str(&undo_head(outcome, dry_run, look));
-        if dry_run {
-            for step in &outcome.steps {
-                if let (State::WouldChange, Some(now), Some(wanted)) =
-                    (step.state, &step.before, &step.wanted)
-                {
-                    text.push_str(&diff::step(&step.path, now, wanted, look));
-                } else if let Some(note) = &step.note {
-                    text.push_str(&look.wrap(&format!("{}: ", step.id), note));
-                }
+    for (n, outcome) in outcomes.iter().enumerate() {
+        let (head, mark) = undo_head(outcome, dry_run);
+        // Mostly there is one.
+        match n {
+            0 => (page.lead, page.mark) = (head, mark),
+            _ => {
+                page.add(head);
             }
-        } else {
-            text.push_str(&steps(&outcome.steps, look));
+        }
+        match dry_run {
+            true => outcome.steps.iter().for_each(|step| {
+                page.add(would_undo(step));
+            }),
+            false => steps(&mut page, &outcome.steps),
         }
         for damage in &outcome.damage {
-            text.push_str(&look.wrap("journal: ", damage));
+            page.add(format!("journal: {damage}"));
         }
-        let todo = todo(&outcome.steps, outcome.systemd);
-        text.push_str(&list("to do: ", todo.iter(), look));
+        to_do(&mut page, todo(&outcome.steps, outcome.systemd), &[]);
         let is_left = |s: &StepOutcome| s.state == State::ChangedSince;
         if !dry_run && outcome.steps.iter().any(is_left) {
-            let next = format!("hugeleaf undo {} --even-if-changed", outcome.id);
-            text.push_str(&format!("  next: {next}    # puts those back too\n"));
+            let id = outcome.id;
+            let next = format!("hugeleaf undo {id} --even-if-changed    # puts those back too");
+            page.add(vec![Command::new("next", next)]);
         }
     }
-    text
+    page
 }
 
-fn undo_head(outcome: &UndoOutcome, dry_run: bool, look: Look) -> String {
-    let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
-    let mut parts = Vec::new();
-    for (n, what) in [
-        (count(|s| s == State::WouldChange), "would be put back"),
-        (count(|s| s == State::Restored), "put back"),
-        (count(|s| s == State::AsBefore), "as before already"),
-        (count(|s| s == State::ChangedSince), "left alone"),
-        (count(|s| s == State::Busy), "in use"),
-        (count(|s| s == State::InUse), "held by programs"),
-        (count(|s| s == State::Failed), "failed"),
-        (count(|s| s == State::NotReached), "not reached"),
-    ] {
-        if n > 0 {
-            parts.push(format!("{n} {what}"));
+fn would_undo(step: &StepOutcome) -> Block {
+    match (step.state, &step.before, &step.wanted) {
+        (State::WouldChange, Some(now), Some(wanted)) => {
+            Block::Lines(diff::step(&step.path, now, wanted))
         }
+        _ => said(step).into(),
     }
+}
+
+fn undo_head(outcome: &UndoOutcome, dry_run: bool) -> (String, Mark) {
+    let count = |test: fn(State) -> bool| outcome.steps.iter().filter(|s| test(s.state)).count();
+    let mut parts = counts(
+        String::new(),
+        [
+            (count(|s| s == State::WouldChange), "would be put back"),
+            (count(|s| s == State::Restored), "put back"),
+            (count(|s| s == State::AsBefore), "as before already"),
+            (count(|s| s == State::ChangedSince), "left alone"),
+            (count(|s| s == State::Busy), "in use"),
+            (count(|s| s == State::InUse), "held by programs"),
+            (count(|s| s == State::Failed), "failed"),
+            (count(|s| s == State::NotReached), "not reached"),
+        ],
+    );
     if parts.is_empty() {
-        parts.push("it had changed nothing".to_owned());
+        parts = "it had changed nothing".to_owned();
     }
-    let (verb, paint) = match (dry_run, outcome.is_good(), outcome.finished) {
-        (true, ..) => ("would undo", Paint::Bold),
-        (_, true, _) => ("undone", Paint::Good),
-        (_, _, true) => ("undone, but for what is below", Paint::Warn),
-        _ => ("undone in part", Paint::Bad),
+    let (verb, mark) = match (dry_run, outcome.is_good(), outcome.finished) {
+        (true, ..) => ("would undo", Mark::Plain),
+        (_, true, _) => ("undone", Mark::Good),
+        (_, _, true) => ("undone, but for what is below", Mark::Warn),
+        _ => ("undone in part", Mark::Bad),
     };
     let time = match outcome.time.as_str() {
         "" => String::new(),
         time => format!(" of {time}"),
     };
-    let verb = look.paint(verb, paint);
-    format!(
-        "{verb}: apply {}{time} ({})\n",
-        outcome.id,
-        parts.join(", ")
+    (
+        format!("{verb}: apply {}{time} ({parts})", outcome.id),
+        mark,
     )
 }
 
 /// What `undo --list` says.
-pub fn undo_list(all: &[Applied], look: Look) -> String {
+pub fn undo_list(all: &[Applied]) -> Page {
+    let mut page = Page::new("What was applied", "");
     if all.is_empty() {
-        return "nothing was ever applied\n".to_owned();
+        page.add("nothing was ever applied");
     }
-    let mut table = Table::new(&[
-        ("ID", Align::Right),
-        ("WHEN", Align::Left),
-        ("STATE", Align::Left),
-        ("STEPS", Align::Right),
-        ("PLAN", Align::Left),
-    ]);
-    for one in all {
-        table.row([
-            one.id.to_string(),
-            one.time.clone(),
-            standing(one).to_owned(),
-            begun(one).to_string(),
-            one.plan_file.clone(),
-        ]);
-    }
-    let mut text = table.render_as(look);
+    let table = Table::of(all)
+        .right("ID", |one| one.id)
+        .left("WHEN", |one| one.time.clone())
+        .left("STATE", |one| standing(one))
+        .right("STEPS", |one| begun(one))
+        .left("PLAN", |one| one.plan_file.clone());
+    page.add(table);
     for one in all {
         for damage in &one.damage {
-            text.push_str(&look.wrap("journal: ", damage));
+            page.add(format!("journal: {damage}"));
         }
         if let Some(reason) = &one.forced {
-            text.push_str(&look.wrap(&format!("{}: forced: ", one.id), reason));
+            page.add(format!("{}: forced: {reason}", one.id));
         }
     }
-    text
+    page
 }
 
 /// How many steps were begun.

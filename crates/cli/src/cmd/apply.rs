@@ -107,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
     Context::print(&match context.json {
         true => apply_json(&outcome, asked),
-        false => hugeleaf_report::apply::apply(&outcome, asked, Context::look()),
+        false => hugeleaf_report::apply::apply(&outcome, asked).text(Context::view(false)),
     })?;
     ended(&outcome, &shown)
 }
@@ -205,7 +205,7 @@ fn preview(
     let systemd = context.root.path("run/systemd/system").is_dir();
     Context::print(&match context.json {
         true => dry_run_json(&looked, &obstacles, asked, systemd),
-        false => dry_run(&looked, &obstacles, asked, systemd, Context::look()),
+        false => dry_run(&looked, &obstacles, asked, systemd).text(Context::view(false)),
     })?;
     match obstacles.is_empty() {
         true => Ok(Status::Good),

@@ -44,7 +44,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
-    let look = Context::look();
+    let view = Context::view(false);
     if args.list {
         let all = match applied(&context.root) {
             Fact::Known(all) => all,
@@ -53,7 +53,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         };
         Context::print(&match context.json {
             true => list_json(&all),
-            false => undo_list(&all, look),
+            false => undo_list(&all).text(view),
         })?;
         return Ok(Status::Good);
     }
@@ -82,7 +82,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let outcomes = outcomes.map_err(|error| refusal(error, "undo", ""))?;
     Context::print(&match context.json {
         true => undo_json(&outcomes, args.dry_run),
-        false => hugeleaf_report::apply::undo(&outcomes, args.dry_run, look),
+        false => hugeleaf_report::apply::undo(&outcomes, args.dry_run).text(view),
     })?;
     let steps = || outcomes.iter().flat_map(|one| &one.steps);
     if let Some(failed) = steps().find(|step| step.state == State::Failed) {

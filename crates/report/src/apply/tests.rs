@@ -1,11 +1,12 @@
 use super::*;
+use crate::page::View;
 use hugeleaf_change::host::Content;
 use hugeleaf_host::Root;
 use hugeleaf_units::Pages;
 use hugeleaf_verdict::plan::{Needs, Step, What};
 use serde_json::Value;
 
-const LOOK: Look = Look::plain(100);
+const VIEW: View = View::plain(100);
 
 const ASKED: Asked<'static> = Asked {
     plan: "pg.toml",
@@ -106,7 +107,7 @@ fn outcome() -> ApplyOutcome {
 
 #[test]
 fn says_what_was_made_what_is_missing_and_what_remains() {
-    let text = apply(&outcome(), ASKED, LOOK);
+    let text = apply(&outcome(), ASKED).text(VIEW);
     let expected = "\
 applied, with less than was planned: pg.toml (4 steps made)
 STATE  BEFORE      NOW  STEP           WHERE
@@ -114,14 +115,14 @@ short       0     4000  pool-2M-node0  /sys/devices/system/node/node0/hugepages/
 done   absent  2 lines  sysctl         /etc/sysctl.d/60-hugeleaf.conf
 done   absent  2 lines  grub           /etc/default/grub.d/60-hugeleaf.cfg
 done   absent   1 line  unit-pg        /etc/systemd/system/pg.service.d/60-hugeleaf.conf
-short: 163 of 4163 pages of 2M are missing on node 0, after 3 tries with compaction between them
+short  163 of 4163 pages of 2M are missing on node 0, after 3 tries with compaction between them
        memory 16G, free 100M, free in blocks of 2M and more 2M, pages of files 2G, processes 4.9G,
        kernel, can be given back 300M, kernel, cannot 90M, locked 0, 12 blocks hold unmovable pages
-  next: hugeleaf apply --drop-caches pg.toml    # clean pages of files make room
+       next: hugeleaf apply --drop-caches pg.toml    # clean pages of files make room
 to do: systemctl daemon-reload
-       update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then
-       systemctl restart pg.service
-undo:  hugeleaf undo    # this is apply 3
+to do: update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then
+to do: systemctl restart pg.service
+undo: hugeleaf undo    # this is apply 3
 ";
     assert_eq!(text, expected);
 }
@@ -141,7 +142,7 @@ fn a_stop_midway_says_what_was_done_and_what_was_not() {
     for step in &mut outcome.steps[2..] {
         (step.state, step.after) = (State::NotReached, None);
     }
-    let text = apply(&outcome, ASKED, LOOK);
+    let text = apply(&outcome, ASKED).text(VIEW);
     assert!(
         text.starts_with("applied in part: pg.toml (1 step made, 2 not reached)"),
         "{text}"
@@ -203,13 +204,13 @@ fn the_difference_is_shown_line_by_line() {
         ..knob.clone()
     };
     let (looked, obstacles) = hugeleaf_change::host::look(&dir.1, &[knob, block]);
-    let text = dry_run(&looked, &obstacles, ASKED, true, LOOK);
+    let text = dry_run(&looked, &obstacles, ASKED, true).text(VIEW);
     let expected = "\
 /sys/knob: never → advise
 --- /etc/fstab
 +++ /etc/fstab
 @@ -1 +1,4 @@
- old
+ old	one
 +# written by hugeleaf: block fstab-a; undone by: hugeleaf undo
 +new
 +# end of hugeleaf's block fstab-a
@@ -228,7 +229,7 @@ fn tempfile_root() -> (tempfile::TempDir, Root) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in [
         ("sys/knob", "always advise [never]\n"),
-        ("etc/fstab", "old\n"),
+        ("etc/fstab", "old\tone\n"),
     ] {
         let path = dir.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -258,7 +259,7 @@ fn an_undo_says_what_was_left_alone() {
         unjournaled: false,
         systemd: false,
     };
-    let text = undo(std::slice::from_ref(&undone), false, LOOK);
+    let text = undo(std::slice::from_ref(&undone), false).text(VIEW);
     let expected = "\
 undone, but for what is below: apply 3 of 2026-01-02T03:04:05Z (1 put back, 1 left alone)
 STATE          BEFORE  NOW  STEP    WHERE
@@ -266,11 +267,11 @@ restored            9    0  pool    /p
 changed-since  1 line    -  sysctl  /etc/s
 sysctl: somebody else changed it meanwhile; it is left alone
 journal: 0003.log: line 4 is damaged; it was left out
-  next: hugeleaf undo 3 --even-if-changed    # puts those back too
+next: hugeleaf undo 3 --even-if-changed    # puts those back too
 ";
     assert_eq!(text, expected);
     assert_eq!(
-        undo(&[], false, LOOK),
+        undo(&[], false).text(VIEW),
         "nothing to undo: no apply is in force\n"
     );
     let value: Value = serde_json::from_str(&undo_json(&[undone], false)).unwrap();

@@ -288,7 +288,12 @@ fn painted_line(line: &str, blank: &str, view: View) -> String {
         Some(b'@') => Mark::Dim,
         _ => Mark::Plain,
     };
-    format!("{blank}{}\n", view.paint(&clean(line), Paint::Mark(mark)))
+    // A tab of a file is no steering.
+    let line: Vec<String> = line.split('\t').map(clean).collect();
+    format!(
+        "{blank}{}\n",
+        view.paint(&line.join("\t"), Paint::Mark(mark))
+    )
 }
 
 fn padded(text: &str, columns: usize, align: Align) -> String {
