@@ -35,24 +35,16 @@ pub fn apply(outcome: &ApplyOutcome, asked: Asked<'_>) -> Page {
     page.mark = mark;
     steps(&mut page, &outcome.steps);
     let shortages = outcome.steps.iter().filter_map(|s| s.shortage.as_deref());
-    page.add(shortages.map(|s| short(s, asked)).collect::<Vec<_>>());
-    warnings(&mut page, asked);
-    if outcome
-        .taken_back
-        .as_ref()
-        .is_some_and(|back| back.finished)
-    {
-        return page;
+    let mut notes: Vec<Note> = shortages.map(|s| short(s, asked)).collect();
+    notes.extend(warnings(asked));
+    let is_taken_back = outcome.taken_back.as_ref().is_some_and(|b| b.finished);
+    if !is_taken_back {
+        let todo = todo(&outcome.steps, outcome.systemd);
+        notes.extend(to_do(todo.iter().chain(asked.by_hand)));
+        let undo = |id| format!("hugeleaf undo    # this is apply {id}");
+        notes.extend(outcome.id.map(|id| Note::new("undo", "").run("", undo(id))));
     }
-    to_do(
-        &mut page,
-        todo(&outcome.steps, outcome.systemd),
-        asked.by_hand,
-    );
-    if let Some(id) = outcome.id {
-        let undo = format!("hugeleaf undo    # this is apply {id}");
-        page.add(vec![Command::new("undo", undo)]);
-    }
+    page.add(notes);
     page
 }
 
@@ -124,21 +116,16 @@ fn said(step: &StepOutcome) -> String {
     note.map_or(String::new(), |note| format!("{}: {note}", step.id))
 }
 
-fn warnings(page: &mut Page, asked: Asked<'_>) {
-    for warning in asked.warnings {
-        page.add(format!("note: {warning}"));
-    }
+fn warnings(asked: Asked<'_>) -> impl Iterator<Item = Note> {
+    asked.warnings.iter().map(|text| Note::new("note", text))
 }
 
 /// What is left to do: a line with a remark behind it is to be copied, and stays whole.
-fn to_do(page: &mut Page, todo: Vec<String>, by_hand: &[String]) {
-    for line in todo.iter().chain(by_hand) {
-        let is_command = line.contains("    # ");
-        page.add(match is_command {
-            true => Block::Commands(vec![Command::new("to do", line)]),
-            false => Block::Text(format!("to do: {line}")),
-        });
-    }
+fn to_do<'a>(lines: impl Iterator<Item = &'a String>) -> impl Iterator<Item = Note> {
+    lines.map(|line| match line.contains("    # ") {
+        true => Note::new("to do", "").run("", line),
+        false => Note::new("to do", line),
+    })
 }
 
 /// A pool that is short: what is missing, what holds the memory, what would help.
@@ -213,8 +200,9 @@ pub fn dry_run(looked: &[Looked], obstacles: &[Obstacle], asked: Asked<'_>, syst
     );
     page.add(format!("{parts}; nothing was changed"));
     let outcomes: Vec<StepOutcome> = looked.iter().map(StepOutcome::of).collect();
-    warnings(&mut page, asked);
-    to_do(&mut page, todo(&outcomes, systemd), asked.by_hand);
+    let todo = todo(&outcomes, systemd);
+    let todo = to_do(todo.iter().chain(asked.by_hand));
+    page.add(warnings(asked).chain(todo).collect::<Vec<_>>());
     page
 }
 
@@ -242,7 +230,8 @@ pub fn undo(outcomes: &[UndoOutcome], dry_run: bool) -> Page {
         for damage in &outcome.damage {
             page.add(format!("journal: {damage}"));
         }
-        to_do(&mut page, todo(&outcome.steps, outcome.systemd), &[]);
+        let todo = todo(&outcome.steps, outcome.systemd);
+        page.add(to_do(todo.iter()).collect::<Vec<_>>());
         let is_left = |s: &StepOutcome| s.state == State::ChangedSince;
         if !dry_run && outcome.steps.iter().any(is_left) {
             let id = outcome.id;

@@ -119,10 +119,10 @@ short  163 of 4163 pages of 2M are missing on node 0, after 3 tries with compact
        memory 16G, free 100M, free in blocks of 2M and more 2M, pages of files 2G, processes 4.9G,
        kernel, can be given back 300M, kernel, cannot 90M, locked 0, 12 blocks hold unmovable pages
        next: hugeleaf apply --drop-caches pg.toml    # clean pages of files make room
-to do: systemctl daemon-reload
-to do: update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then
-to do: systemctl restart pg.service
-undo: hugeleaf undo    # this is apply 3
+to do  systemctl daemon-reload
+to do  update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then
+to do  systemctl restart pg.service
+undo   hugeleaf undo    # this is apply 3
 ";
     assert_eq!(text, expected);
 }
@@ -215,7 +215,7 @@ fn the_difference_is_shown_line_by_line() {
 +new
 +# end of hugeleaf's block fstab-a
 would make 2 steps; nothing was changed
-to do: systemctl daemon-reload
+to do  systemctl daemon-reload
 ";
     assert_eq!(text, expected);
     let json = dry_run_json(&looked, &obstacles, ASKED, true);

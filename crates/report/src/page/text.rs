@@ -219,12 +219,22 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
                 format!("{blank}{}{GAP}", padded(&word, longest, Align::Left))
             }
         };
-        out += &view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
         let below = " ".repeat(width(&first));
+        let text = view.wrap(&first, Paint::Mark(note.word.mark), &note.text);
+        let mut commands = note.commands.as_slice();
+        // Where there is nothing else to say, what to type stands behind the word.
+        if let ([one, rest @ ..], true) = (commands, note.text.is_empty()) {
+            let line = command(one, &below, view);
+            out += text.trim_end();
+            out += &line[width(first.trim_end())..];
+            commands = rest;
+        } else {
+            out += &text;
+        }
         for evidence in &note.evidence {
             out += &view.wrap(&format!("{below}- "), PLAIN, evidence);
         }
-        for one in &note.commands {
+        for one in commands {
             out += &command(one, &below, view);
         }
     }
