@@ -4,7 +4,7 @@ use hugeleaf_host::Held;
 use hugeleaf_units::PageKind;
 use hugeleaf_verdict::roles::RoleState;
 
-use crate::page::{Block, Cell, Command, Narrow, Page, Table, View};
+use crate::page::{Block, Cell, Command, Narrow, Table};
 
 /// The table, and below it what can be done.
 pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
@@ -23,15 +23,6 @@ pub fn blocks(roles: &[RoleState]) -> Vec<Block> {
         table.into(),
         roles.iter().filter_map(next).collect::<Vec<_>>().into(),
     ]
-}
-
-/// The same as text, without colour.
-pub fn text(roles: &[RoleState], width: usize) -> String {
-    let mut page = Page::default();
-    for block in blocks(roles) {
-        page.add(block);
-    }
-    page.text(View::plain(width))
 }
 
 /// `2M 1.2G · 4K 13M`, the largest pages first. A pool's pages are named so.
@@ -69,8 +60,17 @@ fn worth_typing(state: &RoleState) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::{Page, View};
     use hugeleaf_units::Bytes;
     use hugeleaf_verdict::run::RunRole;
+
+    fn text(roles: &[RoleState], width: usize) -> String {
+        let mut page = Page::default();
+        for block in blocks(roles) {
+            page.add(block);
+        }
+        page.text(View::plain(width))
+    }
 
     fn state(role: RunRole, missing: u64, reason: Option<&str>) -> RoleState {
         let held = |size: &str, kind, mib| Held {

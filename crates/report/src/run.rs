@@ -7,8 +7,8 @@ use hugeleaf_verdict::roles::RoleState;
 use serde::Serialize;
 
 use crate::json::answer;
+use crate::page::Page;
 use crate::roles;
-use crate::table::clean;
 
 /// How the program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -100,42 +100,49 @@ impl RunReport {
     }
 
     /// As a person reads it.
-    pub fn text(&self, width: usize) -> String {
-        let mut text = match self.processes.len() + self.left_out {
-            0 => "hugeleaf: run: it ended before anything was seen of it\n".to_owned(),
-            1 => String::new(),
-            n => format!(
-                "hugeleaf: run: {n} processes, {} resident together at most, shared memory once\n{}",
-                self.peak,
-                roles::text(&self.roles, width)
-            ),
-        };
+    pub fn page(&self) -> Page {
+        let mut page = Page::default();
+        match self.processes.len() + self.left_out {
+            0 => {
+                page.add("hugeleaf: run: it ended before anything was seen of it");
+            }
+            1 => {}
+            n => {
+                let together = format!(
+                    "hugeleaf: run: {n} processes, {} resident together at most, shared memory once",
+                    self.peak
+                );
+                add(&mut page, together, &self.roles);
+            }
+        }
         // Of many, those that matter.
         const ROWS: usize = 8;
         let least = Bytes(self.peak.get() / 20);
-        let shown: Vec<&Seen> = self
-            .processes
-            .iter()
-            .take(ROWS)
-            .filter(|seen| seen.peak >= least)
-            .collect();
+        let most = self.processes.iter().take(ROWS);
+        let shown: Vec<&Seen> = most.filter(|seen| seen.peak >= least).collect();
         for seen in &shown {
-            text.push_str(&format!(
-                "hugeleaf: run: {} ({}): {}\n{}",
-                clean(&seen.name),
+            let name = format!(
+                "hugeleaf: run: {} ({}): {}",
+                seen.name,
                 seen.pid,
-                seen.sizes(),
-                roles::text(&seen.roles, width)
-            ));
+                seen.sizes()
+            );
+            add(&mut page, name, &seen.roles);
         }
-        let more = self.processes.len() - shown.len() + self.left_out;
-        match more {
-            0 => {}
-            1 => text.push_str("… and one that held less: --report FILE lists all\n"),
-            n => text.push_str(&format!(
-                "… and {n} that held less: --report FILE lists all\n"
-            )),
-        }
-        text
+        let others = match self.processes.len() - shown.len() + self.left_out {
+            0 => String::new(),
+            1 => "… and one that held less: --report FILE lists all".to_owned(),
+            n => format!("… and {n} that held less: --report FILE lists all"),
+        };
+        page.add(others);
+        page
+    }
+}
+
+/// Who, and below it what its roles got.
+fn add(page: &mut Page, who: String, roles: &[RoleState]) {
+    page.add(who);
+    for block in roles::blocks(roles) {
+        page.add(block);
     }
 }

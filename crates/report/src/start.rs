@@ -9,7 +9,7 @@ use hugeleaf_verdict::run::{Method, Missing, RunRole, Settled, Want};
 use serde::Serialize;
 
 use crate::json::answer;
-use crate::table::{Align, Look, Table};
+use crate::page::{Block, Cell, Mark, Note, Page, Table};
 
 /// What would be started, and with what.
 #[derive(Debug, Clone)]
@@ -68,59 +68,56 @@ pub fn missing_line(missing: &[Missing]) -> Option<String> {
 }
 
 /// What each item of LDR_CNTRL is on this host; `beaten` are the flags that were typed beside it.
-pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> String {
-    let mut table = Table::new(&[
-        ("LDR_CNTRL", Align::Left),
-        ("VALUE", Align::Right),
-        ("HERE", Align::Left),
-    ]);
-    for item in mapped {
-        let flag = beaten.iter().find(|(role, _)| *role == item.role);
-        let here = match flag {
-            Some((role, want)) => format!("--{role} {want} (the flag)"),
-            None => format!("--{} {}", item.role, item.here),
-        };
-        table.row([item.key.to_owned(), item.value.clone(), here]);
-    }
-    table.render(100)
+pub fn mapping(mapped: &[Mapped], beaten: &[(RunRole, Want)]) -> Page {
+    let here = |item: &&Mapped| match beaten.iter().find(|(role, _)| *role == item.role) {
+        Some((role, want)) => format!("--{role} {want} (the flag)"),
+        None => format!("--{} {}", item.role, item.here),
+    };
+    let mut page = Page::default();
+    page.add(
+        Table::of(mapped)
+            .left("LDR_CNTRL", |item| item.key)
+            .right("VALUE", |item| &item.value)
+            .left("HERE", here),
+    );
+    page
 }
 
 /// All that would be set, for a person.
-pub fn text(start: &Start, look: Look) -> String {
-    let mut out = String::new();
-    for (name, value) in &start.environment {
-        out.push_str(&format!("{name}={value}\n"));
+pub fn page(start: &Start) -> Page {
+    let variable = |(name, value): &(String, String)| format!("{name}={value}");
+    let unavailable = |missing: &Missing| {
+        let word = Cell::from("unavailable").marked(Mark::Warn);
+        let text = format!("{}: {}", missing.asked, missing.because);
+        Note::new(word, text).run("next", &missing.command)
+    };
+    let roles = Table::of(RunRole::ALL)
+        .left("ROLE", |role| role.name())
+        .left("ASKED", |role| start.asked(*role))
+        .right("FROM", |role| start.after(*role))
+        .left("TRIES", |role| tries(start, *role));
+    let missing: Vec<Note> = start.settled.missing.iter().map(unavailable).collect();
+    let obstacle = start.obstacle.clone().unwrap_or_default();
+    let mut page = Page::new("What hugeleaf run would set", "");
+    page.add(Block::Lines(
+        start.environment.iter().map(variable).collect(),
+    ))
+    .section("", vec![roles.into()])
+    .section("", vec![missing.into()])
+    .section("", vec![obstacle.into()]);
+    page
+}
+
+fn tries(start: &Start, role: RunRole) -> String {
+    let ways = start.ways(role).join(", then ");
+    match (
+        ways.is_empty(),
+        start.settled.settings.rungs(role).mandatory,
+    ) {
+        (true, _) => "left alone".to_owned(),
+        (false, true) => format!("{ways}, or nothing"),
+        (false, false) => ways,
     }
-    out.push('\n');
-    let mut table = Table::new(&[
-        ("ROLE", Align::Left),
-        ("ASKED", Align::Left),
-        ("FROM", Align::Right),
-        ("TRIES", Align::Left),
-    ]);
-    for role in RunRole::ALL {
-        let ways = start.ways(role);
-        let mandatory = start.settled.settings.rungs(role).mandatory;
-        let tries = match (ways.is_empty(), mandatory) {
-            (true, _) => "left alone".to_owned(),
-            (false, true) => format!("{}, or nothing", ways.join(", then ")),
-            (false, false) => ways.join(", then "),
-        };
-        let from = start.after(role).map_or("-".to_owned(), |b| b.to_string());
-        table.row([role.name().to_owned(), start.asked(role), from, tries]);
-    }
-    out.push_str(&table.render_as(look));
-    for missing in &start.settled.missing {
-        let line = format!(
-            "{} is unavailable, because {}",
-            missing.asked, missing.because
-        );
-        out.push_str(&format!("\n{line}\n  next: {}\n", missing.command));
-    }
-    if let Some(obstacle) = &start.obstacle {
-        out.push_str(&format!("\n{}", look.wrap("", obstacle)));
-    }
-    out
 }
 
 /// The same as JSON.
@@ -162,6 +159,7 @@ pub fn json(start: &Start) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::View;
 
     fn missing(asked: &str) -> Missing {
         Missing {
@@ -195,7 +193,7 @@ mod tests {
             mapped("SHMPSIZE", RunRole::Shm, "2M"),
         ];
         assert_eq!(
-            mapping(&items, &[(RunRole::Shm, Want::Base)]),
+            mapping(&items, &[(RunRole::Shm, Want::Base)]).text(View::plain(100)),
             "LDR_CNTRL  VALUE  HERE\n\
              DATAPSIZE    16M  --data 2M\n\
              SHMPSIZE     16M  --shm base (the flag)\n"

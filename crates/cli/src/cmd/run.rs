@@ -14,7 +14,8 @@ use std::process::{Command, ExitCode};
 
 use hugeleaf_host::system::memory_room;
 use hugeleaf_host::{Host, Program, ProgramError, find_program};
-use hugeleaf_report::start::{Start, json, mapping, missing_line, text};
+use hugeleaf_report::page::View;
+use hugeleaf_report::start::{Start, json, mapping, missing_line, page};
 use hugeleaf_sys::{Ended, Pid, Started, TaskPolicy, end_by, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
@@ -111,16 +112,17 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     if args.dry_run {
         return dry_run(args, context, settled, obstacle);
     }
-    say(&mapping_of(args, &mapped));
-    say(&missing_line(&settled.missing).unwrap_or_default());
+    // The same in a log as on a terminal.
+    tell(&mapping(&mapped, &typed(args)).text(View::plain(100)));
+    tell(&missing_line(&settled.missing).unwrap_or_default());
     set_numa(&policy)?;
     if args.report.is_some() {
         return start_and_watch(args, context, settled, obstacle.as_ref());
     }
     let variables = Variables::for_program(&settled, library_for(obstacle.as_ref())?)?;
     if let Some(obstacle) = &obstacle {
-        // This process becomes the program, so its id is known already.
-        say(&obstacle_line(obstacle, own_pid()));
+        // To standard error: standard output is the program's, which this process becomes, with its id.
+        tell(&obstacle_line(obstacle, own_pid()));
     }
     let mut command = command(args, &variables);
     let error = hugeleaf_sys::exec(&mut command);
@@ -191,13 +193,6 @@ fn typed(args: &Args) -> Vec<(RunRole, Want)> {
     .into_iter()
     .filter_map(|(role, want)| Some((role, want.clone()?)))
     .collect()
-}
-
-fn mapping_of(args: &Args, mapped: &[Mapped]) -> String {
-    match mapped {
-        [] => String::new(),
-        mapped => mapping(mapped, &typed(args)),
-    }
 }
 
 /// The file that will run. `None` of a captured host, whose programs are not here.
@@ -309,7 +304,7 @@ fn start_and_watch(
     let mut command = command(args, &variables);
     let started = Started::start(&mut command).map_err(|error| not_started(args, &error))?;
     if let Some(obstacle) = obstacle {
-        say(&obstacle_line(obstacle, started.pid()));
+        tell(&obstacle_line(obstacle, started.pid()));
     }
     // Without /dev/null the streams stay open here as well, and nothing else is lost.
     let _ = started.leave_streams();
@@ -351,19 +346,13 @@ fn dry_run(
         obstacle: obstacle.map(|o| o.because),
         settled,
     };
-    let look = Context::look();
     Context::print(&match context.json {
         true => json(&start),
-        false => text(&start, look),
+        false => page(&start).text(Context::view(true)),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn refused(refusal: Refusal) -> Failure {
     Failure::usage(refusal.what, refusal.next)
-}
-
-/// To standard error: standard output belongs to the program.
-fn say(text: &str) {
-    tell(text);
 }

@@ -21,6 +21,7 @@ use hugeleaf_host::Host;
 use hugeleaf_host::process::parse_run_settings;
 use hugeleaf_proof::result::write_whole;
 use hugeleaf_proof::{Circumstances, circumstances};
+use hugeleaf_report::page::View;
 use hugeleaf_report::run::{Exit, RunReport, RunSettings};
 use hugeleaf_sys::{Draft, Ended, Existing, Pid, own_pid};
 
@@ -250,8 +251,7 @@ impl Watch {
             roles: found.roles,
         };
         if self.file == Path::new("-") {
-            let text = report.text(Context::width());
-            tell(&text);
+            tell(&report.page().text(View::plain(Context::width())));
             return Ok(());
         }
         write_whole(&self.file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
