@@ -11,8 +11,8 @@ use hugeleaf_proof::result::{
 };
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{Arm, Design, Ending, ResultFile, Verdict};
-use hugeleaf_report::table::Look;
-use hugeleaf_report::try_::{Try, text};
+use hugeleaf_report::page::View;
+use hugeleaf_report::try_::{Try, page};
 use hugeleaf_sys::{RealKernel, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
@@ -105,7 +105,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
     }
 }
 
-fn screen(verdict: Verdict, effect: Option<Effect>, look: Look) -> String {
+fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
     let (root, kernel) = (Root::live(), RealKernel::new());
     let host = read_host(&root, &kernel).unwrap();
     let process = read_process(&root, &kernel, &host, own_pid(), Looking::Pages).unwrap();
@@ -118,10 +118,10 @@ fn screen(verdict: Verdict, effect: Option<Effect>, look: Look) -> String {
         process: &process,
         why: &summarise(&[(&process, &accounts)]),
         result: &result(verdict, effect),
-        html: Some("hugeleaf-try.html"),
+        html: "hugeleaf-try.html",
         seconds: 171.2,
     };
-    text(&it, look)
+    page(&it).text(View::plain(100))
 }
 
 #[test]
@@ -133,22 +133,22 @@ fn it_is_one_screen() {
         Verdict::Unclear,
     ] {
         for effect in [Some(EFFECT), None] {
-            let screen = screen(verdict, effect, Look::plain(100));
+            let screen = screen(verdict, effect);
             assert!(screen.lines().count() <= 40, "{screen}");
             for line in screen.lines() {
                 // Commands are not broken, so that they can be copied.
-                let is_command = line.trim_start().starts_with('→');
+                let is_command = line.trim_start().starts_with("next: ");
                 assert!(is_command || line.chars().count() <= 100, "{line}");
             }
             let word = verdict.to_string().to_uppercase();
-            assert!(screen.contains(&format!("\n  {word}")), "{screen}");
+            assert!(screen.contains(&format!("\n{word} ")), "{screen}");
         }
     }
 }
 
 #[test]
 fn it_says_what_was_measured() {
-    let screen = screen(Verdict::Faster, Some(EFFECT), Look::plain(100));
+    let screen = screen(Verdict::Faster, Some(EFFECT));
     println!("{screen}");
     for words in [
         "9,411,584 rows",
@@ -160,8 +160,10 @@ fn it_says_what_was_measured() {
         "14 pairs",
         "484,123",
         "532,449",
-        "×1.098   between ×1.062 and ×1.134 at 95 % confidence",
-        "resident 3.1G, page tables 6.2M, system CPU 1.2 %",
+        "×1.098, between ×1.062 and ×1.134 at 95 % confidence",
+        "RESIDENT PAGE TABLES SYSTEM CPU",
+        "484,123 3.1G 6.2M 1.2 %",
+        "532,449 3.1G 6.2M 1.2 %",
         "hugeleaf promote PID",
         "hugeleaf-try.html",
     ] {
@@ -175,6 +177,6 @@ fn it_says_what_was_measured() {
 
 #[test]
 fn an_unclear_result_says_how_to_get_a_clear_one() {
-    let screen = screen(Verdict::Unclear, Some(EFFECT), Look::plain(100));
+    let screen = screen(Verdict::Unclear, Some(EFFECT));
     assert!(screen.contains("--for 5m"), "{screen}");
 }

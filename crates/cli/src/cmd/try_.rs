@@ -14,18 +14,19 @@ use hugeleaf_host::{Fact, Host, Looking, Process, TargetError, read_owners, read
 use hugeleaf_proof::{
     Ending, Event, LiveSubject, ResultFile, Settings as ProofSettings, circumstances, write_whole,
 };
-use hugeleaf_report::json::Object;
+use hugeleaf_report::json::SCHEMA;
 use hugeleaf_report::mem::Mem;
+use hugeleaf_report::page::View;
 use hugeleaf_report::prove_html::html;
 use hugeleaf_report::status::status_json;
-use hugeleaf_report::table::Look;
-use hugeleaf_report::try_::{Try, text};
+use hugeleaf_report::try_::{Try, page};
 use hugeleaf_report::why::Why;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::{Finding, findings};
 use hugeleaf_verdict::why::{Account, account, summarise};
 use hugeleaf_workload::{Oltp, OltpError, Program, Progress, Settings, Stage, default_cache};
+use serde_json::{Value, json};
 
 use crate::context::{Context, Failure, Status};
 use metric::Operations;
@@ -92,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     write_whole(&args.html, &page).map_err(|e| cannot_write(&args.html, &e.reason))?;
     let seconds = (context.kernel.now() - began).as_secs_f64();
     Context::print(&match context.json {
-        true => json(&seen, &result, &built, seconds),
+        true => answer(&seen, &result, &built, seconds),
         false => screen(args, &seen, &result, &built, seconds),
     })?;
     Ok(Status::Good)
@@ -199,18 +200,17 @@ fn screen(args: &Args, seen: &Seen, result: &ResultFile, built: &Built, seconds:
         process: &seen.process,
         why: &summarise(&[(&seen.process, &seen.accounts)]),
         result,
-        html: Some(&html),
+        html: &html,
         seconds,
     };
-    let look = Look {
+    page(&it).text(View {
         width: Context::width().min(WIDEST),
-        colour: Context::colour(),
-    };
-    text(&it, look)
+        ..Context::view(true)
+    })
 }
 
 /// The answers of all four commands, each as that command gives it.
-fn json(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String {
+fn answer(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String {
     let processes = std::slice::from_ref(&seen.process);
     let mem = Mem {
         host: &seen.host,
@@ -224,26 +224,27 @@ fn json(seen: &Seen, result: &ResultFile, built: &Built, seconds: f64) -> String
         judged: &[(&seen.process, &seen.accounts)],
         unread: &[],
     };
-    let mut workload = Object::new();
-    workload
-        .put("name", "oltp")
-        .put("rows", built.rows)
-        .put_bytes("cache_bytes", built.cache)
-        .put("seed", SEED);
-    let mut answer = Object::answer();
-    answer
-        .put("workload", workload.build())
-        .put("status", value(&status_json(&seen.host, &seen.findings)))
-        .put("mem", value(&mem.json()))
-        .put("why", value(&why.json()))
-        .put("prove", value(&result.to_json()))
-        .put("seconds", seconds);
-    answer.render()
+    // Whole answers, as they are: what is null in them stays.
+    let answer = json!({
+        "schema": SCHEMA,
+        "workload": {
+            "name": "oltp",
+            "rows": built.rows,
+            "cache_bytes": built.cache,
+            "seed": SEED,
+        },
+        "status": value(&status_json(&seen.host, &seen.findings)),
+        "mem": value(&mem.json()),
+        "why": value(&why.json()),
+        "prove": value(&result.to_json()),
+        "seconds": seconds,
+    });
+    format!("{answer:#}\n")
 }
 
 /// An answer as a part of another one.
-fn value(text: &str) -> serde_json::Value {
-    serde_json::from_str(text).unwrap_or(serde_json::Value::Null)
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// Makes sure that the page can be written before minutes are spent on it.
