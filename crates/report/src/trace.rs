@@ -1,6 +1,6 @@
 //! `hugeleaf trace`: a trace as a page, and two traces side by side.
 //!
-//! The same tables ([`parts`]) stand on a terminal and in a browser. Nothing here looks at the host: a trace is shown
+//! The same tables (`parts`) stand on a terminal and in a browser. Nothing here looks at the host: a trace is shown
 //! alike on any machine.
 
 mod charts;
