@@ -93,7 +93,7 @@ pub fn page(outcome: &Outcome, request: &Request<'_>) -> Page {
 fn headline(outcome: &Outcome, request: &Request<'_>) -> String {
     let (asked, done) = (outcome.asked(), outcome.done());
     let (verb, past) = (request.direction.verb(), request.direction.past());
-    if outcome.dry_run {
+    if outcome.dry_run && !asked.is_zero() {
         let time = outcome.estimated_seconds.map_or_else(String::new, |s| {
             format!(", in about {} at --budget {}", time(s), request.budget)
         });
@@ -716,6 +716,29 @@ to last: echo '*/10 * * * * root /usr/bin/hugeleaf promote mariadb.service >/dev
             !text.contains("undo:") && !text.contains("to last:"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_dry_run_with_nothing_to_move_says_so() {
+        let untouched = ProcessOutcome {
+            asked: Bytes::ZERO,
+            done: Bytes::ZERO,
+            failed: Vec::new(),
+            ..one()
+        };
+        for (already, first) in [
+            (Bytes::from_mib(8), "nothing left to promote\n"),
+            (Bytes::ZERO, "nothing to promote\n"),
+        ] {
+            let mut outcome = outcome(vec![ProcessOutcome {
+                already,
+                ..untouched.clone()
+            }]);
+            outcome.dry_run = true;
+            outcome.estimated_seconds = Some(0.0);
+            let text = page(&outcome, &request(Direction::Promote)).text(VIEW);
+            assert!(text.starts_with(first), "{text}");
+        }
     }
 
     #[test]
