@@ -52,7 +52,7 @@ scripts/msrv.sh hugeleaf hugeleaf-capi
 step "build"
 cargo test --workspace --locked --no-run --quiet
 
-# Models draw orders of threads: the more of them the better, so they go on beside the other tests, on
+# Models draw orders of threads: the more of them the better, so they go on during the other tests, on
 # what those leave of the processors. Ten minutes of one, with orders that no run drew before.
 step "models: more orders, in the background"
 models=$(mktemp)

@@ -54,7 +54,7 @@ fn built() -> &'static Path {
         let folder = exe.ancestors().nth(2).unwrap().to_owned();
         // In a place of its own: a library that C programs link has the same file name whatever
         // features its dependencies were built with, so a build in TARGET would replace the one
-        // that the tests running beside this one, and those after it, are linked to.
+        // that the tests running at the same time, and those after it, are linked to.
         let target = folder.parent().unwrap().join("c_abi");
         let folder = target.join(folder.file_name().unwrap());
         let profile = match folder.file_name().unwrap().to_str().unwrap() {

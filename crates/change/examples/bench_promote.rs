@@ -1,4 +1,4 @@
-//! How fast `promote --budget 100%` is beside a bare loop over the system call, on the same warm
+//! How fast `promote --budget 100%` is compared with a bare loop over the system call, on the same warm
 //! memory of another process, arm after arm in random order.
 //!
 //! ```text
@@ -275,7 +275,7 @@ impl Bench {
         let knob = |value: Option<&String>| value.cloned().unwrap_or_default();
         json!({
             "schema": 1,
-            "experiment": {"name": "promote at full speed beside a bare loop", "unit": "bytes/s", "better": "higher"},
+            "experiment": {"name": "promote at full speed and a bare loop", "unit": "bytes/s", "better": "higher"},
             "command": format!(
                 "bench_promote --size {} --pairs {}", settings.size, settings.pairs),
             "host": {

@@ -17,7 +17,7 @@ use crate::options::Percent;
 pub const ASSUMED_BYTES_A_SECOND: Bytes = Bytes(1 << 30);
 
 /// The most that one call moves where there is no budget to keep: long enough that what a call
-/// costs beside the copying does not count, short enough that Ctrl-C is answered at once.
+/// costs in addition to the copying does not count, short enough that Ctrl-C is answered at once.
 const LARGEST_CALL: Bytes = Bytes(64 << 20);
 
 /// Huge pages that one call maps into a further process that shares them. Nothing is copied there.
@@ -37,7 +37,7 @@ const LARGEST_STEP: u64 = 8;
 ///
 /// Every call first has all processors empty their lists of new pages, with the victim's memory
 /// map locked for reading. On a busy host that wait is several times as long as copying a page
-/// (tried: 14 ms beside 1 ms), so there a call that moves more pages stalls the victim less often.
+/// (tried: 14 ms against 1 ms), so there a call that moves more pages stalls the victim less often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     pages: u64,

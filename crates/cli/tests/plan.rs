@@ -1,7 +1,7 @@
 //! `hugeleaf plan` on captured hosts, with flags that make no sense, for users without rights, and
 //! on this host's pools.
 //!
-//! The answers are committed beside this file. After a change that is meant, `HUGELEAF_BLESS=1 cargo
+//! The answers are committed next to this file. After a change that is meant, `HUGELEAF_BLESS=1 cargo
 //! test -p hugeleaf-cli --test plan` writes them anew; read the difference before committing it.
 // A panic is how a test fails, also in its helpers.
 #![allow(clippy::unwrap_used)]
@@ -534,7 +534,7 @@ fn a_pool_is_tightened_to_the_most_that_was_used() {
         .filter(|p| p["page_bytes"] == size.bytes().get())
         .map(|p| p["pages"].as_u64().unwrap())
         .sum();
-    // 25, and 2 % beside: one more.
+    // 25, and 2 % more: one page.
     assert_eq!(pages, 26, "{answer:#}");
     drop(guard);
 }

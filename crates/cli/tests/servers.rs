@@ -322,7 +322,7 @@ fn promote_while_saving(redis: &Redis, guide: &Page) {
     );
     assert!(
         after <= before + SLACK_KB,
-        "promotion beside a forked child: {before} kB became {after} kB"
+        "promotion with a forked child: {before} kB became {after} kB"
     );
     assert!(
         answer.stdout.contains("copy-on-write"),

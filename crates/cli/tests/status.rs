@@ -1,6 +1,6 @@
 //! `hugeleaf status` on captured hosts, on hosts with files that cannot be read, and on this one.
 //!
-//! The answers are committed beside this file, one text and one JSON a host. After a change that
+//! The answers are committed next to this file, one text and one JSON a host. After a change that
 //! is meant, `HUGELEAF_BLESS=1 cargo test -p hugeleaf-cli --test status` writes them anew; read the
 //! difference before committing it.
 // Helpers of tests unwrap as tests do: a panic is how a test fails.
@@ -189,7 +189,7 @@ fn may_be_missed(host: &Path, file: &str) -> bool {
     counts && limits_nothing(host, file) || ENDS.iter().any(|end| file.ends_with(end))
 }
 
-/// Whether the limits beside `GROUP/hugetlb.SIZE.…` are none.
+/// Whether the limits next to `GROUP/hugetlb.SIZE.…` are none.
 fn limits_nothing(host: &Path, file: &str) -> bool {
     let (group, name) = file.rsplit_once('/').unwrap();
     let size = name.split('.').nth(1).unwrap();
@@ -239,7 +239,7 @@ fn each_file_that_cannot_be_read_is_said_and_nothing_panics() {
     }
 }
 
-/// Every field named `*_error`, each of which must stand beside a `null`.
+/// Every field named `*_error`, each of which must stand next to a `null`.
 fn errors_in(value: &Value) -> Vec<(String, String)> {
     match value {
         Value::Object(fields) => fields

@@ -104,7 +104,7 @@ impl<T: Copy> Fact<T> {
 }
 
 /// Stands in JSON for what could not be read, until `hugeleaf_report::json` puts `null` there and the reason
-/// beside it. No name that a host could choose: it holds a zero byte.
+/// next to it. No name that a host could choose: it holds a zero byte.
 pub const UNREADABLE: &str = "\0unreadable";
 
 /// Known: the value. Absent: none, which is left out of an answer. Unreadable: see [`UNREADABLE`].

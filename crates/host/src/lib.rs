@@ -1,7 +1,7 @@
 //! Facts: what a host has and what its processes hold.
 //!
 //! [`Root`] is where `/proc`, `/sys` and `/etc` are read below; every reader takes one. Parsers are
-//! pure (text in, `Result` out, no panic on any input) and live beside the reader that feeds them.
+//! pure (text in, `Result` out, no panic on any input) and live next to the reader that feeds them.
 //! Readers fill the [`model`]; nothing else hands facts on.
 //!
 //! This crate must not judge (that is `hugeleaf-verdict`) and must not write anything anywhere.

@@ -46,7 +46,7 @@ impl Drop for Holder {
     }
 }
 
-/// Cargo builds examples beside the tests: target/PROFILE/examples.
+/// Cargo builds examples next to the tests: target/PROFILE/examples.
 fn holder() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();

@@ -21,7 +21,7 @@ pub enum Opening {
     Read,
     /// One that is there, for reading and writing; a block device for this program alone.
     Write,
-    /// The same, beside others that have it open.
+    /// The same, while others have it open.
     WriteShared,
     /// A new one, for reading and writing; one that is there is never taken.
     New,

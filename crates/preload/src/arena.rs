@@ -119,7 +119,7 @@ pub fn grew(start: usize, length: usize) -> bool {
     true
 }
 
-/// One block a heap is begun and not full: all of them together must stay small beside what the
+/// One block a heap is begun and not full: all of them together must stay small compared with what the
 /// process holds.
 fn affordable() -> bool {
     if settings().data.mandatory {

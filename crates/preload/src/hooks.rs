@@ -338,7 +338,7 @@ fn writable(address: usize, length: usize, protection: usize, caller: usize) -> 
     let settings = settings();
     let libc = in_libc(caller);
     let heap = libc && protection == MEMORY && arena::grew(address, length);
-    // What libc does beside its heaps are stacks.
+    // What libc maps in addition to its heaps are stacks.
     if libc && !heap && settings.stack.mandatory && length >= settings.stack_after {
         return match must::settle(address, length) {
             true => 0,

@@ -200,7 +200,7 @@ fn known() -> (usize, usize) {
     })
 }
 
-/// Whether what was found unused is little beside what was found used.
+/// Whether what was found unused is little compared with what was found used.
 fn is_dense((used, unused): (usize, usize)) -> bool {
     unused <= used / (PARTS - 1)
 }

@@ -264,7 +264,7 @@ impl<'a, S, A> Measured<'a, S, A> {
     }
 }
 
-/// What every result has beside its arms and rows.
+/// What every result has in addition to its arms and rows.
 struct Parts<'a> {
     about: &'a About,
     title: String,

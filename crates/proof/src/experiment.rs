@@ -101,7 +101,7 @@ impl Default for Settings {
     }
 }
 
-/// What goes into the result beside what is measured.
+/// What goes into the result in addition to what is measured.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Circumstances {
     /// The machine.

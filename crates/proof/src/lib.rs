@@ -4,7 +4,7 @@
 //! large pages, pair by pair of intervals in random order, until its [`rule`] has seen enough; the
 //! result is a ratio with an interval, a verdict, and what else moved.
 //!
-//! Beside it, [`mod@bench`] measures what pages of each size cost and gain, on memory of its own;
+//! [`mod@bench`] measures what pages of each size cost and gain, on memory of its own;
 //! [`compare`] holds two results of either against each other.
 //!
 //! This crate must not draw or print (that is `hugeleaf-report`), and moves memory only through a

@@ -159,7 +159,7 @@ pub struct Equivalence {
     pub not_above: bool,
 }
 
-/// What pairs show beside their ratio (see [`crate::weigh`]).
+/// What pairs show in addition to their ratio (see [`crate::weigh`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PairsLookedAt {
     /// The correlation of each log ratio with the one before.

@@ -84,7 +84,7 @@ pub struct Experiment {
     pub duration_seconds: Option<f64>,
     /// Why it ended: `done`, `interrupted`; `prove` has more.
     pub ending: String,
-    /// What `prove` says of its experiment beside.
+    /// What `prove` also says of its experiment.
     #[serde(flatten)]
     pub more: Map<String, Json>,
 }

@@ -1,6 +1,6 @@
 //! Draws a [`Chart`]: as SVG for a page or a file, and in letters for a terminal.
 //!
-//! The SVG needs nothing beside it and follows the reader's scheme: ink and the colours of the series are one
+//! The SVG needs no other file and follows the reader's scheme: ink and the colours of the series are one
 //! set in light and one in dark. A series is known by its shape or its name as well as by its colour.
 
 mod bars;

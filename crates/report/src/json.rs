@@ -1,6 +1,6 @@
 //! JSON as all commands write it: `"schema": 1` first, bytes as integers in `*_bytes`, times in
 //! `*_seconds`; what a host does not have is missing, and what could not be read is `null` with
-//! the reason beside it in `*_error`.
+//! the reason next to it in `*_error`.
 //!
 //! Models write themselves: each derives `Serialize`, with the name that a field has in an answer where that is
 //! not its own. [`answer`] makes the text. A `None` is left out like [`hugeleaf_host::Fact::Absent`].
@@ -62,7 +62,7 @@ pub fn value(model: &impl Serialize) -> Value {
     value
 }
 
-/// Leaves out what is absent, and writes `null` with the reason beside it for what could not be read.
+/// Leaves out what is absent, and writes `null` with the reason next to it for what could not be read.
 fn resolve(value: &mut Value) {
     match value {
         Value::Array(all) => {

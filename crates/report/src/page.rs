@@ -335,7 +335,7 @@ impl Table {
     }
 }
 
-/// A table that is made column by column: a column is one line, its name beside what it shows.
+/// A table that is made column by column: a column is one line, its name next to what it shows.
 #[derive(Debug)]
 pub struct TableOf<T> {
     items: Vec<T>,

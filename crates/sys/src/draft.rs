@@ -1,6 +1,6 @@
 //! A file whose content comes whole or not at all, whoever else may write to its folder.
 //!
-//! The content is written into a file of a random name beside it, which nobody can have placed
+//! The content is written into a file of a random name next to it, which nobody can have placed
 //! there before (O_EXCL) and which is no link; it is on disk before it takes the name. Where a
 //! crash or a full disk comes in between, the old file is there still. How a path is followed, and
 //! which links are, is in [`crate::walk`].
@@ -78,7 +78,7 @@ pub fn is_draft_of(name: &OsStr, file: &OsStr) -> bool {
     digits.is_some_and(|d| d.len() == 16 && d.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// The name of a draft for the file at a path, beside it. Each call gives another one.
+/// The name of a draft for the file at a path, next to it. Each call gives another one.
 pub fn draft_beside(path: &Path) -> PathBuf {
     path.with_file_name(random_name(path.file_name().unwrap_or_default()))
 }

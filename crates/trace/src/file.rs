@@ -134,7 +134,7 @@ fn unwritten(path: &Path, error: PathError) -> TraceFileError {
     }
 }
 
-/// Writes a trace: to a file beside it first, which takes its place when all is on disk. So there
+/// Writes a trace: to a file next to it first, which takes its place when all is on disk. So there
 /// is never half a file, and an earlier one stays until then. Gives the size of the
 /// file; 0 of a device.
 ///

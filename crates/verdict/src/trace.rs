@@ -2,7 +2,7 @@
 //! plainly, that larger pages would not help.
 //!
 //! Every rule is a function from a [`Trace`](hugeleaf_trace::Trace) (with a few sums of it, `Seen`) to findings. Each rule's test has a
-//! trace that shows it and one that nearly does. The limits are constants with their reasons, below and beside the
+//! trace that shows it and one that nearly does. The limits are constants with their reasons, below and next to the
 //! rules; `docs/guide/trace.md` lists them.
 //!
 //! Three effects are distinguished, because a large page can bring one without the others:

@@ -1,6 +1,6 @@
 //! Files that are expensive to make, kept outside the tree.
 //!
-//! What is made is made beside its place, summed up, and put in its place in one step. What does
+//! What is made is made next to its place, summed up, and put in its place in one step. What does
 //! not match its sums any more is made anew.
 
 use std::fmt::Write as _;

@@ -30,7 +30,7 @@ pub struct Userland {
     /// Whether the scripts of packages are run.
     #[serde(default)]
     pub installed: bool,
-    /// Room on its disk beside what is installed.
+    /// Room on its disk in addition to what is installed.
     pub free: Size,
 }
 

@@ -63,7 +63,7 @@ pub fn build(
     let mut found = Found::default();
     if Architecture::own() == Some(architecture) {
         // As `make test` compiles them, so that nothing is compiled twice. hugeleaf itself is made
-        // beside the tests of its crate.
+        // next to the tests of its crate.
         let mut arguments = vec!["test", "--workspace", "--no-run", "--test", "cli"];
         arguments.extend(tests.iter().flat_map(|test| ["--test", &test.name]));
         cargo.makes(&arguments, &mut found)?;

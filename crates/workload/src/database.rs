@@ -4,7 +4,7 @@ use rusqlite::{Connection, OpenFlags, Statement, params};
 
 use crate::OltpError;
 
-/// What a row holds beside its key and stamp, in 8-byte words: about 300 bytes a row in all,
+/// What a row holds in addition to its key and stamp, in 8-byte words: about 300 bytes a row in all,
 /// 13 rows to a page.
 const WORDS: usize = 35;
 const RECORD: usize = WORDS * 8;

@@ -15,7 +15,7 @@
 //! measures it as it measures any server. It reads no files: what it must know of the host, its
 //! caller tells it in [`Settings`].
 //!
-//! Beside it stand workloads that measure memory itself: [`chase`], the latency of a read that
+//! Next to it stand workloads that measure memory itself: [`chase`], the latency of a read that
 //! depends on the one before; [`pagetables`], processes that attach one region; [`mover`], a backup
 //! server's data path; and [`pin`], the cost of keeping a buffer where it is.
 //!

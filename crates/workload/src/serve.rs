@@ -124,7 +124,7 @@ fn work(
 }
 
 /// Inserts rows until nearly all slots of the page cache are taken; what is left is for the pages
-/// that SQLite needs now and then beside the table's.
+/// that SQLite needs now and then in addition to the table's.
 fn fill(
     database: &Database,
     cache: &PageCache,

@@ -76,7 +76,7 @@ fn a_cache_of_ours_holds_what_is_written_at_any_size() {
     let base = PageArm::base(&host);
     let length = Bytes::from_mib(32);
     let cache = SqliteCache::install(base, length, false, &host).unwrap();
-    // Besides the pages there is what SQLite wants beside each.
+    // In addition to the pages there is what SQLite wants for each.
     assert!(cache.length() > length && cache.length().get() < length.get() * 11 / 10);
     if let Some(pages) = cache.pages().unwrap() {
         let on_base: u64 = pages

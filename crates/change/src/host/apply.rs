@@ -24,7 +24,7 @@ use super::{ChangeContext, lock};
 pub struct Request<'a> {
     /// The steps, in order.
     pub steps: &'a [Step],
-    /// The plan's text: it is kept beside the journal.
+    /// The plan's text: it is kept next to the journal.
     pub plan: &'a str,
     /// The plan's file.
     pub plan_file: &'a str,

@@ -1,4 +1,4 @@
-//! The journal: one file an apply, appended to and never changed, with the plan's text beside it.
+//! The journal: one file an apply, appended to and never changed, with the plan's text next to it.
 //!
 //! What the lines mean is in [`super::record`]; here they are found, folded into what they tell,
 //! and written.

@@ -137,7 +137,7 @@ pub fn read_again(
     }
 }
 
-/// Replaces a file in one step, or makes it: its new content lies beside it, under a random name,
+/// Replaces a file in one step, or makes it: its new content lies next to it, under a random name,
 /// until it is whole.
 fn replace(
     context: &mut ChangeContext<'_>,

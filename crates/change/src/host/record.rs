@@ -32,7 +32,7 @@ pub enum Record {
         after: Place,
         /// How it stands.
         state: State,
-        /// What the value beside it became.
+        /// What the value next to it became.
         #[serde(default)]
         beside: Option<String>,
     },

@@ -12,7 +12,7 @@ pub struct Holder {
     stdin: Option<ChildStdin>,
 }
 
-/// Where cargo puts examples: beside the program.
+/// Where cargo puts examples: next to the program.
 fn program() -> Result<PathBuf, Failed> {
     let path = Path::new(crate::HUGELEAF)
         .with_file_name("examples")

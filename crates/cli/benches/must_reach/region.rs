@@ -1,4 +1,4 @@
-//! The library beside the bare system calls: populating, reading, and moving granules.
+//! The library compared with the bare system calls: populating, reading, and moving granules.
 #![allow(unsafe_code)]
 //! # Safety
 //! A path is laid through memory that this program has just populated and owns until the samples

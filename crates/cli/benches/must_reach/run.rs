@@ -1,4 +1,4 @@
-//! `hugeleaf run` beside what else there is: how much of a program's memory is on large pages, what
+//! `hugeleaf run` compared with what else there is: how much of a program's memory is on large pages, what
 //! that does to its speed and its size, what starting it and its calls cost, and what happens when
 //! the pool is short.
 //!

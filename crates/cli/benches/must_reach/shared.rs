@@ -1,4 +1,4 @@
-//! `mem` over many processes that attach one segment, beside `smem`; and whether it still finds
+//! `mem` over many processes that attach one segment, compared with `smem`; and whether it still finds
 //! the one that attached it at an address that does not fit.
 
 use std::path::Path;

@@ -153,7 +153,7 @@ fn is_folder(context: &Context, path: &Path) -> bool {
 fn wishes(args: &Args, host: &Host, context: &Context) -> Result<Wishes, Failure> {
     sensible(args, host)?;
     let sizes = args.sizes.as_ref().map(reserved).transpose()?;
-    // A hugetlbfs has pages of one size: what is planned beside it is of that size.
+    // A hugetlbfs has pages of one size: what is planned with it is of that size.
     let default = host.memory.default_hugetlb_page.get();
     let of_mount = default.filter(|_| args.mount.is_some());
     let sizes = sizes.or(of_mount.map(|size| vec![size]));

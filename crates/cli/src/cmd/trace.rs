@@ -124,7 +124,7 @@ fn record(args: &Args, context: &Context) -> Result<Status, Failure> {
     Ok(Status::Good)
 }
 
-/// What a person should know beside the screen, on stderr.
+/// What a person should know in addition to the screen, on stderr.
 fn say(trace: &Trace, output: &Path, size: Bytes) {
     for source in &trace.sources {
         if let SourceState::Refused { reason, remedy } = &source.state {

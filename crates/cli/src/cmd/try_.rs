@@ -35,7 +35,7 @@ use steps::Steps;
 /// What the rows hold and which keys are drawn: the same in every `try`.
 const SEED: u64 = 1;
 
-/// So many intervals fit into the time, beside the moving between them; at least 16 are needed.
+/// So many intervals fit into the time, in addition to the moving between them; at least 16 are needed.
 const INTERVALS: u32 = 50;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(1);
@@ -296,7 +296,7 @@ fn settings(args: &Args, context: &Context, host: &Host) -> Result<Settings, Fai
     let room = hugeleaf_host::system::memory_room(&context.root).get();
     let available = room.map_or(available, |room| room.min(available));
     let cache = args.cache.unwrap_or_else(|| default_cache(available));
-    // What the database needs beside its pages, and what a host should never be without.
+    // What the database needs in addition to its pages, and what a host should never be without.
     let beside = Bytes(cache.get() / 32) + Bytes::from_mib(64);
     if cache + beside > available {
         return Err(Failure::missing(

@@ -2,7 +2,7 @@
  *
  * As an actor it does what HOSTILE says, prints "ready" and waits until its standard input ends.
  * Started without HOSTILE it was asked about its settings, as hugeleaf asks servers: it notes as
- * whom, beside itself, and never ends.
+ * whom, next to itself, and never ends.
  *
  * "watch SECONDS FILE COMMAND..." runs a command, kills it after SECONDS, and writes into FILE: its
  * status (-1 where it was killed), the most memory that it had, in KiB, and how long it waited, in ms:
@@ -194,7 +194,7 @@ static void jit(const char *kind, const char *elsewhere)
 	}
 }
 
-/* Notes as whom it was started, beside itself, and never ends. */
+/* Notes as whom it was started, next to itself, and never ends. */
 static int asked(int argc, char **argv)
 {
 	char self[PATH_MAX + 8];

@@ -126,7 +126,7 @@ fn programs<'a>(found: impl Iterator<Item = &'a Run>, arm: &str) -> Vec<Figure<'
 }
 
 /// The worst seconds of a server while its memory is moved, over those before: the smallest and
-/// the largest of the rounds, beside the same where nothing was moved.
+/// the largest of the rounds, compared with the same where nothing was moved.
 fn disturbed(runs: &Runs) -> [String; 4] {
     let question =
         "Does promotion disturb a server meanwhile? Its worst 3 s over the worst 3 s before";

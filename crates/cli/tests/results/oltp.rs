@@ -17,8 +17,8 @@ const OLTP: [(&str, &str); 5] = [
     ("oltp-noncached", "the cache a fifth of the data"),
 ];
 
-/// Quantities beside the main one that have a column, and its head.
-const BESIDE: [(&str, &str); 10] = [
+/// Quantities in addition to the main one that have a column, and its head.
+const ALSO_MEASURED: [(&str, &str); 10] = [
     ("CPU of the process a GiB", "CPU a GiB"),
     ("lock and unlock, mean", "lock and unlock"),
     ("CPU of one", "CPU of one"),
@@ -135,7 +135,7 @@ fn about(run: &Run, measured: &Results, first: &str) -> String {
 
 fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
     let all = || rows.iter().flat_map(|(_, rows)| rows);
-    let beside: Vec<(&str, &str)> = BESIDE
+    let also: Vec<(&str, &str)> = ALSO_MEASURED
         .into_iter()
         .filter(|(name, _)| {
             all().any(|row| !row.quantity.main && row.quantity.name == *name && row.ratio.is_some())
@@ -150,7 +150,7 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
     let mut heads: Vec<String> = vec!["pages".to_owned()];
     heads.extend(places.iter().map(|place| place.head()));
     heads.push(main_name(measured));
-    heads.extend(beside.iter().map(|(_, head)| (*head).to_owned()));
+    heads.extend(also.iter().map(|(_, head)| (*head).to_owned()));
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let mut table = Table::new(&heads);
     for (arm, rows) in rows {
@@ -170,7 +170,7 @@ fn table(rows: &[(&String, Vec<ComparedRow>)], measured: &Results) -> String {
                 cells.push(place.map_or_else(String::new, |at| at.value.to_string()));
             }
             cells.push(ratio(main));
-            for (name, _) in &beside {
+            for (name, _) in &also {
                 let row = rows
                     .iter()
                     .find(|row| row.at == main.at && row.quantity.name == *name);

@@ -1,4 +1,4 @@
-//! The sections of hugeleaf's own benchmarks: what it costs, and how it stands beside others.
+//! The sections of hugeleaf's own benchmarks: what it costs, and how it compares with others.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use hugeleaf_report::compare::three;
 
 use crate::runs::{Run, Runs, Table, interval, share};
 
-/// Programs under `run`: coverage and throughput beside every other way.
+/// Programs under `run`: coverage and throughput compared with every other way.
 pub fn programs(runs: &Runs) -> String {
     let mut out = String::from(
         "Over the bare program, with the interval. *Others' best* is the largest of THP `always`, glibc's two tunables,\n\
@@ -334,7 +334,7 @@ fn range(mut rounds: Vec<f64>) -> String {
     interval([*first, rounds[rounds.len() / 2], *last])
 }
 
-/// Looking at a host: what the screens cost, beside what is wanted of them.
+/// Looking at a host: what the screens cost, compared with what is wanted of them.
 pub fn looking(runs: &Runs) -> String {
     let mut table = Table::new(&["what", "over what is wanted", "raw samples"]);
     if let Some(run) = runs.find("latency") {
@@ -511,7 +511,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
     out
 }
 
-/// What a trace costs, and how it stands beside `perf`.
+/// What a trace costs, and how it compares with `perf`.
 pub fn trace(runs: &Runs) -> String {
     let mut out = String::new();
     if let Some(run) = runs.find("trace-agreement") {
@@ -520,7 +520,7 @@ pub fn trace(runs: &Runs) -> String {
                 .map_or_else(|| "-".to_owned(), |p| format!("{p:.1}"))
         };
         out.push_str(&format!(
-            "Beside `perf report` and `perf lock contention` on the same run, entries of 5 % and more differ by at most {} points in\nthe profile and {} in the lock table ({}).\n\n",
+            "Compared with `perf report` and `perf lock contention` on the same run, entries of 5 % and more differ by at most {} points in\nthe profile and {} in the lock table ({}).\n\n",
             points("profile, largest difference, points"),
             points("locks, largest difference, points"),
             run.link()

@@ -31,7 +31,7 @@ const NOT_SHOWN: &str = "- **One kind of machine.** A virtual machine with two p
   base,thp:2M,hugetlb:2M` fills that chart, on SQLite and on PostgreSQL. A dependent read is the nearest thing here.\n\
 - **Small memory.** The published gains are of buffer pools of 18 to 473 GB; here there are 24 in all.\n\
 - **No disks.** Devices are files and loop devices of the same machine: what a data path gains on real drives is not shown.\n\
-- **Published figures are others' machines, page sizes and databases.** They are beside ours to be read with, and are no yardstick for a page\n\
+- **Published figures are others' machines, page sizes and databases.** They stand next to ours for reference, and are no yardstick for a page\n\
   size of another processor.\n\
 - **No TPC-C results.** The load follows its public rules. Compare it with other runs of hugeleaf only.\n\
 - **The best of several arms** is more than a single one would give by chance. Look at the table below it.\n";

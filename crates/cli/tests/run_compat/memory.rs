@@ -86,7 +86,7 @@ fn the_break_grows_and_shrinks() {
     }
 }
 
-/// Threads in the one heap that the library moves the end of, beside threads that map memory and fork.
+/// Threads in the one heap that the library moves the end of, together with threads that map memory and fork.
 #[test]
 fn threads_share_the_heap() {
     if can_run("threads_share_the_heap") {

@@ -1,4 +1,4 @@
-//! How the library gets into libc: beside threads that were started before `main`, and where a host
+//! How the library gets into libc: together with threads that were started before `main`, and where a host
 //! lets no code be changed in one way or another.
 
 use std::process::Output;

@@ -174,7 +174,7 @@ fn folder() -> &'static Path {
 
 /// Compiles `c/NAME.c` to `to`; whether the compiler can do that with these flags.
 fn compile(name: &str, flags: &[&str], to: &Path) -> bool {
-    // First beside its place: tests that run at the same time each see a whole program.
+    // First next to its place: tests that run at the same time each see a whole program.
     let fresh = to.with_extension(format!("{:?}", std::thread::current().id()));
     let mut command = Command::new("cc");
     command

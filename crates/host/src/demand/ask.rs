@@ -181,7 +181,7 @@ fn run(command: &mut Command, at_most: Duration) -> Result<Answer, String> {
     })
 }
 
-/// Reads a pipe to its end beside the child, which would stand still once it is full.
+/// Reads a pipe to its end while the child runs, which would stand still once it is full.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {

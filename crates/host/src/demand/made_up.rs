@@ -71,12 +71,12 @@ fn demand(what: &str, pieces: Vec<Piece>, source: String) -> Demand {
     }
 }
 
-/// The published rule: so many pages of 16M for each segment of data, and 32 beside them for the
+/// The published rule: so many pages of 16M for each segment of data, and 32 more for the
 /// kernel and for growth. Segments of the platform that it is from are 256M.
 fn rule(segments: u64) -> Demand {
     const RULE_PAGE: Bytes = Bytes::from_mib(16);
     const PAGES_A_SEGMENT: u64 = 16;
-    const BESIDE: u64 = 32;
+    const MORE: u64 = 32;
     let pages = |n: u64| Bytes(RULE_PAGE.get().saturating_mul(n));
     let segment = Piece {
         bytes: pages(PAGES_A_SEGMENT),
@@ -84,12 +84,12 @@ fn rule(segments: u64) -> Demand {
     };
     let in_rule = segments
         .saturating_mul(PAGES_A_SEGMENT)
-        .saturating_add(BESIDE);
+        .saturating_add(MORE);
     demand(
-        "data segments, and 32 pages beside them",
-        vec![segment, Piece::one(pages(BESIDE))],
+        "data segments, and 32 pages more",
+        vec![segment, Piece::one(pages(MORE))],
         format!(
-            "the published rule: {segments} × {PAGES_A_SEGMENT} + {BESIDE} = {in_rule} \
+            "the published rule: {segments} × {PAGES_A_SEGMENT} + {MORE} = {in_rule} \
              pages of {RULE_PAGE}"
         ),
     )

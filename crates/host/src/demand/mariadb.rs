@@ -251,7 +251,7 @@ fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
 const KEY_BLOCK: u64 = 1 << 10; // not a page size: a block of an index
 const ARIA_BLOCK: u64 = 8 << 10; // not a page size: a block of an index
 
-/// What a block costs beside itself: its descriptor and two links (mysys/mf_keycache.c,
+/// What a block costs in addition to itself: its descriptor and two links (mysys/mf_keycache.c,
 /// storage/maria/ma_pagecache.c of MariaDB 10.11; found by the sizes that it maps for several
 /// settings from 64 MB to 4 GB, and exact to a block there).
 const KEY_DESCRIPTORS: u64 = 208;
@@ -271,7 +271,7 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
 
 /// InnoDB's buffer pool: one piece since 10.11.12, where the option for chunks has no more effect
 /// and reads 0; before that, and in MySQL, chunks that each have the descriptors of their pages
-/// beside them. Those are estimated at a 32nd: no such version was tried.
+/// with them. Those are estimated at a 32nd: no such version was tried.
 fn buffer_pool(size: u64, chunk: u64) -> Vec<Piece> {
     const EXTENT: u64 = 8 << 20; // not a page size: what the pool is rounded up to
     if chunk == 0 {

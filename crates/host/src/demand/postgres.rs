@@ -130,7 +130,7 @@ fn of_postmaster(look: &Look<'_>, postmaster: &Process) -> Result<Service, Deman
 }
 
 /// Asks a running server what it says of its own size, and which settings wait for a restart, and
-/// puts that beside what was measured. Who may not connect leaves the measured size alone.
+/// puts that next to what was measured. Who may not connect leaves the measured size alone.
 fn ask_running(look: &Look<'_>, service: &mut Service) {
     let Some(answer) = answer_of_running(look, service) else {
         return;
@@ -149,8 +149,8 @@ fn answer_of_running(look: &Look<'_>, service: &Service) -> Option<String> {
     let file = look.files_of(&process)?;
     let file = file.read(&look.link(pid, "cwd")?.join(PID_FILE));
     let (port, folder) = socket_in(file.known()?)?;
-    let beside = look.own_program(pid).ok()?.with_file_name("psql");
-    let program = [beside, PathBuf::from("/usr/bin/psql")]
+    let its_own = look.own_program(pid).ok()?.with_file_name("psql");
+    let program = [its_own, PathBuf::from("/usr/bin/psql")]
         .into_iter()
         .find(|path| look.path(path).is_file())?;
     let name = user.name.as_deref()?;

@@ -210,7 +210,7 @@ fn groups<'a>(processes: &[&'a Process]) -> Vec<Vec<&'a Process>> {
 }
 
 /// SysV segments of at least a page, by who owns and made them; without those that belong to the
-/// processes `taken` (PostgreSQL makes a small one beside its mapping).
+/// processes `taken` (PostgreSQL makes a small one in addition to its mapping).
 fn sysv_services(
     look: &Look<'_>,
     others: &[&Process],

@@ -198,7 +198,7 @@ pub fn parse_cgroup(text: &str) -> Option<String> {
         else {
             continue;
         };
-        // A hybrid host mounts an empty unified hierarchy beside the real ones: the longest path
+        // A hybrid host mounts an empty unified hierarchy next to the real ones: the longest path
         // among the three is the one that somebody set.
         let rank = match (id, controllers) {
             ("0", "") => 1,

@@ -1,4 +1,4 @@
-//! Readers of what a host has as a whole: one module a source, its parser beside its reader.
+//! Readers of what a host has as a whole: one module a source, its parser next to its reader.
 //!
 //! Nothing here judges. Where one file cannot be read or parsed, only the facts that come from it
 //! are unreadable; the rest of the host is still reported.

@@ -7,7 +7,7 @@ use crate::root::Root;
 use crate::system::pam_limits::{self, MemlockLine};
 use crate::system::unit_files::{self, UnitFile};
 
-/// Settings for large pages in files, beside those of sysctl.d ([`crate::Limits::sysctl`]).
+/// Settings for large pages in files, in addition to those of sysctl.d ([`crate::Limits::sysctl`]).
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Lines of tmpfiles.d that write into a knob, in the order in which they are applied.

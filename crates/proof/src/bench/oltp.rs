@@ -56,7 +56,7 @@ pub struct OltpSettings {
     pub cache_bytes: u64,
     /// What a page that is not in it is read through.
     pub io: Io,
-    /// The length of a file that is copied beside it.
+    /// The length of a file that is copied at the same time.
     pub copied_file_bytes: Option<u64>,
 }
 
@@ -235,7 +235,7 @@ pub struct OltpUsed {
     /// else `buffered` or `direct`.
     #[serde(default)]
     pub io: Io,
-    /// A file that was copied beside the load, again and again, to press on the page cache.
+    /// A file that was copied while the load runs, again and again, to press on the page cache.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub copied_file_bytes: Option<u64>,
     /// Knobs in force.
@@ -270,7 +270,7 @@ pub struct OltpSample {
     /// Page tables of all processes of the database, at the end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page_tables_bytes: Option<u64>,
-    /// How much of a file a second was copied beside it.
+    /// How much of a file a second was copied at the same time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub copied_bytes_per_second: Option<f64>,
     /// Cycles an instruction, and misses of the TLB for data in a thousand instructions, of the

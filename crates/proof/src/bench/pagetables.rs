@@ -25,7 +25,7 @@ use crate::subject::SizeHeld;
 
 mod rows;
 
-/// What the kernel holds for a process beside its memory and page tables: its stack in the kernel,
+/// What the kernel holds for a process in addition to its memory and page tables: its stack in the kernel,
 /// its descriptors, its mappings (a thousand of them took 64K each; twice that).
 const KERNEL_A_PROCESS: Bytes = Bytes::from_kib(128);
 /// Bytes of an entry of a page table, on every architecture with 64-bit addresses.

@@ -178,7 +178,7 @@ fn one(chart: &Chart, plane: &Plane, number: usize, series: &Series) -> Markup {
     }
 }
 
-/// How far beside its step a curve's points stand, in pixels, so that the intervals of several can be seen:
+/// How far from its step a curve's points stand, in pixels, so that the intervals of several can be seen:
 /// about two marks. Where x is not of few steps, at its place.
 fn aside(chart: &Chart, number: usize) -> f64 {
     let place = |n: usize| f64::from(u32::try_from(n).unwrap_or(0));

@@ -24,7 +24,7 @@ fn letter_of(names: &[String]) -> Vec<char> {
 }
 
 /// The curves in lines of at most `width` characters, the last one ended; what the letters stand for is in the
-/// first. A column is a value of x; where two points fall together, the letter of the later series stands beside
+/// first. A column is a value of x; where two points fall together, the letter of the later series stands next to
 /// the earlier one. Empty where no point can be drawn.
 #[allow(clippy::cast_precision_loss)]
 pub fn text(chart: &Chart, width: usize) -> String {

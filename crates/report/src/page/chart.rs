@@ -103,7 +103,7 @@ pub struct Point {
     pub samples: Vec<f64>,
     /// Whether it is to be doubted: drawn hollow.
     pub doubtful: bool,
-    /// A word beside it; may be empty.
+    /// A word next to it; may be empty.
     pub note: String,
 }
 

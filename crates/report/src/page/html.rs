@@ -1,4 +1,4 @@
-//! A page of HTML that needs nothing beside it: no network, no script, readable in light and in dark. All rows of
+//! A page of HTML that needs no other file: no network, no script, readable in light and in dark. All rows of
 //! a table are shown, however long it is.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

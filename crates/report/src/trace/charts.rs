@@ -1,4 +1,4 @@
-//! What is drawn of a trace, on its own page and beside another.
+//! What is drawn of a trace, on its own page and compared with another.
 
 use hugeleaf_trace::Trace;
 use hugeleaf_trace::model::{Interval, Sample};

@@ -51,7 +51,7 @@ pub fn json(shown: &Shown<'_>, only: Option<&[&Lock]>) -> String {
     }))
 }
 
-/// What was not measured: `null`, with why in a field beside it. An empty list and a 0 say that there was nothing.
+/// What was not measured: `null`, with why in a field next to it. An empty list and a 0 say that there was nothing.
 pub(super) fn missing(why: &str) -> Value {
     json!({ UNREADABLE: why })
 }

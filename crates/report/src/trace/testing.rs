@@ -267,7 +267,7 @@ fn memory(on: &[(u64, &str, u64)]) -> MemoryState {
     }
 }
 
-/// Two traces beside each other, without findings.
+/// Two traces compared, without findings.
 pub fn beside<'a>(before: &'a Trace, after: &'a Trace) -> super::Compared<'a> {
     let shown = |trace| super::Shown {
         trace,

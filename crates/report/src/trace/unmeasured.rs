@@ -67,7 +67,7 @@ fn without(what: Collection) -> Trace {
     trace
 }
 
-/// What only a trace that has measured it may say, on its own and beside another.
+/// What only a trace that has measured it may say, on its own and compared with another.
 const fn claims(what: Collection) -> &'static [&'static str] {
     match what {
         Collection::CpuSamples => &["no samples", "0 samples", "No samples"],

@@ -403,7 +403,7 @@ fn name_file(
     let found = match path
         .filter(|path| is_safe_from_others(path, effective_uid()).unwrap_or(false))
     {
-        // By its own path: debug information may lie beside it.
+        // By its own path: debug information may lie next to it.
         Some(path) => named_with_debug(symbolizer, &path, &offsets),
         None => match settled(file, left) {
             Ok((file, is_ours)) => {

@@ -18,7 +18,7 @@ pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
 pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
 /// The drop-in of the boot loader, where it reads such.
 pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
-/// The files of ours that are there once on a host; beside them each unit may have one.
+/// The files of ours that are there once on a host; in addition each unit may have one.
 pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
 const UNITS: &str = "/etc/systemd/system";
 const UNIT_FILE: &str = "60-hugeleaf.conf";

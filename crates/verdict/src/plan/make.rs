@@ -16,7 +16,7 @@ use super::promise::{self, InForce, listed, promised, standing};
 use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
 
-/// What a plan is made from, beside the services.
+/// What a plan is made from, in addition to the services.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// The host.

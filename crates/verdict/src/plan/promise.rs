@@ -164,7 +164,7 @@ impl Standing<'_> {
     }
 }
 
-/// The promises that stand beside a plan for the services `new`; `found` are all that were found on
+/// The promises that stand in addition to a plan for the services `new`; `found` are all that were found on
 /// the host. Who is in the new plan is served by that.
 pub(super) fn standing<'a>(
     promised: Vec<Promised<'a>>,

@@ -163,7 +163,7 @@ fn has(lines: &[String], part: &str) {
     );
 }
 
-/// Compares with a file beside the sources; `HUGELEAF_BLESS=1` writes it anew.
+/// Compares with a file next to the sources; `HUGELEAF_BLESS=1` writes it anew.
 fn compare(got: &str, name: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("src/plan/expected")

@@ -120,7 +120,7 @@ fn possible(facts: &Facts<'_>, now: &BTreeMap<PageSize, PoolNow>) -> Result<(), 
     Ok(())
 }
 
-/// What a pool is to come to: the most that was in use and a little beside it, and what stopped
+/// What a pool is to come to: the most that was in use and a little more, and what stopped
 /// services wait for.
 fn wanted(size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
     let keep = most

@@ -1,5 +1,5 @@
 //! Writes a plan as the file that a person edits: values in TOML, the arithmetic and what follows
-//! from the plan as comments beside them. Comments are not read again: they follow from the values.
+//! from the plan as comments next to them. Comments are not read again: they follow from the values.
 
 use std::path::Path;
 

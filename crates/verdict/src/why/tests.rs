@@ -898,7 +898,7 @@ fn what_is_all_in_swap_is_said_though_no_byte_of_it_is_on_a_page() {
         told[0].command,
         "# once it is back in memory: hugeleaf promote 100"
     );
-    // What is there in part can be promoted, and has a verdict of its own beside its neighbour that cannot.
+    // What is there in part can be promoted, and has a verdict of its own next to its neighbour that cannot.
     let pages = vec![
         (range(AT, 3 * M), PageState::SWAPPED),
         (range(AT + 3 * M, 5 * M), OWN),

@@ -29,7 +29,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// The program under test: `HUGELEAF`, or the one that cargo made beside these tests, or the one on PATH.
+/// The program under test: `HUGELEAF`, or the one that cargo made next to these tests, or the one on PATH.
 pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("HUGELEAF") {
         return path.into();

@@ -108,7 +108,7 @@ fn default_size() -> u64 {
     meminfo["Hugepagesize"]
 }
 
-/// As Debian starts it, without a pool; and then beside one that is too small for it, which it says nothing of.
+/// As Debian starts it, without a pool; and then with one that is too small for it, which it says nothing of.
 #[test]
 fn a_postgresql_is_told_what_keeps_it_small() {
     let test = "a_postgresql_is_told_what_keeps_it_small";

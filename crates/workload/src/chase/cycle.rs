@@ -4,7 +4,7 @@
 /// following [`Cycle::after`] visits all the others before it comes back.
 ///
 /// It is counted up and each count is scattered by a bijection drawn from a seed, so a cycle of any
-/// length takes no memory beside the working set and is laid out from front to back. (A shuffled
+/// length takes no memory in addition to the working set and is laid out from front to back. (A shuffled
 /// list of a working set's lines takes an eighth of the working set, and writing it out in random
 /// order takes minutes for a few gigabytes.)
 #[derive(Debug, Clone, PartialEq, Eq)]

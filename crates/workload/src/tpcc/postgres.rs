@@ -158,7 +158,7 @@ impl Store for PostgresStore {
     }
 
     fn bytes_per_warehouse(&self) -> u64 {
-        // And the log beside it.
+        // And the log in addition.
         PostgresStore::WAREHOUSE.get() * 5 / 4
     }
 

@@ -268,7 +268,7 @@ fn names(columns: &[Column]) -> String {
     all.join(", ")
 }
 
-/// Indexes beside the keys: customers by name, and a customer's last order.
+/// Indexes in addition to the keys: customers by name, and a customer's last order.
 pub(crate) const MORE_INDEXES: [&str; 2] = [
     "CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first, c_id)",
     "CREATE INDEX orders_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",

@@ -91,7 +91,7 @@ pub struct Args {
     /// rest is read through the host's page cache, or past it
     #[arg(long, value_name = "HOW", value_parser = parse_io)]
     io: Option<Io>,
-    /// Copy a file of this size beside the load, again and again, to press on the page cache
+    /// Copy a file of this size while the load runs, again and again, to press on the page cache
     #[arg(long, value_name = "SIZE")]
     copy_beside: Option<Bytes>,
     /// When commits have to be on the disk: commit, soon, never
@@ -222,7 +222,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Runs the process that copies a file beside the load where that is what this one was started for.
+/// Runs the process that copies a file while the load runs where that is what this one was started for.
 pub fn copier() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != COPIER {

@@ -6,7 +6,7 @@ use hugeleaf_verdict::plan::{InForce, Plan, parse};
 
 use crate::context::Context;
 
-/// The plan of an apply, or why its copy beside the journal cannot be read.
+/// The plan of an apply, or why its copy next to the journal cannot be read.
 pub fn plan_of(one: &change::Applied) -> Result<Plan, String> {
     if one.is_newer {
         return Err("a newer program applied it".to_owned());

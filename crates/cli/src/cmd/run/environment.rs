@@ -78,7 +78,7 @@ fn is_ours(path: &[u8]) -> bool {
     name.starts_with(NAME.as_bytes()) && name.ends_with(b".so")
 }
 
-/// The sanitizer's options with the one that lets it live beside another library; whoever set
+/// The sanitizer's options with the one that lets it live together with another library; whoever set
 /// that one knows better.
 fn sanitizer(before: &OsStr) -> OsString {
     let key = SANITIZER_OPTION.split('=').next().unwrap_or_default();

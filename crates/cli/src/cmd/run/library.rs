@@ -57,7 +57,7 @@ pub fn where_it_would_be() -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file that is there already: the one that is named, the one installed beside this program,
+/// A file that is there already: the one that is named, the one installed next to this program,
 /// or root's copy.
 fn existing() -> Result<Option<PathBuf>, Failure> {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
@@ -264,7 +264,7 @@ mod tests {
         let inode = fs::metadata(&path).unwrap().ino();
         assert_eq!(write_to(&folder, b"library").unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "written again");
-        // Another version goes beside it; a damaged file is replaced, not changed.
+        // Another version goes next to it; a damaged file is replaced, not changed.
         assert_ne!(write_to(&folder, b"newer").unwrap(), path);
         fs::write(&path, b"damaged").unwrap();
         assert_eq!(write_to(&folder, b"library").unwrap(), path);

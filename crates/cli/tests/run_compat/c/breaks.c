@@ -1,5 +1,5 @@
 /* A program with an allocator of its own on sbrk(2): it grows and shrinks the break, finds zeroes where
- * it grows again, and its old data where it did not shrink. Beside it malloc does the same.
+ * it grows again, and its old data where it did not shrink. Meanwhile malloc does the same.
  *
  * usage: breaks STEPS */
 #include "check.h"

@@ -72,7 +72,7 @@ static void *heap_user(void *number)
     return NULL;
 }
 
-/* Mappings beside the heap, whose size the library looks at meanwhile. */
+/* Mappings in addition to the heap, whose size the library looks at meanwhile. */
 static void *mapper(void *number)
 {
     uint64_t state = (uintptr_t)number;

@@ -1,4 +1,4 @@
-/* What a program may do with parts of its mappings, small ones beside each other. */
+/* What a program may do with parts of its mappings, small ones next to each other. */
 #include "check.h"
 
 static char *get(size_t length)

@@ -1,4 +1,4 @@
-"""Threads that allocate, and programs started beside them; ends with status 3."""
+"""Threads that allocate, and programs started at the same time; ends with status 3."""
 import hashlib
 import os
 import subprocess

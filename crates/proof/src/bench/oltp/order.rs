@@ -39,7 +39,7 @@ pub struct Order {
     pub by_cache: Vec<Bytes>,
     /// Whether all that is touched is to fit the cache, and how the rest is read.
     pub io: Option<Io>,
-    /// The length of a file that is copied beside the load.
+    /// The length of a file that is copied while the load runs.
     pub copy_beside: Option<Bytes>,
     /// When commits have to be on the disk.
     pub durability: Durability,

@@ -35,7 +35,7 @@ pub struct Watcher<'a> {
     processes: Processes<'a>,
     /// Whether the processor is to count.
     count: bool,
-    /// What another process has written so far, where one copies beside it.
+    /// What another process has written so far, where one copies at the same time.
     copied: Option<&'a dyn Fn() -> Option<u64>>,
     counting: Option<Result<Counting, MetricError>>,
     copied_before: Option<(Instant, u64)>,

@@ -396,7 +396,7 @@ fn the_smaller_plan_keeps_the_most_that_was_used() {
         assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
         plan
     };
-    // 1100, and 2 % beside.
+    // 1100, and 2 % more.
     let plan = tight(&[low.clone(), high, low.clone()]);
     assert_eq!(pools(&plan), ["2M/0: 561", "2M/1: 561"]);
     has(&plan.notes, "at most 1100 of 4096 pages of 2M");

@@ -253,7 +253,7 @@ fn what_is_made_smaller_leaves_stopped_services_theirs() {
     };
     let seen = [sample(&host).unwrap()];
     let plan = tighten(&facts, &seen, Duration::from_secs(1), &Wishes::default()).unwrap();
-    // 512 in use and 11 beside them, and 512 for the one that does not run.
+    // 512 in use and 11 more, and 512 for the one that does not run.
     assert_eq!(pages(&plan).0, 512 + 11 + 512);
     assert_eq!(parse(&written(&plan)).as_ref(), Ok(&plan));
     // Of a running one what it uses is known now; a stopped one keeps its own.

@@ -110,7 +110,7 @@ impl<'s> PostgresLoader<'s> {
         transaction.commit()?;
         if piece == Piece::Indexes {
             // What a server does by and by, and what its planner goes by: done before it is
-            // measured, not beside it.
+            // measured, not meanwhile.
             self.vacuum()?;
         }
         Ok(())

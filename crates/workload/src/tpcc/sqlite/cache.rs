@@ -1,5 +1,5 @@
 //! SQLite's page cache in memory of ours: every page of every database file of this process, and
-//! what SQLite keeps beside each, lies on pages of the size that was asked for.
+//! what SQLite keeps for each, lies on pages of the size that was asked for.
 //!
 //! SQLite's own cache can be given a buffer, too, but then all connections share one lock that they
 //! take at every page. Here each connection has its own pages, taken from the buffer for good, and
@@ -34,7 +34,7 @@ struct Pool {
     memory: ChaseMemory,
     start: usize,
     length: Bytes,
-    /// What SQLite wants beside a page, at most.
+    /// What SQLite wants in addition to a page, at most.
     extra: usize,
     /// Pages that nobody has.
     free: Mutex<Free>,
@@ -57,7 +57,7 @@ pub struct SqliteCache(());
 
 impl SqliteCache {
     /// Takes memory on pages of `arm` for `cache` bytes of database pages and for what SQLite wants
-    /// beside them (a thirteenth), locks it where `locked` says so, and gives it to SQLite for the
+    /// in addition (a thirteenth), locks it where `locked` says so, and gives it to SQLite for the
     /// rest of this process's life. Works once, and only before SQLite is first used.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ fn lock(memory: &ChaseMemory) -> Result<(), TpccError> {
     })
 }
 
-/// What SQLite wants beside a page, at most.
+/// What SQLite wants in addition to a page, at most.
 fn extra() -> Result<usize, TpccError> {
     let mut header: c_int = 0;
     // SAFETY: this option takes a pointer to an int, which it fills in.
@@ -163,7 +163,7 @@ fn check(result: c_int) -> Result<(), TpccError> {
     }
 }
 
-/// A page as SQLite knows it, and where it stands here. What SQLite wants beside follows it.
+/// A page as SQLite knows it, and where it stands here. What SQLite wants in addition follows it.
 #[repr(C)]
 struct Node {
     page: ffi::sqlite3_pcache_page,
