@@ -28,7 +28,7 @@ static void show_progress(uint64_t done, uint64_t total, void *data)
     fprintf(stderr, "\rpopulated %3d %%", (int)(done * 100 / total));
 }
 
-/* A region can be in several pieces: ask how many first. They can change between the two calls, where
+/* A region can have several extents: ask how many first. They can change between the two calls, where
  * the kernel joins or splits huge pages. So ask until all of them fit. */
 static hl_extent *extents_of(const hl_region *region, size_t *count, hl_error *error)
 {

@@ -277,7 +277,7 @@ fn mariadb_of(test: &str, settings: &str) {
     drop(server);
     pool.is_free();
 
-    // With so much fewer it falls back; whether it says so depends on the piece.
+    // With so much fewer it falls back; whether it says so depends on the mapping.
     pool.set(planned - Pool::slack(planned) - 1);
     let (server, _) = start();
     assert!(pool.taken() < had, "{} of {had}", pool.taken());

@@ -63,7 +63,7 @@ pub struct Service {
     pub node: Option<u32>,
     /// What it is told to do about large pages.
     pub wish: Wish,
-    /// What it wants, in pieces that are rounded to pages one by one.
+    /// What it wants, in mappings that are rounded to pages one by one.
     pub demands: Vec<Demand>,
 }
 
@@ -173,7 +173,7 @@ pub struct User {
 pub struct Demand {
     /// What it is in the service's own words, as in `shared_buffers and what goes with it`.
     pub what: String,
-    /// Pieces that are mapped one by one: each is rounded up to whole pages by itself.
+    /// Its mappings, made one by one: each is rounded up to whole pages by itself.
     pub pieces: Vec<Piece>,
     /// Shared memory may come from the pool; private memory goes on THP unless the program itself
     /// takes it from the pool (a JVM, MariaDB).

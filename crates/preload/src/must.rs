@@ -72,7 +72,7 @@ pub fn stays(kind: Kind) {
     }
     let what: &[u8] = match kind {
         Kind::GrowsDown => b"memory mapped with MAP_GROWSDOWN",
-        Kind::Small => b"what is mapped in pieces smaller than a large page",
+        Kind::Small => b"what is mapped in ranges smaller than a large page",
         Kind::ShortFile => b"the part of a file in memory that was mapped before it had its length",
         Kind::Protected => b"memory that mprotect made usable where no huge page fits",
         Kind::Misaligned => b"a segment attached at an address that no huge page fits",
@@ -194,7 +194,7 @@ fn private_kind(call: &Call) -> Option<isize> {
     if call.holds_a_page() {
         return Some(private_pages(call));
     }
-    // A piece of what the program reserved: it may complete a page.
+    // A part of what the program reserved: it may complete a page.
     let at = call.own(0);
     if calls::failed(at) || committed(at as usize, call.length) {
         return Some(at);
@@ -390,7 +390,7 @@ fn is_private_memory(start: usize, end: usize) -> bool {
     at >= end
 }
 
-/// `mremap` that makes private memory longer: a new piece on larger pages, with the content of the
+/// `mremap` that makes private memory longer: a new mapping on larger pages, with the content of the
 /// old one. `None`: it is not private memory, or the call is another one.
 pub fn grow(
     old: usize,
@@ -427,7 +427,7 @@ pub fn grow(
         return Some(at);
     }
     let at = at as usize;
-    // SAFETY: readable, as was seen above, and gone to by the program's own call; the new piece is
+    // SAFETY: readable, as was seen above, and gone to by the program's own call; the new mapping is
     // at least as long and nobody knows of it.
     unsafe { core::ptr::copy_nonoverlapping(old as *const u8, at as *mut u8, old_length) };
     let at = if fixed {

@@ -61,7 +61,7 @@ pub unsafe fn set(settings: Settings<'static>) {
 }
 
 /// The settings' text with the variable's name before it. A copy, because servers write their
-/// titles over the environment they were started with; and in one piece, so that a viewer can
+/// titles over the environment they were started with; and contiguous, so that a viewer can
 /// find it in this process's memory.
 struct Text(UnsafeCell<[u8; 1024]>);
 

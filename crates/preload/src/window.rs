@@ -5,7 +5,7 @@
 //! window that is mapped ahead, neighbours share a block, whatever the sizes; where the window is
 //! advised, the first touch of a block is a huge page. Each kind of mapping has windows of its own
 //! (`judge`). The kernel sees one mapping that the program later
-//! unmaps in pieces, as it may.
+//! unmaps part by part, as it may.
 //!
 //! # Safety
 //!
@@ -64,7 +64,7 @@ pub fn cut(kind: usize, large: bool, length: usize) -> Option<usize> {
 }
 
 /// Leaves the windows, in a forked child: what is mapped below one would not become one mapping
-/// with it, because its pages are shared with the parent's, and then a piece across both
+/// with it, because its pages are shared with the parent's, and then a mapping across both
 /// could not be moved in one `mremap`.
 pub fn leave() {
     for window in WINDOWS.iter().flatten() {

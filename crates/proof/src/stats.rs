@@ -336,7 +336,7 @@ fn rank_sum_shares(m: usize, n: usize) -> Vec<f64> {
 }
 
 /// Welch's interval for the difference of the means of logs, `large - base`, of two runs of
-/// samples of which each was taken in one stretch. Samples in a row resemble each other, so each
+/// samples of which each was taken in one interval. Samples in a row resemble each other, so each
 /// run's variance is widened by (1 + r) / (1 - r), r being its correlation with itself one sample
 /// later where that is positive. What drifts between the two runs it cannot see. `None` where a
 /// run has fewer than three samples.

@@ -31,7 +31,7 @@ pub enum MemoryError {
         /// What limits it.
         limited_by: String,
     },
-    /// A ladder whose sizes grow: pieces are laid out largest first.
+    /// A ladder whose sizes grow: extents are laid out largest first.
     #[error("the sizes of '{0}' grow: a ladder goes from large to small")]
     Unordered(Ladder),
     /// A mandatory ladder of which this host has no size.

@@ -1,4 +1,4 @@
-//! Handing memory to other processes: a text that says what it is, and a descriptor a piece.
+//! Handing memory to other processes: a text that says what it is, and a descriptor an extent.
 //!
 //! A handle comes from another program, so nothing in it is believed: every descriptor is asked
 //! what it is, how long it is and whether its length is sealed, before it is mapped.

@@ -1,8 +1,8 @@
-//! Pieces from a hugetlb pool: reserved by mmap(2), populated, and only then handed out.
+//! Extents from a hugetlb pool: reserved by mmap(2), populated, and only then handed out.
 //!
-//! Each piece is a file of its own, mapped shared, also in private regions: shared hugetlb memory
+//! Each extent is a file of its own, mapped shared, also in private regions: shared hugetlb memory
 //! has no copy-on-write, so a pool that is short at a fork cannot kill a child. Private regions
-//! keep such pieces out of children altogether.
+//! keep such extents out of children altogether.
 
 use hugeleaf_sys::{Errno, MemoryFile, NodePolicy, Reserve, Sharing, Space, SysError};
 use hugeleaf_units::{Bytes, PageSize, Pages, Range};

@@ -83,7 +83,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Populates `part` in pieces of whole `page`s. What it takes from memory outside the pools is
+    /// Populates `part` in chunks of whole `page`s. What it takes from memory outside the pools is
     /// watched, so that it stops before the kernel has to kill somebody.
     pub(crate) fn fill(
         &mut self,

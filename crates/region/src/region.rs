@@ -24,7 +24,7 @@ pub(crate) struct Piece {
 /// One contiguous range of memory, populated, on the page sizes that its ladder and the host make
 /// possible; freed when dropped.
 ///
-/// Uniform where the first rung has it all, else a mosaic: the fewest pieces, largest pages first,
+/// Uniform where the first rung has it all, else a mosaic: the fewest extents, largest pages first,
 /// base pages last. (Where the kernel finds no contiguous memory for one transparent huge page
 /// among many, that range is on base pages at its place.) It never moves, and mremap(2) must not
 /// be used on it.
@@ -201,7 +201,7 @@ impl Region {
         Ok(thp::look(piece.range)?)
     }
 
-    /// Stretches of a piece of ordinary memory, by whether a huge page maps them.
+    /// Extents of a piece of ordinary memory, by whether a huge page maps them.
     fn look_at(&self, piece: &Piece, extents: &mut Vec<Extent>) -> Result<(), MemoryError> {
         let map = self.pages_of(piece)?;
         let first = extents.len();

@@ -1,4 +1,4 @@
-//! Pieces on transparent huge pages, or on base pages.
+//! Extents on transparent huge pages, or on base pages.
 
 use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
 use hugeleaf_host::{Host, Root};

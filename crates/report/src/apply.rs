@@ -149,7 +149,7 @@ fn short(short: &Shortage, asked: Asked<'_>) -> Note {
     part("pages of files", &short.cache);
     part("processes", &short.anon);
     part("shared and tmpfs", &short.shmem);
-    part("kernel, can be given back", &short.kernel_reclaimable);
+    part("kernel, reclaimable", &short.kernel_reclaimable);
     part("kernel, cannot", &short.kernel_fixed);
     part("locked", &short.locked);
     if let Fact::Known(blocks) = &short.unmovable_blocks {
@@ -175,7 +175,7 @@ fn remedy(short: &Shortage, asked: Asked<'_>) -> String {
         return format!("hugeleaf apply --drop-caches {plan}    # clean pages of files make room");
     }
     format!(
-        "hugeleaf apply --drop-caches {plan}    # enough is free, in pieces; if that does not help, \
+        "hugeleaf apply --drop-caches {plan}    # enough is free, but fragmented; if that does not help, \
          reboot and apply before anything else starts"
     )
 }

@@ -44,7 +44,7 @@ fn got(table: &[Held]) -> String {
 /// Why something is missing; of what cannot be on such pages, how much there is.
 fn why(state: &RoleState) -> Option<String> {
     let small =
-        (!state.small.is_zero()).then(|| format!("{} in pieces smaller than a page", state.small));
+        (!state.small.is_zero()).then(|| format!("{} in ranges smaller than a page", state.small));
     match (&state.reason, small) {
         (Some(reason), Some(small)) => Some(format!("{reason}; {small}")),
         (Some(reason), None) => Some(reason.clone()),
@@ -110,7 +110,7 @@ ROLE  ASKED  GOT                                MISSING  WHY
 data  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M      12M  a reason of some words that goes
                                                          on; 1M in pieces smaller than a
                                                          page
-text  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M        -  1M in pieces smaller than a page
+text  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M        -  1M in ranges smaller than a page
 next, for data: hugeleaf promote 1
 "
         );

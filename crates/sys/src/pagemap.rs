@@ -60,7 +60,7 @@ pub struct PageRun {
 /// The pages of a range, in order of address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageMap {
-    /// Stretches of like pages. What is in none of them is neither in memory nor in swap.
+    /// Runs of like pages. What is in none of them is neither in memory nor in swap.
     pub runs: Vec<PageRun>,
     /// Whether [`PageState::HUGE`] could be determined (PAGEMAP_SCAN, Linux 6.7).
     pub huge_known: bool,

@@ -1,5 +1,5 @@
 //! Memory that this process lays out itself: addresses set aside as one range, files in memory,
-//! and pages mapped into the range piece by piece.
+//! and pages mapped into the range part by part.
 #![allow(unsafe_code)]
 //! # Safety
 //! A [`Space`] owns its addresses from mmap(2) until it is dropped. Only parts of it are replaced,

@@ -79,7 +79,7 @@ impl Range {
         Range::new(size.round_up(self.start)?, size.round_down(self.end)).ok()
     }
 
-    /// Pieces of at most `step` bytes, in order, the cuts at multiples of `step`.
+    /// Ranges of at most `step` bytes, in order, the cuts at multiples of `step`.
     pub fn chunks(self, step: PageSize) -> impl Iterator<Item = Range> {
         let mut at = self.start;
         std::iter::from_fn(move || {

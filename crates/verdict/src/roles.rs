@@ -1,8 +1,8 @@
 //! A process under `hugeleaf run`, role by role: what was asked for, what was got, what is missing
 //! and why.
 //!
-//! Missing is what is resident on none of the pages that were asked for, and could be: a stretch
-//! that holds no whole page of the smallest of them is a piece, and counted apart. Why it is
+//! Missing is what is resident on none of the pages that were asked for, and could be: a range
+//! that holds no whole page of the smallest of them is counted apart, as small. Why it is
 //! missing is first sought in the settings (too little has grown yet, the library is not there),
 //! then in the verdicts on the ranges, of which the one with most bytes speaks for the role.
 
@@ -150,7 +150,7 @@ pub fn sum_of(processes: &[&Roles]) -> Vec<RoleState> {
         .collect()
 }
 
-/// Puts what some pieces come to into a state.
+/// Puts what some ranges come to into a state.
 fn total<'a>(state: &mut RoleState, pieces: impl Iterator<Item = &'a Piece>) {
     (state.got, state.missing, state.small) = (Vec::new(), Bytes::ZERO, Bytes::ZERO);
     for piece in pieces {
@@ -400,7 +400,7 @@ impl Case<'_> {
     }
 }
 
-/// Obstacles of stretches that hold no page of the PMD's size.
+/// Obstacles of ranges that hold no page of the PMD's size.
 fn is_small(id: eligible::Reason) -> bool {
     matches!(
         id,

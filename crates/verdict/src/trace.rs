@@ -28,7 +28,7 @@ use crate::findings::Severity;
 pub enum Effect {
     /// One entry of a page table or TLB maps more: fewer faults, walks, page tables.
     Translation,
-    /// Memory lies together: fewer pieces for a request or a device.
+    /// Memory lies together: fewer segments for a request or a device.
     Contiguity,
     /// What is counted, locked and pinned at a time is larger.
     Unit,

@@ -251,7 +251,7 @@ fn test(
     })
 }
 
-/// Runs the tests of a host, and then says all of it in one piece; whether it is good. What is missing is
+/// Runs the tests of a host, and then says all of it at once; whether it is good. What is missing is
 /// said, by name, and no failure.
 fn test_one(
     workshop: &Workshop,

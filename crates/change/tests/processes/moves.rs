@@ -221,7 +221,7 @@ fn a_file_that_the_kernel_refuses_is_not_asked_for() {
         return;
     };
     let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
-    // In small pieces: what is written in one is on large folios at once on some file systems.
+    // In small writes: what is written at once is on large folios at once on some file systems.
     let base = bench.kernel.base_page();
     let piece = vec![1; usize::try_from(base.bytes().get()).unwrap()];
     for _ in 0..bench.huge.holds(base) * 2 {

@@ -102,7 +102,7 @@ pub struct Log {
     answers: Vec<Answer>,
 }
 
-/// What happened in one stretch of time.
+/// What happened in one interval.
 pub struct Stretch {
     /// Operations a second, bucket by bucket.
     pub rates: Vec<f64>,

@@ -264,7 +264,7 @@ impl Bare {
         Ok(Bare { space, file })
     }
 
-    /// Each thread goes through its share. In pieces: one call holds the lock on the address space
+    /// Each thread goes through its share. In chunks: one call holds the lock on the address space
     /// until it is done, and with one call a thread they would go one after the other.
     fn populate(self, threads: usize) -> Result<Bare, Failed> {
         let space = &self.space;
@@ -339,7 +339,7 @@ fn plain(region: &Region, align: PageSize) -> Result<Space, Failed> {
             descriptors.push(entry.file_name().to_string_lossy().parse()?);
         }
     }
-    // A piece is made after the one before it in address.
+    // An extent is made after the one before it in address.
     descriptors.sort_unstable();
     let mut at = 0;
     for descriptor in descriptors {

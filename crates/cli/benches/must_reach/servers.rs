@@ -1,6 +1,6 @@
 //! What a server under load loses while it is promoted with the default budget.
 //!
-//! Each round takes three stretches of equal length: two in which nothing is done, and one in
+//! Each round takes three intervals of equal length: two in which nothing is done, and one in
 //! which the server is promoted. The worst 3 s of the third over those of the second is the
 //! figure; the second over the first shows what chance alone makes of it. Clients ask without
 //! pause, so that whatever the work takes from the server is seen.

@@ -1,7 +1,7 @@
 //! `hugeleaf trace`: what it costs a server and a load that fights for a lock, whether it says the
 //! same as `perf` on the same run, and how large its file is.
 //!
-//! Cost: one run of the load, of which stretches with and without a trace over them take turns in
+//! Cost: one run of the load, of which intervals with and without a trace over them take turns in
 //! random order; ratios within rounds. That a trace begins and ends, which a server feels for a
 //! moment, lies outside of them. Agreement: `perf record`,
 //! `perf lock record` and `hugeleaf trace` at once over one load.
@@ -22,7 +22,7 @@ use crate::support::postgresql::{init, programs};
 use crate::support::server::{Account, Server, as_account, folder_for};
 use crate::{Asked, Failed, HUGELEAF, Mode};
 
-/// Before each stretch: a trace reads memory first, and what it leaves behind is named at its end.
+/// Before each interval: a trace reads memory first, and what it leaves behind is named at its end.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Runs all parts.
@@ -94,7 +94,7 @@ fn end(mut child: Child, what: &str) -> Result<(), Failed> {
 /// How the cost of a trace is measured.
 struct Cost<'a> {
     rounds: usize,
-    /// Seconds of a stretch.
+    /// Seconds of an interval.
     stretch: u64,
     folder: &'a Path,
 }
@@ -143,7 +143,7 @@ impl Cost<'_> {
         Ok(())
     }
 
-    /// A stretch, after a while in which what was before has come to rest, or a trace has begun.
+    /// An interval, after a while in which what was before has come to rest, or a trace has begun.
     fn rate(&self, load: &mut impl Load) -> Result<f64, Failed> {
         std::thread::sleep(SETTLE);
         load.rate(self.stretch)
@@ -157,7 +157,7 @@ impl Cost<'_> {
         let over = trace.try_wait()?.is_some();
         end(trace, "hugeleaf trace")?;
         match over {
-            true => Err("a trace ended before the stretch that it was to watch".into()),
+            true => Err("a trace ended before the interval that it was to watch".into()),
             false => Ok((rate?, hugeleaf_trace::read_trace(&file)?)),
         }
     }

@@ -88,7 +88,7 @@ fn private_memory_is_as_the_table_says() {
         1,
     );
     let output = run(&["--data", &format!("hugetlb:{size}!")], &kinds, &own);
-    // That, what is refused, small pieces, and the move before the fork.
+    // That, what is refused, small mappings, and the move before the fork.
     holds(&rows, 1, &output, 4);
     pool.is_whole(test);
 }

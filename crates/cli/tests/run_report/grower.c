@@ -1,5 +1,5 @@
 /* A program that grows as its arguments say, in their order:
- *   data N     allocates N MiB in pieces of 100 KiB and writes to all of it
+ *   data N     allocates N MiB in chunks of 100 KiB and writes to all of it
  *   shared N   N MiB of shared anonymous memory, written to
  *   child N    starts a child that reads the shared memory, takes N MiB and ends before this goes on
  *   spike N    takes N MiB, writes to all of it, and returns it

@@ -235,7 +235,7 @@ fn region_of(text: &str) -> Option<Region> {
     })
 }
 
-/// What would be on large pages, piece by piece.
+/// What would be on large pages, mapping by mapping.
 fn pieces_of(sizes: &Sizes, page: PageSize) -> Vec<Piece> {
     let at_least = |bytes: Bytes, pages: u64| bytes.get() / page.bytes().get() >= pages;
     let is_code =

@@ -1,11 +1,11 @@
 //! MariaDB and MySQL: private memory that the server itself takes from the pool with
-//! `large_pages`, piece by piece: key cache, Aria's cache, buffer pool, and the log buffer twice.
+//! `large_pages`, mapping by mapping: key cache, Aria's cache, buffer pool, and the log buffer twice.
 //!
-//! What MariaDB 10.11.19 maps was seen with strace: the buffer pool in one piece (rounded up to 8
+//! What MariaDB 10.11.19 maps was seen with strace: the buffer pool in one mapping (rounded up to 8
 //! MB), the two caches without the descriptors of their blocks, which it subtracts from the size
-//! that is set and keeps elsewhere. Each piece is tried with the largest page size that the pool
-//! has and is no larger than the piece, rounded up to it, then with smaller ones. Where none can
-//! be had the server starts on base pages: with a warning for the caches, with none for the buffer
+//! that is set and keeps elsewhere. Each mapping is tried with the largest page size that the pool
+//! has and is no larger than the mapping, rounded up to it, then with smaller ones. Where none is
+//! available the server starts on base pages: with a warning for the caches, with none for the buffer
 //! pool.
 
 use std::collections::BTreeMap;
@@ -215,7 +215,7 @@ fn demand_of(options: &BTreeMap<String, String>, program: &Path) -> Demand {
     }
 }
 
-/// The pieces that the server maps with `large_pages`.
+/// What the server maps with `large_pages`.
 fn pieces_of(options: &BTreeMap<String, String>) -> Vec<Piece> {
     let number = |name: &str| options.get(name).and_then(|n| n.parse::<u64>().ok());
     let bytes = |name: &str| number(name).unwrap_or(0);
@@ -269,7 +269,7 @@ fn blocks_in(size: u64, block: u64, descriptors: u64) -> Bytes {
     Bytes(blocks.saturating_mul(block))
 }
 
-/// InnoDB's buffer pool: one piece since 10.11.12, where the option for chunks has no more effect
+/// InnoDB's buffer pool: one mapping since 10.11.12, where the option for chunks has no more effect
 /// and reads 0; before that, and in MySQL, chunks that each have the descriptors of their pages
 /// with them. Those are estimated at a 32nd: no such version was tried.
 fn buffer_pool(size: u64, chunk: u64) -> Vec<Piece> {

@@ -75,9 +75,9 @@ pub fn parse_map_line(line: usize, text: &str) -> Result<MapLine, ParseError> {
     })
 }
 
-/// What `/proc` lists by address while the process goes on: a file that is read in several pieces is no
-/// snapshot. A heap that has grown between two pieces is listed again, from its start, with its new
-/// end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address where the last piece ended).
+/// What `/proc` lists by address while the process goes on: a file that is read in several calls is no
+/// snapshot. A heap that has grown between two calls is listed again, from its start, with its new
+/// end (`m_start` in fs/proc/task_mmu.c looks for the mapping at the address where the last call ended).
 trait Listed {
     fn range(&self) -> Range;
 

@@ -6,7 +6,7 @@
 //! ([`IoPages`]). All are compared with scattered base pages in the same mode, which is what the
 //! buffers of a server that has run for long lie on.
 //!
-//! Memory that is locked piece by piece loses its large mappings where it is transparent; so that
+//! Memory that is locked part by part loses its large mappings where it is transparent; so that
 //! mode has data spaces of its own, and how they lie is read back before and after.
 
 use std::sync::atomic::AtomicBool;

@@ -3,8 +3,8 @@
 //!
 //! Round by round, every way of pinning runs on every kind of pages with every number of threads, in
 //! an order drawn anew. Next to what was measured stands the published model: one turn of a lock a
-//! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked piece by
-//! piece loses its large mappings where it is transparent; so that way has memory of its own, and
+//! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked part by
+//! part loses its large mappings where it is transparent; so that way has memory of its own, and
 //! how all of it lies is read back at the end.
 
 use std::sync::atomic::AtomicBool;

@@ -1,6 +1,6 @@
 //! Data spaces of `bench mover` and `bench pin`: memory on each kind of pages, taken once.
 //!
-//! Memory that is locked piece by piece loses its large mappings where it is transparent, so what
+//! Memory that is locked part by part loses its large mappings where it is transparent, so what
 //! locks has a space of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -203,7 +203,7 @@ impl Elastic {
         Ok(extents)
     }
 
-    /// Stretches of ordinary memory, by whether a huge page maps them.
+    /// Ranges of ordinary memory, by whether a huge page maps them.
     fn by_page(
         &self,
         part: Range,

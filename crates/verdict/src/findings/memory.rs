@@ -167,7 +167,7 @@ pub fn private_on_base(host: &Host) -> Vec<Finding> {
     )]
 }
 
-/// Free memory that lies in pieces too small for a large page.
+/// Free memory in blocks too small for a large page.
 pub fn fragmented(host: &Host) -> Vec<Finding> {
     let (Some(pmd), Some(buddy), Some(free)) = (
         host.pmd_page.get(),
@@ -183,7 +183,7 @@ pub fn fragmented(host: &Host) -> Vec<Finding> {
     vec![Finding::new(
         "fragmented",
         Severity::Warning,
-        format!("Free memory is in pieces: of {free} only {whole} lies in whole {pmd} blocks."),
+        format!("Free memory is fragmented: of {free} only {whole} is in whole {pmd} blocks."),
         "echo 1 > /proc/sys/vm/compact_memory".to_owned(),
     )]
 }

@@ -8,20 +8,20 @@ use super::model::{ForDemand, ForPool, PagesOf, Plan};
 /// A larger page may waste one part in so many of what lies on it: 2 %.
 const WASTE: u64 = 50;
 
-/// Which sizes a program takes for one piece of memory.
+/// Which sizes a program takes for one mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Takes {
     /// This one, whatever it wastes: its configuration says so, or it knows no other.
     Only(PageSize),
-    /// One of these for the whole piece: the largest that wastes little, else the last.
+    /// One of these for the whole mapping: the largest that wastes little, else the last.
     OneOf(Vec<PageSize>),
-    /// Several for one piece, as `hugeleaf run` lays it out: as many of the larger as fit, what
+    /// Several for one mapping, as `hugeleaf run` lays it out: as many of the larger as fit, what
     /// remains on the last.
     Mix(Vec<PageSize>),
 }
 
 impl Takes {
-    /// The pages of one piece, largest size first.
+    /// The pages of one mapping, largest size first.
     pub fn pages(&self, piece: Bytes) -> Vec<PagesOf> {
         let all = |page: PageSize| PagesOf {
             page,
@@ -39,7 +39,7 @@ impl Takes {
     }
 }
 
-/// Whether rounding a piece up to pages of this size wastes at most 2 % of it.
+/// Whether rounding a mapping up to pages of this size wastes at most 2 % of it.
 pub(super) fn wastes_little(piece: Bytes, size: PageSize) -> bool {
     let pages = size.pages_for(piece);
     let waste = pages.of(size) - piece;
@@ -84,7 +84,7 @@ pub fn sum_pages<'a>(all: impl IntoIterator<Item = &'a PagesOf>) -> Vec<PagesOf>
     sum
 }
 
-/// The pages of all pieces, each rounded up by itself.
+/// The pages of all mappings, each rounded up by itself.
 pub(super) fn pages_of_all(pieces: &[Piece], takes: &Takes) -> Vec<PagesOf> {
     let mut sum = Vec::new();
     for piece in pieces {
@@ -103,7 +103,7 @@ pub(super) fn times(pages: PagesOf, count: u64) -> PagesOf {
     }
 }
 
-/// What the pieces of a demand come to in bytes.
+/// What the mappings of a demand come to in bytes.
 pub fn bytes_of(pieces: &[Piece]) -> Bytes {
     let each = pieces
         .iter()
@@ -130,7 +130,7 @@ pub fn all_pages_text(pages: &[PagesOf]) -> String {
     }
 }
 
-/// The sum of a demand, a line a piece.
+/// The sum of a demand, a line for each count of equal mappings.
 pub fn demand(demand: &ForDemand) -> Vec<String> {
     if demand.from == Place::Thp {
         let bytes = bytes_of(&demand.pieces);
@@ -139,7 +139,7 @@ pub fn demand(demand: &ForDemand) -> Vec<String> {
         )];
     }
     let mut lines: Vec<String> = match demand.pages.as_slice() {
-        // Pieces and pages of one size: the sum can be shown piece by piece.
+        // Pages of one size: the sum can be shown line by line.
         [one] => demand.pieces.iter().map(|p| line(*p, one.page)).collect(),
         _ => Vec::new(),
     };
@@ -163,8 +163,8 @@ fn line(piece: Piece, size: PageSize) -> String {
         pages: Pages(each.get().saturating_mul(piece.count)),
     });
     match piece.count {
-        1 => format!("1 piece of {bytes:#} bytes ({bytes}) = {pages}"),
-        n => format!("{n} pieces of {bytes:#} bytes ({bytes}), {each} each = {pages}"),
+        1 => format!("1 mapping of {bytes:#} bytes ({bytes}) = {pages}"),
+        n => format!("{n} mappings of {bytes:#} bytes ({bytes}), {each} each = {pages}"),
     }
 }
 

@@ -434,7 +434,7 @@ fn grub(plan: &Plan) -> Option<Step> {
     let sizes = boot.iter().flat_map(|boot| &boot.pages);
     let sizes: Vec<String> = sizes.map(PageSize::to_string).collect();
     let why = format!(
-        "pages of {} are for certain only before memory is in pieces",
+        "pages of {} are for certain only before memory is fragmented",
         sizes.join(", ")
     );
     let needs = Needs::Reboot {

@@ -346,8 +346,8 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
     }
 }
 
-/// Whether a program is served by a part of what it wants: pages that hold no whole piece are of
-/// no use to one that maps its pieces whole.
+/// Whether a program is served by a part of what it wants: pages that hold no whole mapping are of
+/// no use to one that needs its mappings whole.
 fn is_divisible(kind: ServiceKind) -> bool {
     use ServiceKind::{Container, Mover, Other};
     matches!(kind, Container | Mover | Other)
@@ -426,14 +426,14 @@ fn cut_by_pages(
     }
 }
 
-/// As many whole pieces as fit.
+/// As many whole mappings as fit.
 fn cut_by_pieces(
     (ledger, node): (&mut Ledger, Option<u32>),
     planned: &mut ForDemand,
     takes: &Takes,
 ) {
     for piece in &planned.pieces {
-        // One size a piece: these take no mix.
+        // One size a mapping: these take no mix.
         for one in takes.pages(piece.bytes) {
             let got = ledger.take_most(one, node, piece.count);
             let times = |n| super::arithmetic::times(one, n);

@@ -179,7 +179,7 @@ pub struct ForDemand {
     #[serde(deserialize_with = "read::place")]
     #[serde(serialize_with = "place")]
     pub from: Place,
-    /// The pieces, each of which is rounded up to whole pages by itself.
+    /// The mappings, each of which is rounded up to whole pages by itself.
     #[serde(deserialize_with = "read::pieces")]
     #[serde(serialize_with = "pieces")]
     pub pieces: Vec<Piece>,
@@ -383,7 +383,7 @@ pub struct Unit {
     pub why: String,
 }
 
-/// Pages available for certain only before memory is in pieces.
+/// Pages available for certain only before memory is fragmented.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {

@@ -224,7 +224,7 @@ fn wasteful(plan: &Plan, asked: &Service, planned: &ForService) -> Option<String
     ))
 }
 
-/// MariaDB tries the largest pages first that are no larger than a piece, whoever they are for.
+/// MariaDB tries the largest pages first that are no larger than a mapping, whoever they are for.
 fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<String> {
     if asked.kind != ServiceKind::MariaDb {
         return None;

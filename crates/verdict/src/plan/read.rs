@@ -125,7 +125,7 @@ pub fn place<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
     })
 }
 
-/// A piece in a list.
+/// An entry of `pieces`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPiece {

@@ -186,7 +186,7 @@ fn what_processes_share_counts_once_in_their_sum() {
 }
 
 proptest! {
-    /// What is resident is on pages that were asked for, missing, or in pieces: never more.
+    /// What is resident is on pages that were asked for, missing, or in small ranges: never more.
     #[test]
     fn nothing_is_counted_twice(
         parts in prop::collection::vec((1u64..64, 0u64..4, any::<bool>()), 0..8),

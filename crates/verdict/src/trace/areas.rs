@@ -8,7 +8,7 @@
 pub enum Area {
     /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
     Pin,
-    /// Making a request of pieces of memory, and telling a device of each: contiguity.
+    /// Making a request of segments of memory, and telling a device of each: contiguity.
     Segments,
     /// Page faults, zeroing of new pages among them: one entry at a time.
     Fault,
@@ -27,7 +27,7 @@ impl Area {
     pub const fn name(self) -> &'static str {
         match self {
             Area::Pin => "page pinning and locking",
-            Area::Segments => "pieces of I/O requests",
+            Area::Segments => "segments of I/O requests",
             Area::Fault => "page faults",
             Area::PageTables => "making and freeing page tables",
             Area::Compaction => "compaction",

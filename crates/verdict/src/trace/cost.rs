@@ -13,7 +13,7 @@ use crate::findings::Severity;
 const SYSTEM_OVER_USER: f64 = 3.0;
 /// A part of the target's samples that is worth a change of its memory.
 const PIN_SHARE: f64 = 0.2;
-/// The same for the work on pieces of requests, of which large pages leave a little.
+/// The same for the work on segments of requests, of which large pages leave a little.
 const PIECES_SHARE: f64 = 0.1;
 /// The same for page faults.
 const FAULT_SHARE: f64 = 0.1;
@@ -220,7 +220,7 @@ pub fn other_locks(seen: &Seen<'_>) -> Option<TraceFinding> {
     })
 }
 
-/// Requests are put together of many small pieces of memory.
+/// Requests are put together of many small segments of memory.
 pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
     // Devices are reported by whoever comes by: a worker of the kernel, an interrupt.
     let part = seen.host_area_share(Area::Segments)?;
@@ -243,7 +243,7 @@ pub fn io_pieces(seen: &Seen<'_>) -> Option<TraceFinding> {
         severity: Severity::Warning,
         effects: vec![Effect::Contiguity],
         text: format!(
-            "{} of all time goes into putting I/O together of pieces of memory. Scattered base pages are a piece \
+            "{} of all time goes into building I/O requests of segments of memory. Scattered base pages are a segment \
              each; a large page is one.",
             percent(part)
         ),

@@ -148,7 +148,7 @@ pub fn splits(seen: &Seen<'_>) -> Option<TraceFinding> {
     let mut evidence = vec![format!("{count} huge pages split, {rate:.1} a second")];
     if locks > 0 {
         evidence.push(format!(
-            "{locks} calls of mlock: locking a piece of a huge page splits its mapping"
+            "{locks} calls of mlock: locking a part of a huge page splits its mapping"
         ));
     }
     Some(TraceFinding {

@@ -210,7 +210,7 @@ fn short_of_pmd(case: &Case<'_>, segment: &Segment, range: Range) -> Option<Reas
     Some(reason)
 }
 
-/// Whether the range ends where a piece was locked: mlock cuts a mapping in two, and a large page
+/// Whether the range ends where a part was locked: mlock cuts a mapping in two, and a large page
 /// cannot lie in both.
 fn is_cut_by_lock(case: &Case<'_>, segment: &Segment, range: Range) -> bool {
     let locked = |s: &Segment| s.flags.has("lo");

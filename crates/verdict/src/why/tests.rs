@@ -817,7 +817,7 @@ fn files() {
     let mut eligible = text(AT);
     eligible.thp_eligible = Fact::Known(true);
     assert_eq!(ids(&host, eligible), [("text-not-collapsed", 8 * M)]);
-    // A host that has large folios: this file was read in smaller pieces, unless its file system
+    // A host that has large folios: this file was read in smaller chunks, unless its file system
     // has none.
     host.memory.file_huge = Fact::Known(Bytes(2 * M));
     assert_eq!(ids(&host, text(AT)), [("small-folios", 8 * M)]);
@@ -1047,7 +1047,7 @@ fn a_size_is_advised_for_what_it_would_fit() {
         let accounts = account(&host, &p, "100");
         summarise(&[(&p, &accounts)]).lines.remove(0)
     };
-    // 20 pieces of 80K and one of 1M: 64K fits 20 x 64K and all of the 1M.
+    // 20 ranges of 80K and one of 1M: 64K fits 20 x 64K and all of the 1M.
     let mixed = line((0..20).map(small).chain([large.clone()]).collect());
     assert_eq!(
         (mixed.id, mixed.bytes.get()),

@@ -465,7 +465,7 @@ impl Words<'_> {
                 merged => format!("KSM merged {merged} of it with equal pages to save memory"),
             },
             Reason::Locked => format!(
-                "mlock of a piece cut the mapping here, in the middle of {page}: a large page \
+                "mlock of a part cut the mapping here, in the middle of {page}: a large page \
                  cannot lie in two mappings"
             ),
             Reason::Pinned if super::segment::is_registered(self.case, f.range) => format!(

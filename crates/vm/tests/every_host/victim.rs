@@ -300,7 +300,7 @@ fn untouched(range: Addresses) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Memory of malloc, in pieces that stay.
+/// Memory of malloc, in chunks that stay.
 fn grow(bytes: usize, chunk: usize) {
     for _ in 0..bytes / chunk {
         std::mem::forget(vec![1_u8; chunk]);

@@ -120,7 +120,7 @@ pub struct IoSeen {
     /// By page size; `None` where only the flags of frames tell (transparent pages below the full
     /// size, and those of the full size before Linux 6.7).
     pub held: Option<Vec<Held>>,
-    /// Stretches of neighbouring frames in a block, mean; `None` where the kernel hides frames.
+    /// Extents of neighbouring frames in a block, mean; `None` where the kernel hides frames.
     pub pieces_a_block: Option<f64>,
 }
 

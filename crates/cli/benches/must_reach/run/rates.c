@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     more_mappings(strtoull(argv[4], NULL, 10));
     int holds = !strcmp(kind, "fork") || !strcmp(kind, "spawn") || !strcmp(kind, "idle");
     if (holds && bytes) {
-        /* In pieces, as a program grows. */
+        /* Chunk by chunk, as a program grows. */
         size_t piece = 65536; /* not a page size */
         for (size_t held = 0; held < bytes; held += piece) {
             char *at = malloc(piece);

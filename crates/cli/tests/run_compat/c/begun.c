@@ -1,4 +1,4 @@
-/* A program that is linked with early.c: it allocates MIB in pieces of 100,000 bytes while the threads
+/* A program that is linked with early.c: it allocates MIB in chunks of 100,000 bytes while the threads
  * of that library do. */
 #include "check.h"
 

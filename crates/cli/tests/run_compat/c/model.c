@@ -321,7 +321,7 @@ static void do_unmap(void)
         unmap(s);
 }
 
-/* All that is left of a mapping goes, piece by piece. */
+/* All that is left of a mapping goes, range by range. */
 static void do_unmap_whole(void)
 {
     size_t which = below(&m->random, m->spans);

@@ -23,7 +23,7 @@ static void fill(char *at, size_t length)
         ((volatile char *)at)[i] = strcmp(whence, "zeros") == 0 ? 0 : 1;
 }
 
-/* So many bytes used, in pieces of which `length` is used. */
+/* So many bytes used, in mappings of which `length` is used. */
 static void each(size_t bytes, size_t length)
 {
     for (size_t done = 0; done < bytes; done += length)
@@ -56,7 +56,7 @@ static void late(void)
         fill(pieces[i], used);
 }
 
-/* As many pages, but all over the piece. */
+/* As many pages, but all over the mapping. */
 static void scattered(void)
 {
     size_t step = piece / (used / page_size());
@@ -67,7 +67,7 @@ static void scattered(void)
     }
 }
 
-/* One size used as a whole, and then pieces of all other sizes, of which a part is used. */
+/* One size used as a whole, and then mappings of all other sizes, of which a part is used. */
 static void others(void)
 {
     size_t whole = piece;

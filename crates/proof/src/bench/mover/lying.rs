@@ -11,12 +11,12 @@ use crate::bench::chase::held_by_folio;
 use crate::rows::{Layout, Place, Results};
 use crate::subject::SizeHeld;
 
-/// How memory was found to lie.
+/// The physical layout that memory was found to have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lying {
     /// By page size, as the kernel maps it.
     pub pages: Vec<SizeHeld>,
-    /// Stretches of neighbouring frames in a block, mean: what a device has to be told of one by
+    /// Extents of neighbouring frames in a block, mean: how many a device has to address one by
     /// one. Missing where frames are hidden from this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces_a_block: Option<f64>,
@@ -118,14 +118,14 @@ fn astray(
     };
     match pages {
         IoPages::Scattered if pieces < count(host.base_page) * ENOUGH => Some(format!(
-            "{pieces:.1} pieces a block of {block} instead of {}: not all of it is scattered",
+            "{pieces:.1} extents a block of {block} instead of {}: not all of it is scattered",
             count(host.base_page)
         )),
         IoPages::Split if pieces > 1.0 / ENOUGH => Some(format!(
-            "{pieces:.1} pieces a block of {block}: not all of it is contiguous"
+            "{pieces:.1} extents a block of {block}: not all of it is contiguous"
         )),
         IoPages::Pages(_) if !arm.is_base() && pieces > count(arm.size) / ENOUGH => Some(format!(
-            "{pieces:.1} pieces a block of {block}: more than pages"
+            "{pieces:.1} extents a block of {block}: more than pages"
         )),
         _ => None,
     }
@@ -149,7 +149,7 @@ mod tests {
         assert!(
             of(IoPages::Scattered, Some(8.0))
                 .unwrap()
-                .starts_with("8.0 pieces")
+                .starts_with("8.0 extents")
         );
         assert!(of(IoPages::Scattered, None).unwrap().contains("root"));
         assert_eq!(of(IoPages::Split, Some(1.0)), None);

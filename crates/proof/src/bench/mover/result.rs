@@ -235,7 +235,7 @@ pub(super) fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<S
     let mut caveats = Vec::new();
     if circumstances.host.is_virtual == Some(true) {
         caveats.push(
-            "This is a virtual machine: its devices are other programs' files, and each piece of a \
+            "This is a virtual machine: its devices are other programs' files, and each segment of a \
              transfer is handed to them by its own descriptor."
                 .to_owned(),
         );

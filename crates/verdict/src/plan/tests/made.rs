@@ -12,7 +12,7 @@ fn a_single_segment_is_rounded_up_once() {
     let lines = demand_lines(&plan.services[0].demands[0]);
     assert_eq!(
         lines,
-        ["1 piece of 8724152321 bytes (8.1G) = 4161 pages of 2M"]
+        ["1 mapping of 8724152321 bytes (8.1G) = 4161 pages of 2M"]
     );
 }
 
@@ -183,7 +183,7 @@ fn base_pages_keep_what_they_use_and_the_margin() {
     let whole = usual(&host(), &[service("pg", ServiceKind::PostgreSql, 60 * GIB)]);
     assert_eq!(whole.pools, []);
     has(&whole.notes, "cut: pg lacks 30720 pages of 2M");
-    // Pieces are served one by one.
+    // Mappings are served one by one.
     let mut pieces = service("pg", ServiceKind::SysV, 0);
     pieces.demands[0].pieces = vec![Piece {
         bytes: Bytes(10 * GIB),
