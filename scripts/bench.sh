@@ -97,7 +97,7 @@ bench_arms() { # KIND NAME FLAGS…
     shift 2
     "$target/hugeleaf" bench "$kind" "$@" --output "$out/$name.json" || status=$?
     [ "$status" -le 1 ] || return "$status"
-    [ "$status" = 0 ] || echo "  not all arms of $name were had: see $out/$name.json"
+    [ "$status" = 0 ] || echo "  not all arms of $name were available: see $out/$name.json"
 }
 
 # The driver runs in the folder of its package.

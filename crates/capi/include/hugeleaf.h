@@ -4,7 +4,7 @@
  *
  * A region (hl_region_...) is one contiguous range of memory on the best page sizes that a ladder asks for
  * and the host has. An elastic (hl_elastic_...) is a range from which components take whole large pages
- * and give them back while the program works. What was asked for and what was got can always be read.
+ * and return them while the program works. What was asked for and what was got can always be read.
  *
  * What holds for all functions:
  *

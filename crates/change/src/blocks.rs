@@ -41,7 +41,7 @@ pub struct Block {
     pub attach: bool,
     /// How much of it is not in memory and would be filled up.
     pub missing: Bytes,
-    /// How much of it are pages of zeros that an earlier split gave back: it was a huge page once, and
+    /// How much of it are pages of zeros that an earlier split returned to the kernel: it was a huge page once, and
     /// filling these up makes the process no larger than it was.
     pub restores: Bytes,
     /// Whether its segment is locked in memory.

@@ -262,7 +262,7 @@ pub struct ProcessOutcome {
     /// Memory that was filled up because `min_resident` was below 100%: planned and moved.
     #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
-    /// Base pages that hold only zeros, which splitting gave back to the kernel and which were brought
+    /// Base pages that hold only zeros, which splitting returned to the kernel and which were brought
     /// back: at once, or by a promotion of what was split before.
     #[serde(rename = "zeros_brought_back_bytes")]
     pub zeros_brought_back: Bytes,

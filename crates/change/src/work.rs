@@ -50,7 +50,7 @@ pub(crate) struct Work {
     pub(crate) methods: Vec<Option<Method>>,
     /// Why what several processes map could not be split; `None` too where it was not needed.
     pub(crate) no_split: Option<NoSplit>,
-    /// Zero-filled pages that splitting gave back, and that were brought back.
+    /// Zero-filled pages that splitting returned to the kernel, and that were brought back.
     pub(crate) brought_back: Bytes,
     /// Why others were not; `None` too where there was none.
     pub(crate) no_zeros: Option<NoZeros>,

@@ -80,7 +80,7 @@ fn of_mode(result: &Value, mode: &str, label: &str, what: &str) -> Vec<f64> {
     rows.first().map_or_else(Vec::new, |row| samples(row))
 }
 
-/// How its memory lay, before or after.
+/// The layout of its memory, before or after.
 fn layout<'a>(result: &'a Value, at: [&str; 2], label: &str, when: &str) -> &'a Value {
     let all = of_arm(result, "layouts", label);
     let is_it = |l: &&&Value| l["at"][at[0]] == at[1] && l["when"] == when;

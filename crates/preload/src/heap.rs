@@ -44,7 +44,7 @@ pub fn start(curbrk: usize) {
 }
 
 /// Takes note that the program changes rights or mappings of a range. In its heap that means that
-/// what it returns must go back: rights come fresh with memory that is fresh (`brk(2)`).
+/// what it returns must be unmapped: rights come fresh with memory that is fresh (`brk(2)`).
 pub fn changed(start: usize, length: usize) {
     /// Heap that may have been there before this library.
     const BEFORE: usize = 64 << 20;
@@ -315,7 +315,7 @@ fn map_transparent(from: usize, to: usize) -> bool {
     true
 }
 
-/// Takes heap ahead of the program, populated. Whether all of it was had, on large pages where
+/// Takes heap ahead of the program, populated. Whether all of it was available, on large pages where
 /// those are mandatory; otherwise nothing was taken.
 pub fn reserve(bytes: usize) -> bool {
     if libc_break() == 0 {

@@ -2,7 +2,7 @@
 //!
 //! A huge page is resident whole as soon as one byte of it is touched. So a program that touches
 //! a part of each mapping that it makes would grow many times, and whether it does cannot be seen
-//! in advance. Mappings of a size tend to be used alike: they are apart by kind here (sizes in
+//! in advance. Mappings of a size tend to be used alike: they are distinguished by kind here (sizes in
 //! powers of four, the heap, heaps of malloc's threads, commits). Of each kind some are
 //! remembered when they are handed out (`record`), and looked at later (`look`). A kind is on
 //! small pages until 15 of 16 pages of what was looked at were used; what is on small pages and

@@ -10,7 +10,7 @@
 //! memory: [`crate::start`] counts first.
 //!
 //! The pages are written where they lie: made writable and not executable, then executable and not
-//! writable again. That is the cheapest way, and tools go on finding libc's names there. Where
+//! writable again. That costs least, and tools go on finding libc's names there. Where
 //! code may not become executable again (`MemoryDenyWriteExecute=`, a policy), changed copies of
 //! the pages are put together in a sealed file in memory, which is mapped over libc's own. Where
 //! such files may not be executed either (`vm.memfd_noexec=2`), the jumps are written through

@@ -2,7 +2,7 @@
 //!
 //! Programs map 256K or 1M at a time, and a reserved page comes whole and goes whole. So mappings
 //! are cut one below the other out of reserved pages, and a bit for each base page says whether
-//! the program still has it: a reserved page goes back to its pool when none is left in it.
+//! the program still has it: a reserved page is returned to its pool when none is left in it.
 //! Pages are populated before anything of them is handed out, because a limit on faults kills at
 //! the touch.
 //!

@@ -33,7 +33,7 @@ pub struct Results {
     pub arms: Vec<ArmAbout>,
     /// What was measured, in the order in which it is to be shown.
     pub rows: Vec<Row>,
-    /// How memory lay, where that was read back.
+    /// The layout of memory, where that was read back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layouts: Vec<Layout>,
     /// What the host could not give.
@@ -463,7 +463,7 @@ impl Sample {
     }
 }
 
-/// How memory lay.
+/// The layout of memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
     /// The arm.

@@ -466,7 +466,7 @@ fn memory_that_cannot_go_back_is_measured_before_and_after() {
         (Arm::Large, Some(Arm::Large))
     );
     assert_eq!(got.moves, [Arm::Large]);
-    // The same on request, and then it goes back.
+    // The same on request, and then it is moved back.
     let asked = Settings {
         before_after: true,
         ..settings()
@@ -655,7 +655,7 @@ fn all_pairs_count_as_they_were_assigned_where_that_is_asked() {
 
 #[test]
 fn what_is_not_as_found_is_said() {
-    // Splitting gave a quarter of it back.
+    // Splitting returned a quarter of it.
     let mut subject = Fake::new(Arm::Base);
     subject.loses = true;
     let got = experiment(subject, (1.2, 0.02), &settings(), unspoilt);

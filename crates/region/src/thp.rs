@@ -82,7 +82,7 @@ pub(crate) fn collapse(
 ) -> Result<Option<Why>, MemoryError> {
     let blocks = small_blocks(part, huge)?;
     let not_contiguous = Why::NotContiguous { size: huge };
-    // Before Linux 6.1 a fault is the only chance, and it was had.
+    // Before Linux 6.1 a fault is the only chance, and it is past.
     if !blocks.is_empty() && !RealKernel::new().knows_collapse() {
         return Ok(Some(not_contiguous));
     }

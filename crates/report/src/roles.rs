@@ -108,7 +108,7 @@ mod tests {
             "\
 ROLE  ASKED  GOT                                MISSING  WHY
 data  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M      12M  a reason of some words that goes
-                                                         on; 1M in pieces smaller than a
+                                                         on; 1M in ranges smaller than a
                                                          page
 text  auto   hugetlb 2M 64M · 2M 1.2G · 4K 13M        -  1M in ranges smaller than a page
 next, for data: hugeleaf promote 1

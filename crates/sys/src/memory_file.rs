@@ -90,7 +90,7 @@ impl Memory {
         Ok(file)
     }
 
-    /// Makes a file shorter or longer; pages past its end go back.
+    /// Makes a file shorter or longer; pages past its end are freed.
     ///
     /// # Errors
     /// EPERM where it is sealed, EINVAL where the length is no multiple of its page size, EFBIG.

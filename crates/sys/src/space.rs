@@ -62,7 +62,7 @@ impl Memory {
         let start = mmap(None, Bytes(room), NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
         let aligned = align.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
         let range = Range::new(aligned, aligned + length.get()).map_err(|_| fail(Errno::INVAL))?;
-        // What was taken too much goes back at once.
+        // What was taken too much is unmapped at once.
         for (from, to) in [(start, range.start()), (range.end(), start + room)] {
             if let Ok(slack) = Range::new(from, to) {
                 munmap(slack);

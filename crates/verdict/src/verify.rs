@@ -83,7 +83,7 @@ pub struct Place {
     pub stands: Stands,
 }
 
-/// What a step did, as far as a judge has to tell them apart.
+/// What a step did, as far as a judge has to distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Did {

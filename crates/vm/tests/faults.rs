@@ -1,5 +1,5 @@
 //! Guests that do not do what they should: each is ended, says why with the last lines of its console, and leaves nothing
-//! running, mounted or lying about.
+//! running, mounted or on the disk.
 
 // Not only tests: what they share unwraps too.
 #![allow(clippy::unwrap_used)]

@@ -543,7 +543,7 @@ fn splitting_takes_huge_pages_and_leaves_what_it_cannot() {
 }
 
 /// `why` calls promotable what `promote` takes, and both give the same reason for the rest. What only
-/// `why` tells apart: whether a hole is worth filling, and what is known of a file's system.
+/// `why` distinguishes: whether a hole is worth filling, and what is known of a file's system.
 #[test]
 fn why_and_promote_say_the_same() {
     let block = span(START, 2 * M);

@@ -100,7 +100,7 @@ pub enum HostError {
     /// Steps that cannot be made.
     #[error("{}", refused(.0, *.1))]
     Refused(Vec<Obstacle>, usize),
-    /// Two steps of one name: the journal could not tell them apart.
+    /// Two steps of one name: the journal could not distinguish them.
     #[error("two steps are called '{0}'")]
     SameId(String),
     /// Another apply or undo is at work.

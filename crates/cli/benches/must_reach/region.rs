@@ -172,7 +172,7 @@ fn populate(sizes: &Sizes, pool: PageSize, huge: PageSize, out: &Path) -> Result
             true => options.shared(),
             false => options,
         };
-        // Free memory may have gone back to the machine below this one, and is dear the first time
+        // Free memory may be returned to the machine below this one, and is expensive the first time
         // it is used again: what was freed a moment ago is what the next sample gets.
         let warm = || -> Result<(), Failed> {
             if !from_pool {

@@ -26,7 +26,7 @@ pub struct Args {
     /// The whole host by page size: pool, in use, pinned, free
     #[arg(long, conflicts_with = "targets")]
     global: bool,
-    /// Also tell the smaller THP sizes apart, by page flags (needs root, and a target)
+    /// Also distinguish the smaller THP sizes, by page flags (needs root, and a target)
     #[arg(long, requires = "targets")]
     orders: bool,
     /// All rows, however small

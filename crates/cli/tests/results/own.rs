@@ -481,7 +481,7 @@ fn prove_on_a_server(runs: &Runs) -> String {
     if let Some(run) = runs.find("prove-postgresql") {
         let number = |key: &str| run.value["effect"][key].as_f64().unwrap_or(f64::NAN);
         out.push_str(&format!(
-            "`prove` on a PostgreSQL whose shared memory goes back and forth by debugfs, in a virtual machine (kernel {}, emulated\nprocessors): {} ×{:.2} [{:.2}, {:.2}], {} pairs of random order ({}).\n\n",
+            "`prove` on a PostgreSQL whose shared memory is moved back and forth by debugfs, in a virtual machine (kernel {}, emulated\nprocessors): {} ×{:.2} [{:.2}, {:.2}], {} pairs of random order ({}).\n\n",
             text(&run.value["host"], "kernel"),
             text(&run.value, "verdict"),
             number("ratio"),

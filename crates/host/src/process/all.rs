@@ -309,7 +309,7 @@ impl Walker<'_> {
         if s.process.by_page_size.error().is_some() {
             return s.process.by_page_size.clone();
         }
-        // Only smaps tells the size of hugetlb pages; walking those is cheap.
+        // Only smaps tells the size of hugetlb pages; walking those costs little.
         let huge = if s.process.hugetlb.is_zero() {
             self.huge_bytes(s, shared)
         } else {

@@ -52,7 +52,7 @@ pub enum Looking {
 /// Why a process could not be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessError {
-    /// It is not there (or hidden by hidepid: then nobody can tell the two apart).
+    /// It is not there (or hidden by hidepid: then nobody can distinguish the two).
     #[error("no process {pid}")]
     Gone {
         /// The id.

@@ -56,7 +56,7 @@ pub struct ChaseSettings {
 }
 
 /// The length of a cache line, as the kernel tells it of the first processor's first cache. Where
-/// it does not, 64 bytes: then two reads may fall into one longer line, and one is too cheap.
+/// it does not, 64 bytes: then two reads may fall into one longer line, and one costs too little.
 pub fn cache_line(root: &Root) -> Bytes {
     const USUAL: Bytes = Bytes(64);
     let text = root.read("sys/devices/system/cpu/cpu0/cache/index0/coherency_line_size");

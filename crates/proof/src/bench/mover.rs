@@ -7,7 +7,7 @@
 //! buffers of a server that has run for long lie on.
 //!
 //! Memory that is locked part by part loses its large mappings where it is transparent; so that
-//! mode has data spaces of its own, and how they lie is read back before and after.
+//! mode has data spaces of its own, and their layout is read back before and after.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ use result::{MoverArm, MoverResult};
 pub struct MoverSettings {
     /// How buffers are handed to devices.
     pub modes: Vec<Mode>,
-    /// How data spaces lie; the first is what the others are held against.
+    /// The layout of data spaces; the first is what the others are compared with.
     pub pages: Vec<IoPages>,
     /// Where the devices are, and how many of them.
     pub places: Vec<Place>,
@@ -360,7 +360,7 @@ impl Engine<'_> {
         Ok((moved, host))
     }
 
-    /// How the data spaces lie at the end.
+    /// The layout of the data spaces at the end.
     fn look_again(&mut self) -> Result<(), BenchError> {
         for (arm, space) in self.plan() {
             let space = &self.spaces[space];

@@ -5,7 +5,7 @@
 //! an order drawn anew. Next to what was measured stands the published model: one turn of a lock a
 //! unit, so that the cost goes with the number of pages in a buffer. Memory that is locked part by
 //! part loses its large mappings where it is transparent; so that way has memory of its own, and
-//! how all of it lies is read back at the end.
+//! the layout of all of it is read back at the end.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ use result::{PinArm, PinResult};
 pub struct PinSettings {
     /// Ways of pinning.
     pub methods: Vec<Method>,
-    /// How memory lies; the first is what the others are held against.
+    /// The layout of memory; the first is what the others are compared with.
     pub pages: Vec<IoPages>,
     /// Threads at a time, each.
     pub threads: Vec<usize>,

@@ -20,7 +20,7 @@ pub struct Space {
     pub locked: bool,
     /// The memory.
     pub memory: IoMemory,
-    /// How it lay when it was taken.
+    /// Its layout when it was taken.
     pub before: Lying,
 }
 

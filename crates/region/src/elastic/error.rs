@@ -164,7 +164,7 @@ impl ElasticError {
         use ElasticError as E;
         match self {
             E::NotHeld { .. } | E::Stale { .. } | E::Twice { .. } => {
-                "keep one list of what was taken, and take a granule out of it before it goes back"
+                "keep one list of what was taken, and take a granule out of it before it is returned"
                     .to_owned()
             }
             E::NotItsOwn { holder, .. } => format!("name component {holder}, or transfer it first"),

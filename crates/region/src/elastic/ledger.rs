@@ -218,7 +218,7 @@ impl Ledger {
         self.get(at::HELD)
     }
 
-    /// How many are nobody's, and their memory has not gone back yet.
+    /// How many are nobody's, and their memory is not returned yet.
     pub(crate) fn unclean(&self) -> u64 {
         self.get(at::UNCLEAN)
     }

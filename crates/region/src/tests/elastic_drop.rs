@@ -11,7 +11,7 @@ use hugeleaf_units::Bytes;
 use super::elastic::{assert_written, assert_zeroed, in_use, pooled, write_all};
 use super::support::{HostGuard, pages, pool};
 
-/// Takes what is free, which holds zeros, uses it and gives it back; how much that was.
+/// Takes what is free, which holds zeros, uses it and returns it; how much that was.
 fn use_what_is_free(elastic: &Elastic, component: Component, seed: u64) -> usize {
     let mut taken = Vec::new();
     loop {

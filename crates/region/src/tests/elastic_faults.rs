@@ -214,7 +214,7 @@ fn refuse_one(kind: &str, size: PageSize, at: usize, ever_after: bool, errno: Er
                 scene.judge(other.address(*granule));
             }
             scene.judge(other.take(one));
-            // What it took goes back, or is found by the recovery below.
+            // What it took is returned, or is found by the recovery below.
         }
     }
     scene.check_recovered();

@@ -117,8 +117,7 @@ done   absent  2 lines  grub           /etc/default/grub.d/60-hugeleaf.cfg
 done   absent   1 line  unit-pg        /etc/systemd/system/pg.service.d/60-hugeleaf.conf
 short  163 of 4163 pages of 2M are missing on node 0, after 3 tries with compaction between them
        - memory 16G, free 100M, free in blocks of 2M and more 2M, pages of files 2G, processes 4.9G,
-         kernel, reclaimable 300M, kernel, cannot 90M, locked 0, 12 blocks hold unmovable
-         pages
+         kernel, reclaimable 300M, kernel, cannot 90M, locked 0, 12 blocks hold unmovable pages
        next: hugeleaf apply --drop-caches pg.toml    # clean pages of files make room
 to do  systemctl daemon-reload
 to do  update-grub    # then reboot: /etc/default/grub.d/60-hugeleaf.cfg counts from then

@@ -1,7 +1,7 @@
 //! Processes while collecting: who there is, who descends from whom, what code each has mapped.
 //! Who was there at the start comes from `/proc`, the rest from records; records are in order of
 //! time. What code there is comes from `/proc` alone: records of it would make every mmap(2) of the
-//! host dearer, most where threads fight for an address space (docs/internals/kernel-notes.md). So
+//! host more expensive, most where threads fight for an address space (docs/internals/kernel-notes.md). So
 //! a program that ends before anybody looks, within a tenth of a second, has functions without names.
 
 use std::collections::{BTreeMap, HashMap};

@@ -72,7 +72,7 @@ pub fn contexts(raw: &[u64]) -> impl Iterator<Item = (u64, bool)> {
 impl Stacks {
     /// The number of a file.
     pub fn module(&mut self, path: &str, inode: u64, pid: u32) -> u32 {
-        // No borrowed form of a pair of text and number: one text a mapping is cheap enough.
+        // No borrowed form of a pair of text and number: one text a mapping costs little.
         let key = (path.to_owned(), inode);
         let next = number(self.modules.len());
         let modules = &mut self.modules;

@@ -279,7 +279,7 @@ mod tests {
         assert!(
             fragmented(&host)[0]
                 .text
-                .contains("of 10G only 1022M lies in whole 2M blocks")
+                .contains("of 10G only 1022M is in whole 2M blocks")
         );
         host.memory.free = gib(1);
         counts(&mut host, 0, 1);

@@ -58,7 +58,7 @@ pub fn idle(host: &Host) -> Vec<Finding> {
             },
             format!(
                 "{which} pages of {} in the pool ({bytes}) are unused: nobody holds or has \
-                 reserved them, and nothing else can use that memory. Give them back unless a \
+                 reserved them, and nothing else can use that memory. Free them unless a \
                  server that needs them is about to start.",
                 pool.size
             ),
@@ -72,24 +72,23 @@ pub fn idle(host: &Host) -> Vec<Finding> {
     totals(host).filter_map(finding).collect()
 }
 
-/// Pages beyond the pool: they go back when they are freed, and may not be had again.
+/// Pages beyond the pool: they leave it when they are freed, and may not be available again.
 pub fn surplus(host: &Host) -> Vec<Finding> {
-    let finding =
-        |pool: &Pool| {
-            let surplus = count(&pool.surplus);
-            (surplus > 0).then(|| {
+    let finding = |pool: &Pool| {
+        let surplus = count(&pool.surplus);
+        (surplus > 0).then(|| {
             Finding::new(
                 "pool-surplus",
                 Severity::Note,
                 format!(
-                    "{surplus} pages of {} are surplus: they came from overcommit, go back when \
-                     they are freed, and may not be had again after a restart of who holds them.",
+                    "{surplus} pages of {} are surplus: they came from overcommit, return to \
+                     the kernel when freed, and may be unavailable after a restart of who holds them.",
                     pool.size
                 ),
                 format!("echo {} > {}", count(&pool.total), pool_file(pool.size, "nr_hugepages")),
             )
         })
-        };
+    };
     totals(host).filter_map(finding).collect()
 }
 

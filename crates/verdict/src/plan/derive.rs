@@ -31,7 +31,7 @@ const READABLE: u32 = 0o644;
 /// All steps of a plan, in the order in which they are made: what may fail for want of memory
 /// first, what only lasts last.
 pub fn steps(plan: &Plan) -> Vec<Step> {
-    // A pool that gives memory back comes before one that needs it.
+    // A pool that returns memory comes before one that needs it.
     let grows = |p: &&ForPool| p.was.is_none_or(|was| was <= p.pages);
     let (growing, shrinking): (Vec<&ForPool>, Vec<&ForPool>) = plan.pools.iter().partition(grows);
     let in_order = shrinking.into_iter().chain(growing);

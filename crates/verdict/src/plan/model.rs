@@ -67,14 +67,14 @@ pub struct Plan {
     pub kept: Vec<Kept>,
 }
 
-/// What tells the host apart, and what the arithmetic rests on.
+/// What distinguishes the host, and what the arithmetic rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForHost {
     /// Its name.
     #[serde(default, deserialize_with = "read::some_text")]
     pub name: Option<String>,
-    /// A hash of its machine id; where it has none the other fields have to tell it apart.
+    /// A hash of its machine id; where it has none the other fields have to distinguish it.
     #[serde(default, deserialize_with = "read::some_text")]
     pub id: Option<String>,
     /// Release of the kernel.

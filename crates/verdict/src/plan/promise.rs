@@ -94,7 +94,7 @@ impl<'a> Who<'a> {
         })
     }
 
-    /// Two of one name are one where nothing tells them apart.
+    /// Two of one name are one where nothing distinguishes them.
     fn is(&self, other: &Who<'_>) -> bool {
         let by_name = self.kind == other.kind && clean(self.name) == clean(other.name);
         self.by_place(other).unwrap_or(by_name)
@@ -106,7 +106,7 @@ pub fn is_same_place(service: &Service, planned: &ForService) -> bool {
     Who::of(service).by_place(&Who::of_plan(planned)) == Some(true)
 }
 
-/// The same, or by its name where nothing tells the two apart.
+/// The same, or by its name where nothing distinguishes the two.
 pub fn is_same(service: &Service, planned: &ForService) -> bool {
     Who::of(service).is(&Who::of_plan(planned))
 }

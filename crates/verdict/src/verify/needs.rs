@@ -40,7 +40,7 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     all
 }
 
-/// Several instances of a program may share a name, which in metrics has to tell them apart.
+/// Several instances of a program may share a name, which in metrics has to distinguish them.
 fn each_its_own_name(all: &mut [Looked<'_>]) {
     let mut seen = std::collections::BTreeSet::new();
     for looked in all {

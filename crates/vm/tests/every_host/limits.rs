@@ -167,8 +167,8 @@ fn a_limit_on_reservations_kills_nobody_with_a_heap() {
 
 /// What `status` says could be got ends at the limit of the group that it runs in, and it names both.
 #[test]
-fn the_own_limit_bounds_what_is_to_be_had() {
-    let test = "the_own_limit_bounds_what_is_to_be_had";
+fn the_own_limit_bounds_what_is_available() {
+    let test = "the_own_limit_bounds_what_is_available";
     let Some(mut host) = Host::new(test) else {
         return;
     };

@@ -169,7 +169,7 @@ impl IoMemory {
         &mut bytes[..length]
     }
 
-    /// How it lies now, read back.
+    /// Its layout now, read back.
     ///
     /// # Errors
     /// Those of reading the page map.

@@ -75,8 +75,8 @@ impl Host {
         )
     }
 
-    /// Touches so much memory and returns it. Memory that went back to the machine below this
-    /// one is dear the first time it is used again; what was freed a moment ago is what the
+    /// Touches so much memory and returns it. Memory that was returned to the machine below this
+    /// one is expensive the first time it is used again; what was freed a moment ago is what the
     /// sample gets.
     pub fn warm(&self, bytes: Bytes) -> Result<(), Failed> {
         let memory = Memory::new();

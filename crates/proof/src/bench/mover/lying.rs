@@ -1,4 +1,4 @@
-//! How a data space lies: its pages, and whether neighbours are neighbours in memory.
+//! The layout of a data space: its pages, and whether neighbours are neighbours in memory.
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
@@ -95,7 +95,7 @@ pub(in crate::bench) fn look(
     })
 }
 
-/// Whether frames lie as the arm has them. Pure.
+/// Whether frames are laid out as the arm has them. Pure.
 fn astray(
     pages: IoPages,
     pieces: Option<f64>,
@@ -111,7 +111,7 @@ fn astray(
     let Some(pieces) = pieces else {
         return match pages {
             IoPages::Scattered | IoPages::Split => {
-                Some("where its frames lie is told to root only".to_owned())
+                Some("the layout of its frames is shown to root only".to_owned())
             }
             IoPages::Pages(_) => None,
         };

@@ -247,8 +247,8 @@ pub(super) fn caveats(arms: &[MoverArm], circumstances: &Circumstances) -> Vec<S
         .any(|arm| arm.label.starts_with("hugetlb"))
     {
         caveats.push(
-            "Locking hugetlb pages is cheap because the kernel has nothing to do: they are always \
-             in memory. It is not a cheaper way to do the same."
+            "Locking hugetlb pages costs next to nothing, because they are always in memory: the \
+             kernel has nothing to do. It is not the same work done faster."
                 .to_owned(),
         );
     }

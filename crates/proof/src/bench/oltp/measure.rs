@@ -106,7 +106,7 @@ fn take_turns(
     let result = in_turn(&grid, &mut turn, machine.stop)?;
     result.ok_or_else(|| {
         Refusal::no(
-            "bench oltp: none of the pages asked for were had, or it was stopped",
+            "bench oltp: none of the pages asked for were available, or it was stopped",
             "hugeleaf status    # what pages there are",
         )
     })

@@ -30,7 +30,7 @@ pub struct PinArm {
     pub nothing_to_do: bool,
     /// By number of threads, fewest first.
     pub points: Vec<PinPoint>,
-    /// How the memory lay before the first sample.
+    /// The layout of the memory before the first sample.
     pub before: Option<Lying>,
     /// And after the last.
     pub after: Option<Lying>,

@@ -16,7 +16,7 @@ impl PinResult<'_> {
         let sample = s.sample.as_secs_f64();
         let mut results = self.measured.results(
             format!(
-                "pinning {} and letting it go: the time of one, by how its pages lie and by number of threads",
+                "pinning {} and letting it go: the time of one, by the layout of its pages and by number of threads",
                 s.block
             ),
             format!(

@@ -175,7 +175,7 @@ impl Tree {
         }
     }
 
-    /// The cheap look: has it grown beyond what was seen?
+    /// The look that costs little: has it grown beyond what was seen?
     fn update(&mut self, pid: Pid) {
         let Some((resident, peak)) = resident(&self.root, pid) else {
             self.drop_member(pid);
