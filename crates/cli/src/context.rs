@@ -12,7 +12,6 @@ use hugeleaf_host::{
 };
 use hugeleaf_report::page::View;
 use hugeleaf_report::screen::screen;
-use hugeleaf_report::table::Look;
 use hugeleaf_sys::{Pid, RealKernel, setcap_advice};
 
 /// Processes that could not be read, and why.
@@ -155,14 +154,6 @@ impl Context {
     /// Columns of the terminal, 100 in a pipe.
     pub fn width() -> usize {
         hugeleaf_sys::terminal_columns().unwrap_or(100)
-    }
-
-    /// How a screen is drawn.
-    pub fn look() -> Look {
-        Look {
-            width: Context::width(),
-            colour: Context::colour(),
-        }
     }
 
     /// How a page is drawn; `all` shows all rows of long tables.

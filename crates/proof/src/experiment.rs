@@ -21,13 +21,13 @@ use hugeleaf_units::Bytes;
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
-    ArmSamples, AsAssigned, AssignedPair, BadReadings, BesideArm, Buckets, Cause, Design, Effect,
-    Ending, Equivalence, Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairsLookedAt,
-    Rejected, ResultFile, SettingsInForce,
+    ArmSamples, ArmSideMetrics, AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design,
+    Effect, Ending, Equivalence, Experiment, HostFingerprint, Knob, Left, PageSizes, Pair,
+    PairsLookedAt, Rejected, ResultFile, SettingsInForce,
 };
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
 use crate::weigh::{self, PairLogs, Part, Weighed};
 
 /// How often a gauge is read within an interval; even, so that it has two halves.
@@ -317,7 +317,7 @@ struct Sample {
     part: Part,
     at: Duration,
     coverage: [f64; 2],
-    beside: [Beside; 2],
+    side_metrics: [SideMetrics; 2],
     elapsed: Duration,
 }
 
@@ -740,15 +740,15 @@ impl Engine<'_> {
             self.reject(arm, Cause::Pages, reason.clone());
             return Ok(Attempt::Astray(None));
         }
-        let mut beside = [self.beside_now(), Beside::default()];
+        let mut side_metrics = [self.side_metrics_now(), SideMetrics::default()];
         let metered = match self.meter() {
             Ok(Some(metered)) => metered,
             Ok(None) => return Ok(Attempt::Interrupted),
             Err(e) => return self.bad_reading(arm, e),
         };
-        beside[1] = self.subject.beside();
+        side_metrics[1] = self.subject.side_metrics();
         let end = self.subject.coverage()?;
-        beside[1].resident = self.subject.resident().or(beside[1].resident);
+        side_metrics[1].resident = self.subject.resident().or(side_metrics[1].resident);
         let followed_a_move = std::mem::take(&mut self.is_fresh);
         self.bad_in_a_row = None;
         let sample = Box::new(Sample {
@@ -760,7 +760,7 @@ impl Engine<'_> {
             },
             at: (metered.from + metered.elapsed / 2).saturating_sub(self.began),
             coverage: [start, end],
-            beside,
+            side_metrics,
             elapsed: metered.elapsed,
         });
         astray = astray.or_else(|| self.strays(arm, end, "at the end"));
@@ -771,10 +771,10 @@ impl Engine<'_> {
         Ok(Attempt::Taken(sample))
     }
 
-    fn beside_now(&mut self) -> Beside {
-        let mut beside = self.subject.beside();
-        beside.resident = self.subject.resident().or(beside.resident);
-        beside
+    fn side_metrics_now(&mut self) -> SideMetrics {
+        let mut side_metrics = self.subject.side_metrics();
+        side_metrics.resident = self.subject.resident().or(side_metrics.resident);
+        side_metrics
     }
 
     /// Reads the metric at both ends of an interval and between; `None` where Ctrl-C came.
@@ -1089,7 +1089,9 @@ impl Engine<'_> {
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
             buckets: judged.buckets,
-            beside: [Arm::Base, Arm::Large].map(|arm| self.beside(arm)).into(),
+            side_metrics: [Arm::Base, Arm::Large]
+                .map(|arm| self.side_metrics(arm))
+                .into(),
             page_sizes: self.page_sizes.clone(),
             rejected: self.rejected.clone(),
             host: circumstances.host.clone(),
@@ -1133,30 +1135,30 @@ impl Engine<'_> {
         }
     }
 
-    fn beside(&self, arm: Arm) -> BesideArm {
+    fn side_metrics(&self, arm: Arm) -> ArmSideMetrics {
         let samples = &self.taken[index(arm)].0;
-        let mean_bytes = |of: &dyn Fn(&Beside) -> Option<Bytes>| {
-            let all: Vec<f64> = (samples.iter().flat_map(|s| &s.beside))
+        let mean_bytes = |of: &dyn Fn(&SideMetrics) -> Option<Bytes>| {
+            let all: Vec<f64> = (samples.iter().flat_map(|s| &s.side_metrics))
                 .filter_map(|b| of(b).map(Bytes::as_f64))
                 .collect();
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             (!all.is_empty()).then(|| stats::mean(&all) as u64)
         };
-        let cpus = |of: &dyn Fn(&Beside) -> Option<f64>| {
+        let cpus = |of: &dyn Fn(&SideMetrics) -> Option<f64>| {
             let (mut busy, mut time) = (0.0, 0.0);
             for s in samples {
-                busy += (of(&s.beside[1])? - of(&s.beside[0])?).max(0.0);
+                busy += (of(&s.side_metrics[1])? - of(&s.side_metrics[0])?).max(0.0);
                 time += s.elapsed.as_secs_f64();
             }
             (time > 0.0).then(|| busy / time)
         };
         let stalls = (samples.iter())
             .map(|s| {
-                let [a, b] = s.beside.map(|b| b.compaction_stalls);
+                let [a, b] = s.side_metrics.map(|b| b.compaction_stalls);
                 Some(b?.saturating_sub(a?))
             })
             .sum();
-        BesideArm {
+        ArmSideMetrics {
             label: arm,
             resident_bytes: mean_bytes(&|b| b.resident),
             page_tables_bytes: mean_bytes(&|b| b.page_tables),

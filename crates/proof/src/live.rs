@@ -22,7 +22,7 @@ use hugeleaf_units::{Bytes, Range};
 use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
 use crate::result::{HostFingerprint, Knob};
-use crate::subject::{Arm, Beside, Prepared, SizeHeld, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
 
 type Ranges = Vec<(Pid, Vec<Range>)>;
 
@@ -314,27 +314,30 @@ impl Subject for LiveSubject<'_> {
         Some(each.sum())
     }
 
-    fn beside(&mut self) -> Beside {
+    fn side_metrics(&mut self) -> SideMetrics {
         let ticks = hugeleaf_sys::ticks_per_second();
         #[allow(clippy::cast_precision_loss)]
         let seconds = |n: u64| n as f64 / ticks.max(1) as f64;
-        let mut beside = Beside::default();
+        let mut side_metrics = SideMetrics::default();
         let plus = |sum: Option<Bytes>, more: Bytes| Some(sum.unwrap_or_default() + more);
         for (pid, _) in &self.processes {
             let stat = self.root.parse(format!("proc/{pid}/stat"), parse_stat);
             if let Some(stat) = stat.known() {
-                let (user, system) = (&mut beside.user_seconds, &mut beside.system_seconds);
+                let (user, system) = (
+                    &mut side_metrics.user_seconds,
+                    &mut side_metrics.system_seconds,
+                );
                 *user = Some(user.unwrap_or(0.0) + seconds(stat.user_ticks));
                 *system = Some(system.unwrap_or(0.0) + seconds(stat.system_ticks));
             }
             let status = self.root.parse(format!("proc/{pid}/status"), parse_status);
             if let Some(tables) = status.known().and_then(|s| s.page_tables) {
-                beside.page_tables = plus(beside.page_tables, tables);
+                side_metrics.page_tables = plus(side_metrics.page_tables, tables);
             }
         }
         let vmstat = self.root.read("proc/vmstat");
-        beside.compaction_stalls = vmstat.known().and_then(|t| compaction_stalls(t));
-        beside
+        side_metrics.compaction_stalls = vmstat.known().and_then(|t| compaction_stalls(t));
+        side_metrics
     }
 }
 

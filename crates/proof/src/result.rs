@@ -64,8 +64,9 @@ pub struct ResultFile {
     /// Of a quantile read from buckets: what they allow one to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Buckets>,
-    /// What else moved, per arm, in the order of `arms`.
-    pub beside: Vec<BesideArm>,
+    /// Also measured, per arm, in the order of `arms`.
+    #[serde(rename = "beside")]
+    pub side_metrics: Vec<ArmSideMetrics>,
     /// The memory by page size at the stages of the experiment.
     pub page_sizes: PageSizes,
     /// The memory before and after; missing where the target has ended.
@@ -269,9 +270,9 @@ impl BadReadings {
     }
 }
 
-/// What else moved in one arm. What could not be read is missing.
+/// Also measured in one arm. What could not be read is missing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BesideArm {
+pub struct ArmSideMetrics {
     /// The arm.
     pub label: Arm,
     /// Resident size, mean over the ends of intervals; what processes share counts once.
@@ -497,7 +498,7 @@ impl ResultFile {
                 samples,
             ));
         }
-        rows.extend(self.beside.iter().flat_map(BesideArm::rows));
+        rows.extend(self.side_metrics.iter().flat_map(ArmSideMetrics::rows));
         rows
     }
 
@@ -514,7 +515,7 @@ impl ResultFile {
     }
 }
 
-impl BesideArm {
+impl ArmSideMetrics {
     /// As rows that are not what the experiment is about.
     fn rows(&self) -> Vec<Row> {
         #[allow(clippy::cast_precision_loss)] // bytes of a host are below 2^52

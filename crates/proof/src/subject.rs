@@ -52,7 +52,7 @@ pub struct Prepared {
 
 /// What else moves when pages change: read at both ends of every interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Beside {
+pub struct SideMetrics {
     /// Resident size.
     pub resident: Option<Bytes>,
     /// Page tables.
@@ -203,7 +203,7 @@ pub trait Subject {
     fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError>;
 
     /// What its processes have resident, as of the last [`Subject::coverage`]; what they share
-    /// counts once. `None` where [`Subject::beside`] says it.
+    /// counts once. `None` where [`Subject::side_metrics`] says it.
     fn resident(&mut self) -> Option<Bytes> {
         None
     }
@@ -215,5 +215,5 @@ pub trait Subject {
     }
 
     /// What else moves. What cannot be read is `None`.
-    fn beside(&mut self) -> Beside;
+    fn side_metrics(&mut self) -> SideMetrics;
 }

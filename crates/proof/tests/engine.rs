@@ -10,8 +10,8 @@ use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{
-    Arm, Beside, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile,
-    Settings, SizeHeld, Subject, SubjectError, Verdict, run,
+    Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
+    SideMetrics, SizeHeld, Subject, SubjectError, Verdict, run,
 };
 use hugeleaf_sys::{Kernel, Pid, RealKernel};
 use hugeleaf_units::Bytes;
@@ -133,8 +133,8 @@ impl Subject for Fake {
         self.looks += 1;
         self.mapping.get(at).copied()
     }
-    fn beside(&mut self) -> Beside {
-        Beside {
+    fn side_metrics(&mut self) -> SideMetrics {
+        SideMetrics {
             resident: Some(Bytes(1 << 30)),
             page_tables: Some(Bytes(
                 if *self.arm.lock().unwrap() == Arm::Large {
@@ -143,7 +143,7 @@ impl Subject for Fake {
                     2
                 } << 20,
             )),
-            ..Beside::default()
+            ..SideMetrics::default()
         }
     }
 }
@@ -322,8 +322,8 @@ fn a_clear_gain_is_found_and_memory_put_back() {
     assert_ne!(result.page_sizes.base, result.page_sizes.large);
     assert!(result.caveats.iter().any(|c| c.contains("contiguous")));
     assert!(result.caveats.iter().any(|c| c == "a note"));
-    assert_eq!(result.beside[0].page_tables_bytes, Some(2 << 20));
-    assert_eq!(result.beside[1].page_tables_bytes, Some(1 << 20));
+    assert_eq!(result.side_metrics[0].page_tables_bytes, Some(2 << 20));
+    assert_eq!(result.side_metrics[1].page_tables_bytes, Some(1 << 20));
     for arm in &result.arms {
         assert_eq!(arm.samples.len(), 8);
         assert_eq!(arm.at_seconds.len(), 8);

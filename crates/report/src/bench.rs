@@ -8,11 +8,11 @@ use hugeleaf_proof::stats::{Better, Effect};
 use hugeleaf_units::Bytes;
 use serde_json::{Map, Value as Json};
 
+use crate::page::ratio;
 use crate::page::{
     Axis, Block, Cell, Chart, ChartKind, Command, Note, Page, Point, Scale, Section, Series, Table,
     Unit, duration, short,
 };
-use crate::prove::ratio;
 
 /// So many rows of what was also measured are shown at first.
 const MOST_ROWS: usize = 40;
@@ -44,6 +44,12 @@ pub fn page(results: &Results) -> Page {
 /// The same with what a reader on another machine asks for: the host, the settings and the command.
 pub fn whole_page(results: &Results) -> Page {
     let mut page = page(results);
+    page.add(circumstances(results));
+    page
+}
+
+/// When, where and how it was measured.
+pub(crate) fn circumstances(results: &Results) -> Section {
     let mut facts = vec![(
         "started".to_owned(),
         Cell::from(&results.experiment.started),
@@ -58,11 +64,8 @@ pub fn whole_page(results: &Results) -> Page {
         true => Vec::new(),
         false => vec![Command::new("", results.command.join(" "))],
     };
-    page.section(
-        "Host, settings, command",
-        vec![facts.into(), command.into()],
-    );
-    page
+    let blocks = vec![facts.into(), command.into()];
+    Section::new("Host, settings, command", blocks)
 }
 
 /// The fields that are a value each.

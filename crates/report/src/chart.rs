@@ -10,8 +10,8 @@ mod text;
 use hugeleaf_units::Bytes;
 use maud::{Markup, PreEscaped, html};
 
+use crate::page::number;
 use crate::page::{Axis, Chart, ChartKind, Scale, Unit, duration};
-use crate::prove::number;
 use crate::screen::clean;
 
 pub use text::text;

@@ -1,15 +1,15 @@
-//! `hugeleaf compare`: two results, or two arms of one, as text and JSON.
+//! `hugeleaf compare`: two results, or two arms of one.
 
-use hugeleaf_proof::compare::{Compared, ComparedRow, Note, Side};
+use hugeleaf_proof::compare::{Compared, ComparedRow, Note as Difference, Side};
 use hugeleaf_proof::rows::{Kind, Place, Results, Value as Reported};
 use hugeleaf_proof::stats::{Better, Verdict};
-use hugeleaf_units::Bytes;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use crate::json::Object;
-use crate::page::{duration, short};
-use crate::prove::number;
-use crate::table::{Align, Look, Paint, Table};
+use crate::bench::value;
+use crate::json::answer;
+use crate::page::number;
+use crate::page::{Cell, Note, Page, Table, TableOf};
 
 /// Up to so many rows are all shown, but for what is neither good nor bad; of more the main ones, unless all are
 /// asked for.
@@ -27,73 +27,73 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// The comparison on a screen; all rows where `all` asks for them.
-    pub fn text(&self, look: Look, all: bool) -> String {
-        let mut out = look.paint(&look.wrap("", &self.headline()), Paint::Bold);
-        for (name, of, arm) in self.sides() {
-            let arm = arm.map_or_else(String::new, |arm| format!("{arm} of "));
-            let (measured, file) = of;
-            let line = format!("{arm}{file}, {}", measured.experiment.started);
-            out.push_str(&look.wrap(&format!("{name}  "), &line));
-        }
-        out.push('\n');
+    /// The comparison; all rows where `all` asks for them.
+    pub fn page(&self, all: bool) -> Page {
+        let mut page = Page::new("hugeleaf compare", self.headline());
+        let side = |name: &str, side: SideAnswer<'_>| {
+            let arm = side
+                .arm
+                .map_or_else(String::new, |arm| format!("{arm} of "));
+            let text = format!("{arm}{}, {}", side.file, side.started);
+            (name.to_owned(), Cell::from(text))
+        };
+        let [a, b] = self.sides();
+        page.add(vec![side("A", a), side("B", b)]);
         let rows = &self.compared.rows;
         let says = |row: &&ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
         let is_few = rows.iter().filter(says).count() <= FEW;
         let shown: Vec<&ComparedRow> = (rows.iter())
             .filter(|row| all || row.quantity.main || is_few && says(row))
             .collect();
-        out.push_str(&table(&shown, look));
-        out.push('\n');
-        if shown.len() < rows.len() {
-            let more = rows.len() - shown.len();
+        let notes = self.notes(rows.len() - shown.len());
+        page.section("", vec![table(&shown).into()]);
+        page.section("", vec![notes.into()]);
+        page
+    }
+
+    /// What to know of the rows, of which so many are not shown.
+    fn notes(&self, more: usize) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if more > 0 {
             let text = format!("{more} rows of what was also measured: --all");
-            out.push_str(&look.wrap("more  ", &text));
+            notes.push(Note::new("more", text));
         }
         let percent = number(self.compared.equal * 100.0);
         let equal = format!(
             "within ±{percent} %; brackets are 95 % intervals; unclear: the interval is too wide, \
              or there is none"
         );
-        out.push_str(&look.wrap("equal ", &equal));
-        for (at, note) in self.compared.notes.iter().enumerate() {
-            let first = format!("note {}  ", at + 1);
-            out.push_str(&look.wrap(&first, &in_words(note)));
-        }
-        for caveat in &self.compared.caveats {
-            out.push_str(&look.wrap("note  ", caveat));
-        }
-        out
+        notes.push(Note::new("equal", equal));
+        let differences = self.compared.notes.iter().zip(1..);
+        notes.extend(
+            differences
+                .map(|(note, id): (_, usize)| Note::new(format!("note {id}"), in_words(note))),
+        );
+        let caveats = self.compared.caveats.iter();
+        notes.extend(caveats.map(|caveat| Note::new("note", caveat)));
+        notes
     }
 
     /// The same as JSON.
     pub fn json(&self) -> String {
-        let mut answer = Object::answer();
         let measured = self.a.0;
-        let about = &measured.experiment;
         let main = measured.main();
-        let about = json!({
-            "name": about.name, "unit": main.map(|q| &q.unit), "better": main.map(|q| q.better),
-        });
-        answer.put("experiment", about);
-        for (name, (measured, file), arm) in self.sides() {
-            let mut side = Object::new();
-            side.put("file", file)
-                .put_some("arm", arm)
-                .put("started", measured.experiment.started.clone())
-                .put("is_interrupted", measured.experiment.is_interrupted())
-                .put("command", measured.command.clone());
-            answer.put(&name.to_lowercase(), side.build());
-        }
-        let notes = self.compared.notes.iter().enumerate();
-        let notes: Value = notes.map(note_json).collect();
-        let rows: Value = self.compared.rows.iter().map(row_json).collect();
-        answer
-            .put("equal", self.compared.equal)
-            .put("rows", rows)
-            .put("notes", notes)
-            .put("caveats", self.compared.caveats.clone());
-        answer.render()
+        let [a, b] = self.sides();
+        answer(&Answer {
+            experiment: About {
+                name: &measured.experiment.name,
+                unit: main.map(|q| q.unit.as_str()),
+                better: main.map(|q| q.better),
+            },
+            a,
+            b,
+            equal: self.compared.equal,
+            rows: self.compared.rows.iter().map(RowAnswer::of).collect(),
+            notes: (self.compared.notes.iter().zip(1..))
+                .map(|(note, id)| NoteAnswer::of(id, note))
+                .collect(),
+            caveats: &self.compared.caveats,
+        })
     }
 
     /// `chase (ns, lower is better): thp:2M over base`.
@@ -105,29 +105,138 @@ impl Shown<'_> {
         format!("{}: {over}", self.a.0.in_words())
     }
 
-    fn sides(&self) -> Vec<(&'static str, (&Results, &str), Option<&str>)> {
-        let b = self.b.unwrap_or(self.a);
-        let arm = |at: usize| Some(self.compared.arms.as_ref()?[at].as_str());
-        vec![("A", self.a, arm(0)), ("B", b, arm(1))]
+    fn sides(&self) -> [SideAnswer<'_>; 2] {
+        let side = |at: usize, (measured, file)| {
+            let measured: &Results = measured;
+            SideAnswer {
+                file,
+                arm: self.compared.arms.as_ref().map(|arms| arms[at].as_str()),
+                started: &measured.experiment.started,
+                is_interrupted: measured.experiment.is_interrupted(),
+                command: &measured.command,
+            }
+        };
+        [side(0, self.a), side(1, self.b.unwrap_or(self.a))]
     }
 }
 
-fn note_json((at, note): (usize, &Note)) -> Value {
-    let mut object = Object::new();
-    object.put("id", at + 1).put("text", in_words(note));
-    if let Note::Differs { name, a, b } = note {
-        object
-            .put("name", name.clone())
-            .put_some("a", a.as_ref().map(Reported::to_json))
-            .put_some("b", b.as_ref().map(Reported::to_json));
-    }
-    object.build()
+#[derive(Serialize)]
+struct Answer<'a> {
+    experiment: About<'a>,
+    a: SideAnswer<'a>,
+    b: SideAnswer<'a>,
+    equal: f64,
+    rows: Vec<RowAnswer<'a>>,
+    notes: Vec<NoteAnswer<'a>>,
+    caveats: &'a [String],
 }
 
-fn in_words(note: &Note) -> String {
+#[derive(Serialize)]
+struct About<'a> {
+    name: &'a str,
+    unit: Option<&'a str>,
+    better: Option<Better>,
+}
+
+#[derive(Serialize)]
+struct SideAnswer<'a> {
+    file: &'a str,
+    arm: Option<&'a str>,
+    started: &'a str,
+    is_interrupted: bool,
+    command: &'a [String],
+}
+
+#[derive(Serialize)]
+struct NoteAnswer<'a> {
+    id: usize,
+    text: String,
+    name: Option<&'a str>,
+    a: Option<Value>,
+    b: Option<Value>,
+}
+
+impl NoteAnswer<'_> {
+    fn of(id: usize, note: &Difference) -> NoteAnswer<'_> {
+        let (name, a, b) = match note {
+            Difference::Says(_) => (None, None, None),
+            Difference::Differs { name, a, b } => (Some(name.as_str()), a.as_ref(), b.as_ref()),
+        };
+        NoteAnswer {
+            id,
+            text: in_words(note),
+            name,
+            a: a.map(Reported::to_json),
+            b: b.map(Reported::to_json),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct RowAnswer<'a> {
+    arm: Option<&'a str>,
+    at: Map<String, Value>,
+    what: &'a str,
+    unit: &'a str,
+    better: String,
+    is_main: bool,
+    a: Option<Measured<'a>>,
+    b: Option<Measured<'a>>,
+    ratio: Option<f64>,
+    effect: Option<Value>,
+    verdict: Option<String>,
+    notes: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct Measured<'a> {
+    median: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    samples: &'a [f64],
+}
+
+impl RowAnswer<'_> {
+    fn of(row: &ComparedRow) -> RowAnswer<'_> {
+        let place = |place: &Place| (place.name.clone(), place.value.to_json());
+        let effect = row.effect.as_ref().map(|e| {
+            json!({
+                "ratio": e.ratio, "low": e.low, "high": e.high, "confidence": e.confidence,
+                "method": e.method,
+            })
+        });
+        RowAnswer {
+            arm: row.arm.as_deref(),
+            at: row.at.iter().map(place).collect(),
+            what: &row.quantity.name,
+            unit: &row.quantity.unit,
+            better: row.quantity.better.to_string(),
+            is_main: row.quantity.main,
+            a: row.a.as_ref().map(Measured::of),
+            b: row.b.as_ref().map(Measured::of),
+            ratio: row.ratio,
+            effect,
+            verdict: row.verdict.map(|verdict| verdict.to_string()),
+            notes: row.notes.iter().map(|at| at + 1).collect(),
+        }
+    }
+}
+
+impl Measured<'_> {
+    fn of(side: &Side) -> Measured<'_> {
+        Measured {
+            median: side.spread.median,
+            low: side.spread.low,
+            high: side.spread.high,
+            samples: &side.samples,
+        }
+    }
+}
+
+fn in_words(note: &Difference) -> String {
     match note {
-        Note::Says(text) => text.clone(),
-        Note::Differs { name, a, b } => {
+        Difference::Says(text) => text.clone(),
+        Difference::Differs { name, a, b } => {
             let value = |value: &Option<Reported>| match value {
                 Some(value) => value.to_string(),
                 None => "not reported".to_owned(),
@@ -148,79 +257,48 @@ fn places<'a>(rows: &[&'a ComparedRow]) -> Vec<&'a Place> {
     first
 }
 
-fn table(rows: &[&ComparedRow], look: Look) -> String {
-    let places = places(rows);
+fn table<'a>(rows: &[&'a ComparedRow]) -> TableOf<&'a ComparedRow> {
     let has_arm = rows.iter().any(|row| row.arm.is_some());
-    let mut heads: Vec<(String, Align)> = Vec::new();
-    if has_arm {
-        heads.push(("ARM".to_owned(), Align::Left));
-    }
-    heads.extend(
-        places
-            .iter()
-            .map(|place| (place.head().to_uppercase(), Align::Left)),
-    );
-    for (head, align) in [
-        ("WHAT", Align::Left),
-        ("A", Align::Right),
-        ("B", Align::Right),
-        ("B/A", Align::Right),
-        ("CHANGE", Align::Right),
-        ("B IS", Align::Left),
-        ("NOTE", Align::Left),
-    ] {
-        heads.push((head.to_owned(), align));
-    }
-    let mut table = Table::new(&heads);
-    for row in rows {
-        let mut cells: Vec<String> = Vec::new();
-        if has_arm {
-            cells.push(row.arm.clone().unwrap_or_default());
-        }
-        for known in &places {
-            let place = row.at.iter().find(|place| place.name == known.name);
-            cells.push(place.map_or_else(String::new, |place| place.value.to_string()));
-        }
-        cells.extend([
-            row.quantity.name.clone(),
-            median(row.a.as_ref(), &row.quantity.unit),
-            median(row.b.as_ref(), &row.quantity.unit),
-            over(row),
-            row.ratio.map_or_else(|| "-".to_owned(), change),
-            word(row).to_owned(),
-            ranges(&row.notes),
-        ]);
-        table.row(cells);
-    }
-    table.render_as(look)
+    let at = |row: &ComparedRow, known: &Place| {
+        let mut places = row.at.iter();
+        let place = places.find(|place| place.name == known.name);
+        place.map_or_else(String::new, |place| place.value.to_string())
+    };
+    Table::of(rows.iter().copied())
+        .when(has_arm, |table| {
+            table.left("ARM", |row| row.arm.clone().unwrap_or_default())
+        })
+        .each(places(rows), |table, known| {
+            table.left(known.head().to_uppercase(), |row| at(row, known))
+        })
+        .left("WHAT", |row| &row.quantity.name)
+        .right("A", |row| median(row.a.as_ref(), &row.quantity.unit))
+        .right("B", |row| median(row.b.as_ref(), &row.quantity.unit))
+        .right("B/A", |row| over(row))
+        .right("CHANGE", |row| row.ratio.map(change))
+        .left("B IS", |row| word(row))
+        .left("NOTE", |row| ranges(&row.notes))
 }
 
-fn median(side: Option<&Side>, unit: &str) -> String {
-    side.map_or_else(|| "-".to_owned(), |side| value(side.spread.median, unit))
-}
-
-/// A value in its unit.
-fn value(value: f64, unit: &str) -> String {
-    match unit {
-        "seconds" => duration(value),
-        "µs" => duration(value / 1e6),
-        "ns" => duration(value / 1e9),
-        // A growth can be below nothing.
-        "bytes" if value >= 0.0 => {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let bytes = value as u64;
-            Bytes(bytes).to_string()
-        }
-        _ => short(value),
-    }
+/// A time or an amount in its unit; the name of any other unit stands in the headline.
+fn median(side: Option<&Side>, unit: &str) -> Option<String> {
+    let unit = match unit {
+        "seconds" | "µs" | "ns" | "bytes" => unit,
+        _ => "",
+    };
+    Some(value(side?.spread.median, unit))
 }
 
 /// `1.154 [1.120, 1.190]`.
-fn over(row: &ComparedRow) -> String {
-    match (&row.effect, row.ratio) {
-        (Some(e), _) => format!("{} [{}, {}]", three(e.ratio), three(e.low), three(e.high)),
-        (None, Some(ratio)) => three(ratio),
-        (None, None) => "-".to_owned(),
+fn over(row: &ComparedRow) -> Option<String> {
+    match &row.effect {
+        Some(e) => Some(format!(
+            "{} [{}, {}]",
+            three(e.ratio),
+            three(e.low),
+            three(e.high)
+        )),
+        None => row.ratio.map(three),
     }
 }
 
@@ -229,7 +307,7 @@ pub fn three(ratio: f64) -> String {
     match ratio {
         r if (0.01..10.0).contains(&r) => format!("{r:.3}"),
         r if (0.0001..0.01).contains(&r) => format!("{r:.5}"),
-        r => crate::prove::ratio(r),
+        r => crate::page::ratio(r),
     }
 }
 
@@ -244,7 +322,7 @@ pub fn change(ratio: f64) -> String {
     }
 }
 
-/// What B is, held against A.
+/// What B is, compared with A.
 fn word(row: &ComparedRow) -> &'static str {
     let went_up = (row.quantity.better == Better::Higher) == (row.verdict == Some(Verdict::Faster));
     match (row.verdict, row.quantity.kind) {
@@ -273,46 +351,6 @@ fn ranges(notes: &[usize]) -> String {
     parts.map(part).collect::<Vec<_>>().join(",")
 }
 
-fn row_json(row: &ComparedRow) -> Value {
-    let mut object = Object::new();
-    object.put_some("arm", row.arm.clone());
-    let place = |place: &Place| (place.name.clone(), place.value.to_json());
-    object
-        .put("at", Value::Object(row.at.iter().map(place).collect()))
-        .put("what", row.quantity.name.clone())
-        .put("unit", row.quantity.unit.clone())
-        .put("better", row.quantity.better.to_string())
-        .put("is_main", row.quantity.main)
-        .put_some("a", row.a.as_ref().map(side_json))
-        .put_some("b", row.b.as_ref().map(side_json))
-        .put_some("ratio", row.ratio);
-    if let Some(e) = &row.effect {
-        let method = serde_json::to_value(e.method).unwrap_or_default();
-        object.put(
-            "effect",
-            json!({
-                "ratio": e.ratio, "low": e.low, "high": e.high, "confidence": e.confidence,
-                "method": method,
-            }),
-        );
-    }
-    let notes: Vec<usize> = row.notes.iter().map(|at| at + 1).collect();
-    object
-        .put_some("verdict", row.verdict.map(|verdict| verdict.to_string()))
-        .put("notes", notes);
-    object.build()
-}
-
-fn side_json(side: &Side) -> Value {
-    let mut object = Object::new();
-    object
-        .put("median", side.spread.median)
-        .put_some("low", side.spread.low)
-        .put_some("high", side.spread.high)
-        .put("samples", side.samples.clone());
-    object.build()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,15 +371,5 @@ mod tests {
         assert_eq!(three(0.03), "0.030");
         assert_eq!(three(0.001_953), "0.00195");
         assert_eq!(three(34.68), "34.68");
-    }
-
-    #[test]
-    fn values_are_in_the_unit_that_fits() {
-        assert_eq!(value(211.2, "ns"), "211 ns");
-        assert_eq!(value(1500.0, "µs"), "1.50 ms");
-        assert_eq!(value(0.25, "seconds"), "250 ms");
-        assert_eq!(value(2048.0, "bytes"), "2K");
-        assert_eq!(value(-4.0, "bytes"), "-4.00");
-        assert_eq!(value(31_200.0, "NOTPM"), "31,200");
     }
 }

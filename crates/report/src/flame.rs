@@ -9,7 +9,7 @@ use maud::{PreEscaped, html};
 use crate::chart::STYLE;
 use crate::page::{Flames, Frame};
 use crate::screen::clean;
-use crate::table::cut;
+use crate::screen::cut;
 
 /// Frames are of two light colours, the kernel's and the rest, so that their words stand off in every scheme.
 const FRAMES: &str = "

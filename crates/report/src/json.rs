@@ -19,23 +19,8 @@
 //! let text = hugeleaf_report::json::answer(&swap);
 //! assert_eq!(text, "{\n  \"schema\": 1,\n  \"swap_bytes\": 1073741824\n}\n");
 //! ```
-//!
-//! By hand, until the last command has gone:
-//!
-//! ```
-//! use hugeleaf_report::json::Object;
-//! let mut host = Object::new();
-//! host.put("memory_bytes", 1_u64 << 30);
-//! let mut answer = Object::answer();
-//! answer.put("host", host.build());
-//! assert_eq!(
-//!     answer.render(),
-//!     "{\n  \"schema\": 1,\n  \"host\": {\n    \"memory_bytes\": 1073741824\n  }\n}\n"
-//! );
-//! ```
 
 use hugeleaf_host::fact::UNREADABLE;
-use hugeleaf_units::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -98,60 +83,11 @@ fn unreadable(value: &mut Value) -> Option<Value> {
     value.get_mut(UNREADABLE).map(Value::take)
 }
 
-/// A JSON object. Keys stay in the order they were put.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Object(Map<String, Value>);
-
-impl Object {
-    /// An empty object.
-    pub fn new() -> Object {
-        Object::default()
-    }
-
-    /// A whole answer: an object that begins with `"schema"`.
-    pub fn answer() -> Object {
-        let mut object = Object::new();
-        object.put("schema", SCHEMA);
-        object
-    }
-
-    /// Puts a value under a name.
-    pub fn put(&mut self, name: &str, value: impl Into<Value>) -> &mut Object {
-        self.0.insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// A number of bytes; the name ends in `bytes`.
-    pub fn put_bytes(&mut self, name: &str, bytes: Bytes) -> &mut Object {
-        debug_assert!(name.ends_with("bytes"), "{name}");
-        self.put(name, bytes.get())
-    }
-
-    /// Puts a value where there is one.
-    pub fn put_some(&mut self, name: &str, value: Option<impl Into<Value>>) -> &mut Object {
-        match value {
-            Some(value) => self.put(name, value),
-            None => self,
-        }
-    }
-
-    /// The object as a value to put into another.
-    pub fn build(self) -> Value {
-        Value::Object(self.0)
-    }
-
-    /// The object as text, indented, the last line ended.
-    pub fn render(self) -> String {
-        // `{:#}` is indented JSON; it cannot fail on values made in memory.
-        format!("{:#}\n", self.build())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use hugeleaf_host::{Fact, Held, ReadError};
-    use hugeleaf_units::PageKind;
+    use hugeleaf_units::{Bytes, PageKind};
     use serde_json::json;
 
     #[test]
@@ -188,13 +124,6 @@ mod tests {
             answer(&outer),
             "{\n  \"schema\": 1,\n  \"a_bytes\": 0,\n  \"b\": null,\n  \"b_error\": \"/proc/x: Permission denied\",\n  \"e\": [\n    1,\n    null,\n    null\n  ]\n}\n"
         );
-    }
-
-    #[test]
-    fn an_answer_begins_with_its_schema() {
-        let mut answer = Object::answer();
-        answer.put("a", 1);
-        assert_eq!(answer.render(), "{\n  \"schema\": 1,\n  \"a\": 1\n}\n");
     }
 
     #[test]

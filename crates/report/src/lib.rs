@@ -6,7 +6,7 @@
 //! This crate must not read, write or measure anything: it has nothing to say that is not in the
 //! model it was given.
 //!
-//! Main types: [`table::Table`], [`table::Look`], [`json::Object`]; one module a command.
+//! Main types: [`page::Page`], [`page::View`]; one module a command.
 
 pub mod apply;
 pub mod bench;
@@ -19,13 +19,11 @@ pub mod page;
 pub mod plan;
 pub mod promote;
 pub mod prove;
-pub mod prove_html;
 pub mod roles;
 pub mod run;
 pub mod screen;
 pub mod start;
 pub mod status;
-pub mod table;
 pub mod trace;
 pub mod try_;
 pub mod verify;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::json::{answer, value};
 use crate::page::{Block, Cell, Note, Page, Section, Table, Value};
 use crate::roles;
-use crate::table::{cut, percent};
+use crate::screen::cut;
 
 /// What `mem` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone)]
@@ -141,7 +141,7 @@ impl Mem<'_> {
         format!(
             "{what}: {} (coverage {}), page tables {}",
             parts.join(", "),
-            percent(Held::coverage(&totals)),
+            Cell::percent(Held::coverage(&totals)),
             self.page_tables()
         )
     }
@@ -274,7 +274,7 @@ impl Mem<'_> {
             let parts: Vec<String> = table.iter().map(part).collect();
             first += &format!(": {}", parts.join(", "));
         }
-        let coverage = percent(p.coverage());
+        let coverage = Cell::percent(p.coverage());
         let mut second = format!("coverage {coverage}, page tables {}", p.page_tables);
         if let Some(pss) = p.pss.get() {
             second += &format!(", proportional share {pss}");

@@ -16,16 +16,14 @@
 mod cell;
 mod chart;
 mod html;
-mod old;
+mod number;
 mod text;
 
 pub use cell::{Cell, Mark, Value};
-pub(crate) use cell::{duration, short};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
-pub(crate) use html::document;
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use old::*;
+pub(crate) use number::{duration, number, ratio, short, thousands, time};
 pub use text::{View, clean};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its

@@ -1,50 +1,61 @@
-//! `hugeleaf prove`: a result as text and as JSON. The page is in [`crate::prove_html`].
+//! `hugeleaf prove`: a result as a page, for a terminal and, with the circumstances, for a browser.
 
 use std::collections::BTreeMap;
 
-use hugeleaf_proof::result::{BesideArm, ResultFile};
+use hugeleaf_proof::result::{ArmSideMetrics, ResultFile};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
 use hugeleaf_units::Bytes;
 
-use crate::table::{Align, Look, Paint, Table};
+use crate::page::{
+    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
+    number, ratio, time,
+};
 
-/// The result on a screen: the verdict first, then what it rests on.
-pub fn text(result: &ResultFile, look: Look) -> String {
-    let mut out = look.paint(&headline(result), paint(result.verdict));
-    out.push('\n');
-    out.push_str(&look.wrap("", &meaning(result)));
-    out.push('\n');
-    out.push_str(&samples(result).render_as(look));
-    out.push('\n');
-    out.push_str(&beside(result).render_as(look));
-    let sizes = page_sizes(result);
-    if !sizes.is_empty() {
-        out.push('\n');
-        out.push_str(&sizes.render_as(look));
-    }
-    out.push('\n');
-    for line in beside_the_effect(result) {
-        out.push_str(&look.wrap("also  ", &line));
-    }
-    out.push_str(&look.wrap("how   ", &how(result)));
-    for caveat in &result.caveats {
-        out.push_str(&look.wrap("note  ", caveat));
-    }
-    if let Some(next) = next(result) {
-        out.push_str(&look.wrap("next  ", &next));
-    }
-    out
+/// The result: the verdict first, then what it rests on.
+pub fn page(result: &ResultFile) -> Page {
+    let title = format!("{}: {}", result.experiment.target, result.verdict);
+    let mut page = Page::new(title, headline(result));
+    page.mark = mark(result.verdict);
+    page.add(meaning(result));
+    page.add(ratios(result)).add(samples_over_time(result));
+    page.section("", vec![samples(result).into()])
+        .section("", vec![also_measured(result).into()])
+        .section("", vec![page_sizes(result).into()])
+        .section("", vec![notes(result).into()]);
+    page
 }
 
-/// The result as its file has it.
-pub fn json(result: &ResultFile) -> String {
-    result.to_json()
+/// The same with what a reader on another machine asks for: what was thrown away, the host, the settings and the
+/// command.
+pub fn whole_page(result: &ResultFile) -> Page {
+    let mut page = page(result);
+    let rejected = result.rejected.iter();
+    let rejected =
+        rejected.map(|r| Note::plain(format!("at {} s: {}", number(r.at_seconds), r.reason)));
+    page.section("Thrown away", vec![rejected.collect::<Vec<_>>().into()]);
+    page.add(crate::bench::circumstances(&result.to_results()));
+    page
+}
+
+/// What else the pairs say, how it was measured, caveats, and what to do now.
+fn notes(result: &ResultFile) -> Vec<Note> {
+    let also = also_said(result).into_iter();
+    let mut notes: Vec<Note> = also.map(|line| Note::new("also", line)).collect();
+    notes.push(Note::new("how", how(result)));
+    notes.extend(
+        result
+            .caveats
+            .iter()
+            .map(|caveat| Note::new("note", caveat)),
+    );
+    notes.extend(next(result));
+    notes
 }
 
 /// `faster  ×1.12 [1.07, 1.17]  95 %  24 pairs`.
-pub fn headline(result: &ResultFile) -> String {
+fn headline(result: &ResultFile) -> String {
     let effect = match &result.effect {
         // Of a quantile read from buckets only the ends are known.
         Some(e) if result.buckets.is_some() => format!(
@@ -71,7 +82,7 @@ pub fn headline(result: &ResultFile) -> String {
 }
 
 /// What else the pairs say: the effect as assigned, the tests behind `same`.
-pub fn beside_the_effect(result: &ResultFile) -> Vec<String> {
+fn also_said(result: &ResultFile) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(all) = &result.intention_to_treat {
         let effect = match &all.effect {
@@ -96,7 +107,7 @@ pub fn beside_the_effect(result: &ResultFile) -> Vec<String> {
 }
 
 /// What the verdict means for this metric, in a sentence.
-pub fn meaning(result: &ResultFile) -> String {
+fn meaning(result: &ResultFile) -> String {
     let e = &result.experiment;
     let better = match e.better {
         Better::Higher => "higher is better",
@@ -126,36 +137,100 @@ fn shared_bucket(result: &ResultFile) -> Option<[Option<f64>; 2]> {
     result.buckets.as_ref()?.shared
 }
 
-fn paint(verdict: Verdict) -> Paint {
+fn mark(verdict: Verdict) -> Mark {
     match verdict {
-        Verdict::Faster => Paint::Good,
-        Verdict::Slower => Paint::Bad,
-        Verdict::Same => Paint::Bold,
-        Verdict::Unclear => Paint::Warn,
+        Verdict::Faster => Mark::Good,
+        Verdict::Slower => Mark::Bad,
+        Verdict::Same => Mark::Plain,
+        Verdict::Unclear => Mark::Warn,
     }
 }
 
-fn samples(result: &ResultFile) -> Table {
-    let mut table = Table::new(&[
-        ("PAGES", Align::Left),
-        ("MEDIAN", Align::Right),
-        ("LEAST", Align::Right),
-        ("MOST", Align::Right),
-        ("SAMPLES", Align::Right),
-    ]);
-    for arm in &result.arms {
+/// Pair by pair, and the effect as a band over all of them.
+fn ratios(result: &ResultFile) -> Chart {
+    let pairs = result.pairs.iter().zip(1u32..);
+    let points: Vec<Point> = pairs
+        .map(|(pair, n)| point(f64::from(n), pair.ratio))
+        .collect();
+    let last = points.last().map_or(0.0, |p| p.x);
+    let band = result
+        .effect
+        .as_ref()
+        .filter(|_| last > 0.0)
+        .map(|e| Point {
+            width: last,
+            interval: Some((e.low, e.high)),
+            ..point(0.5, e.ratio)
+        });
+    Chart {
+        title: match result.experiment.design {
+            Design::RandomPairs => "Large over base, pair by pair",
+            Design::BeforeAfter => "Large over base, sample by sample (not pairs in time)",
+        }
+        .to_owned(),
+        kind: ChartKind::Dots,
+        x: axis("pair"),
+        y: Axis {
+            unit: Unit::Ratio,
+            level: Some(1.0),
+            ..Axis::default()
+        },
+        series: vec![
+            series("a pair", points),
+            series("estimate and interval", band.into_iter().collect()),
+        ],
+    }
+}
+
+fn samples_over_time(result: &ResultFile) -> Chart {
+    let arm = |label: Arm, name: &str| {
+        let of = result.arms.iter().filter(|arm| arm.label == label);
+        let points = of.flat_map(|arm| arm.at_seconds.iter().zip(&arm.samples));
+        series(name, points.map(|(at, value)| point(*at, *value)).collect())
+    };
+    Chart {
+        title: format!("Samples over time, {}", result.experiment.unit),
+        kind: ChartKind::Dots,
+        x: axis("seconds"),
+        series: vec![arm(Arm::Base, "base pages"), arm(Arm::Large, "large pages")],
+        ..Chart::default()
+    }
+}
+
+fn axis(name: &str) -> Axis {
+    Axis {
+        name: name.to_owned(),
+        ..Axis::default()
+    }
+}
+
+fn point(x: f64, y: f64) -> Point {
+    Point {
+        x,
+        y,
+        ..Point::default()
+    }
+}
+
+fn series(name: &str, points: Vec<Point>) -> Series {
+    Series {
+        name: name.to_owned(),
+        points,
+    }
+}
+
+fn samples(result: &ResultFile) -> TableOf<(Arm, Vec<f64>)> {
+    let sorted = result.arms.iter().map(|arm| {
         let mut sorted = arm.samples.clone();
         sorted.sort_by(f64::total_cmp);
-        let at = |n: usize| sorted.get(n).map_or("-".to_owned(), |v| number(*v));
-        table.row([
-            arm.label.name().to_owned(),
-            median(&sorted).map_or("-".to_owned(), number),
-            at(0),
-            at(sorted.len().wrapping_sub(1)),
-            sorted.len().to_string(),
-        ]);
-    }
-    table
+        (arm.label, sorted)
+    });
+    Table::of(sorted)
+        .left("PAGES", |(arm, _)| arm.name())
+        .right("MEDIAN", |(_, sorted)| Cell::number(median(sorted)))
+        .right("LEAST", |(_, sorted)| Cell::number(sorted.first().copied()))
+        .right("MOST", |(_, sorted)| Cell::number(sorted.last().copied()))
+        .right("SAMPLES", |(_, sorted)| sorted.len())
 }
 
 /// The median of sorted values.
@@ -164,99 +239,58 @@ pub fn median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[last / 2], sorted[sorted.len() / 2]))
 }
 
-/// What else moved: a name, and its value in each arm.
-pub fn beside_rows(result: &ResultFile) -> Vec<[String; 3]> {
-    type Get = fn(&BesideArm) -> Option<String>;
+/// What else differed between the arms.
+fn also_measured(result: &ResultFile) -> Table {
+    type Get = fn(&ArmSideMetrics) -> Option<Cell>;
     let rows: [(&str, Get); 5] = [
-        ("resident", |b| {
-            b.resident_bytes.map(|v| Bytes(v).to_string())
+        ("resident", |m| Some(Bytes(m.resident_bytes?).into())),
+        ("page tables", |m| Some(Bytes(m.page_tables_bytes?).into())),
+        ("user CPU", |m| Some(Cell::decimal(Some(m.user_cpus?), 2))),
+        ("system CPU", |m| {
+            Some(Cell::decimal(Some(m.system_cpus?), 2))
         }),
-        ("page tables", |b| {
-            b.page_tables_bytes.map(|v| Bytes(v).to_string())
-        }),
-        ("user CPU", |b| b.user_cpus.map(|v| format!("{v:.2}"))),
-        ("system CPU", |b| b.system_cpus.map(|v| format!("{v:.2}"))),
-        ("compaction stalls", |b| {
-            b.compaction_stalls.map(|v| v.to_string())
-        }),
+        ("compaction stalls", |m| Some(m.compaction_stalls?.into())),
     ];
-    let of = |arm: Arm, get: Get| {
-        let found = result.beside.iter().find(|b| b.label == arm);
-        found.and_then(get).unwrap_or_else(|| "?".to_owned())
+    let of = |arm: Arm, get: &Get| {
+        let found = result.side_metrics.iter().find(|m| m.label == arm);
+        found.and_then(get).unwrap_or(Value::Unreadable.into())
     };
-    rows.iter()
-        .map(|(name, get)| {
-            [
-                (*name).to_owned(),
-                of(Arm::Base, *get),
-                of(Arm::Large, *get),
-            ]
-        })
-        .collect()
+    Table::of(rows)
+        .left("ALSO MEASURED", |(name, _)| *name)
+        .right("BASE", |(_, get)| of(Arm::Base, get))
+        .right("LARGE", |(_, get)| of(Arm::Large, get))
+        .done()
 }
 
-fn beside(result: &ResultFile) -> Table {
-    let mut table = Table::new(&[
-        ("BESIDE", Align::Left),
-        ("BASE", Align::Right),
-        ("LARGE", Align::Right),
-    ]);
-    for row in beside_rows(result) {
-        table.row(row);
-    }
-    table
-}
-
-/// The memory by page size: `4K base`, and the bytes before, in both arms, and after.
-pub fn page_size_rows(result: &ResultFile) -> Vec<[String; 5]> {
+/// The memory by page size: the bytes before, in both arms, and after.
+fn page_sizes(result: &ResultFile) -> Table {
     let stages = [
-        &result.page_sizes.before,
-        &result.page_sizes.base,
-        &result.page_sizes.large,
-        &result.page_sizes.after,
+        ("BEFORE", &result.page_sizes.before),
+        ("BASE", &result.page_sizes.base),
+        ("LARGE", &result.page_sizes.large),
+        ("AFTER", &result.page_sizes.after),
     ];
-    let mut rows: BTreeMap<(u64, &str), [Option<u64>; 4]> = BTreeMap::new();
-    for (stage, held) in stages.iter().enumerate() {
+    let mut rows: BTreeMap<(u64, &str), [u64; 4]> = BTreeMap::new();
+    for (stage, (_, held)) in stages.iter().enumerate() {
         for h in *held {
-            let row = rows.entry((h.page_bytes, &h.kind)).or_default();
-            row[stage] = Some(row[stage].unwrap_or(0) + h.bytes);
+            rows.entry((h.page_bytes, &h.kind)).or_default()[stage] += h.bytes;
         }
     }
-    let cell = |stage: usize, bytes: Option<u64>| match (bytes, stages[stage].is_empty()) {
-        (Some(bytes), _) => Bytes(bytes).to_string(),
-        (None, true) => "?".to_owned(),
-        (None, false) => "0".to_owned(),
-    };
-    rows.iter()
-        .map(|((size, kind), held)| {
-            let name = format!("{} {kind}", Bytes(*size));
-            [
-                name,
-                cell(0, held[0]),
-                cell(1, held[1]),
-                cell(2, held[2]),
-                cell(3, held[3]),
-            ]
+    Table::of(rows)
+        .left("ON PAGES OF", |((size, kind), _)| {
+            format!("{} {kind}", Bytes(*size))
         })
-        .collect()
-}
-
-fn page_sizes(result: &ResultFile) -> Table {
-    let mut table = Table::new(&[
-        ("ON PAGES OF", Align::Left),
-        ("BEFORE", Align::Right),
-        ("BASE", Align::Right),
-        ("LARGE", Align::Right),
-        ("AFTER", Align::Right),
-    ]);
-    for row in page_size_rows(result) {
-        table.row(row);
-    }
-    table
+        .each(stages.iter().enumerate(), |table, (stage, (head, held))| {
+            table.right(*head, |(_, bytes)| match held.is_empty() {
+                true => Cell::from(Value::Unreadable),
+                false => Bytes(bytes[stage]).into(),
+            })
+        })
+        .done()
 }
 
 /// How it was measured, why it ended, and how the memory was left.
-pub fn how(result: &ResultFile) -> String {
+fn how(result: &ResultFile) -> String {
     let (e, s) = (&result.experiment, &result.settings);
     let design = match e.design {
         Design::RandomPairs => format!(
@@ -294,7 +328,7 @@ pub fn how(result: &ResultFile) -> String {
 }
 
 /// How the memory was left, and what of it is not as it was found.
-pub fn left(result: &ResultFile) -> String {
+fn left(result: &ResultFile) -> String {
     let e = &result.experiment;
     let Some(arm) = e.left_on else {
         return "the target has ended".to_owned();
@@ -339,7 +373,7 @@ fn change(what: &str, before: u64, after: u64) -> String {
 }
 
 /// What to do now.
-pub fn next(result: &ResultFile) -> Option<String> {
+fn next(result: &ResultFile) -> Option<Note> {
     let target = &result.experiment.target;
     if result.settings.same_pages {
         return None;
@@ -348,75 +382,29 @@ pub fn next(result: &ResultFile) -> Option<String> {
         // What was measured by a phrase, as the database of `try`, is gone by the time this is read.
         Verdict::Faster if target.contains(' ') => None,
         Verdict::Faster if result.experiment.left_on != Some(Arm::Large) => {
-            Some(format!("hugeleaf promote {target}"))
+            Some(Note::new("next", "").run("", format!("hugeleaf promote {target}")))
         }
         Verdict::Unclear if shared_bucket(result).is_some() => {
             let instead = result.buckets.as_ref()?.instead.as_ref()?;
-            Some(format!(
+            let text = format!(
                 "measure the mean of the same observations, --metric '{instead}', or give the \
                  histogram finer buckets there"
-            ))
+            );
+            Some(Note::new("next", text))
         }
         Verdict::Unclear => {
             let minutes = (result.settings.for_seconds / 60.0).max(1.0) * 4.0;
             let until = result.settings.equal * 75.0;
-            Some(format!(
+            let text = format!(
                 "the same command with --for {}m --until {}%: four times the pairs halve the \
                  interval",
                 number(minutes.ceil()),
                 number(until)
-            ))
+            );
+            Some(Note::new("next", text))
         }
         _ => None,
     }
-}
-
-/// A ratio, to the percent.
-pub fn ratio(value: f64) -> String {
-    if !(0.1..10.0).contains(&value) {
-        return number(value);
-    }
-    format!("{value:.2}")
-}
-
-/// A number with about four digits that mean something; thousands apart from 10,000 on.
-pub fn number(value: f64) -> String {
-    let size = value.abs();
-    let decimals = match size {
-        s if s == 0.0 || s >= 1000.0 => 0,
-        s if s >= 100.0 => 1,
-        s if s >= 10.0 => 2,
-        s if s >= 0.01 => 3,
-        _ => return format!("{value:.2e}"),
-    };
-    let text = format!("{value:.decimals$}");
-    if size >= 10_000.0 && value.is_finite() {
-        return thousands(&text);
-    }
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
-fn thousands(digits: &str) -> String {
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        let left = digits.len() - i;
-        if i > 0 && left.is_multiple_of(3) && !out.ends_with('-') {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
-
-/// A time as people say it.
-pub fn time(seconds: f64) -> String {
-    if seconds < 90.0 {
-        return format!("{seconds:.0} s");
-    }
-    format!("{:.1} min", seconds / 60.0)
 }
 
 /// A result for tests of views.
@@ -474,6 +462,7 @@ pub(crate) fn example() -> ResultFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::{View, needs_nothing};
     use hugeleaf_proof::result::{AsAssigned, Buckets, Equivalence, Left};
 
     #[test]
@@ -486,7 +475,7 @@ PAGES  MEDIAN   LEAST    MOST  SAMPLES
 base   51,000  50,000  52,000        3
 large  57,000  56,000  58,500        3
 
-BESIDE             BASE  LARGE
+ALSO MEASURED      BASE  LARGE
 resident           2.1G   2.1G
 page tables        4.2M   4.2M
 user CPU           0.93   0.95
@@ -503,7 +492,7 @@ how   2.1G moved; pairs of 2 s on base and on large pages, order drawn at random
 note  The base arm is memory whose large pages were split.
 next  hugeleaf promote redis-server
 ";
-        assert_eq!(text(&example(), Look::plain(100)), expected);
+        assert_eq!(page(&example()).text(View::plain(100)), expected);
     }
 
     #[test]
@@ -540,19 +529,19 @@ next  hugeleaf promote redis-server
             "{}",
             meaning(&result)
         );
-        let next = next(&result).unwrap();
+        let next = next(&result).unwrap().text;
         assert!(
             next.contains("--metric 'http://h/metrics#mean(lat)'"),
             "{next}"
         );
         let says = "unclear  between ×1.07 and ×1.17  95 %  3 pairs";
-        assert!(text(&result, Look::plain(100)).starts_with(says));
+        assert!(page(&result).text(View::plain(100)).starts_with(says));
     }
 
     #[test]
     fn the_effect_as_assigned_and_the_tests_of_same() {
         let mut result = example();
-        assert!(beside_the_effect(&result).is_empty());
+        assert!(also_said(&result).is_empty());
         result.verdict = Verdict::Same;
         result.equivalence = Some(Equivalence {
             margin: 0.02,
@@ -566,7 +555,7 @@ next  hugeleaf promote redis-server
             effect: result.effect,
             verdict: Verdict::Faster,
         });
-        let lines = beside_the_effect(&result);
+        let lines = also_said(&result);
         assert!(lines[0].contains("faster  ×1.12 [1.07, 1.17]"), "{lines:?}");
         assert!(
             lines[0].ends_with("2 of them not moved as asked"),
@@ -594,7 +583,7 @@ next  hugeleaf promote redis-server
             assert!(meaning(&result).contains(says), "{}", meaning(&result));
             let next = next(&result);
             match next_says {
-                Some(says) => assert!(next.is_some_and(|n| n.contains(says))),
+                Some(says) => assert!(next.is_some_and(|n| n.text.contains(says))),
                 None => assert_eq!(next, None),
             }
         }
@@ -618,29 +607,14 @@ next  hugeleaf promote redis-server
     }
 
     #[test]
-    fn numbers() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.000_012, "1.20e-5"),
-            (0.25, "0.25"),
-            (3.0, "3"),
-            (12.345, "12.35"),
-            (1234.5, "1234"),
-            (12_345.0, "12,345"),
-            (-1_234_567.0, "-1,234,567"),
-            (2_680_318_123.0, "2,680,318,123"),
-        ] {
-            assert_eq!(number(value), text, "{value}");
-        }
-        assert_eq!(ratio(1.118), "1.12");
-        assert_eq!(ratio(12.5), "12.5");
+    fn the_middle_of_none_and_of_two() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[1.0, 2.0]), Some(1.5));
     }
 
     #[test]
     fn json_is_the_file() {
-        let back = hugeleaf_proof::rows::Results::read(&json(&example())).unwrap();
+        let back = hugeleaf_proof::rows::Results::read(&example().to_json()).unwrap();
         assert_eq!(back, example().to_results());
         // What scripts read is at its names.
         let verdict = serde_json::to_value(example().verdict).unwrap();
@@ -650,5 +624,65 @@ next  hugeleaf promote redis-server
             example().pairs.len()
         );
         assert!(back.analysis["effect"]["ratio"].is_number());
+    }
+
+    #[test]
+    fn one_page_that_needs_nothing_else() {
+        let page = whole_page(&example()).html();
+        for part in [
+            "<h1>redis-server: faster</h1>",
+            "faster  ×1.12 [1.07, 1.17]  95 %  3 pairs",
+            "The base arm is memory whose large pages were split.",
+            "<code>hugeleaf promote redis-server</code>",
+            "6.18.0",
+            "madvise",
+            "--metric redis:localhost:6379",
+        ] {
+            assert!(page.contains(part), "{part} is missing in {page}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2);
+        needs_nothing(&page);
+    }
+
+    #[test]
+    fn what_a_server_says_stays_text() {
+        let mut result = example();
+        result.experiment.name = "<script>alert(1)</script>".into();
+        let page = whole_page(&result).html();
+        assert!(!page.contains("<script>"));
+        assert!(page.contains("coverage was &lt;high&gt;"));
+    }
+
+    #[test]
+    fn an_empty_result_is_a_page_too() {
+        let mut result = example();
+        result.pairs.clear();
+        result.effect = None;
+        for arm in &mut result.arms {
+            arm.samples.clear();
+            arm.at_seconds.clear();
+        }
+        result.side_metrics.clear();
+        result.page_sizes = Default::default();
+        let page = whole_page(&result).html();
+        assert_eq!(page.matches("<svg").count(), 0);
+        assert!(!page.contains("could not be drawn"));
+    }
+
+    #[test]
+    fn equal_and_odd_values_are_drawn() {
+        let mut result = example();
+        for pair in &mut result.pairs {
+            pair.ratio = 1.0;
+        }
+        for arm in &mut result.arms {
+            arm.samples.fill(5.0);
+            arm.at_seconds.fill(1.0);
+        }
+        result.effect = None;
+        assert!(!whole_page(&result).html().contains("could not be drawn"));
+        result.pairs[0].ratio = f64::NAN;
+        result.pairs[1].ratio = f64::INFINITY;
+        assert!(!whole_page(&result).html().contains("NaN"));
     }
 }

@@ -5,7 +5,9 @@
 
 use std::borrow::Cow;
 
-/// The codes that [`crate::table::Look::paint`] writes, and the one that ends them.
+use unicode_width::UnicodeWidthStr;
+
+/// The codes that [`crate::page::View`] writes, and the one that ends them.
 const PAINTS: [&str; 6] = [
     "\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m",
 ];
@@ -66,6 +68,28 @@ fn acts(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Columns that a text takes on a terminal: two of most characters of East Asia.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The text in at most so many columns: the end of a long one is replaced by `…`.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    for c in text.chars() {
+        let mut more = kept.clone();
+        more.push(c);
+        if width(&more) >= columns {
+            break;
+        }
+        kept = more;
+    }
+    kept + "…"
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
 use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table};
-use crate::table::percent;
 
 pub use json::status as status_json;
 
@@ -250,7 +249,7 @@ fn memory_line(host: &Host) -> String {
     let huge = |all: &Fact<Bytes>, huge: &Fact<Bytes>| {
         let share = huge.get().and_then(|huge| huge.share_of(all.get()?));
         match (host.pmd_page.get(), huge.is_absent()) {
-            (Some(pmd), false) => format!(" ({} on {pmd})", percent(share)),
+            (Some(pmd), false) => format!(" ({} on {pmd})", Cell::percent(share)),
             _ => String::new(),
         }
     };

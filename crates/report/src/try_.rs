@@ -8,7 +8,8 @@ use hugeleaf_verdict::findings::Finding;
 use hugeleaf_verdict::why::Summary;
 
 use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value};
-use crate::prove::{median, number};
+use crate::page::{number, thousands};
+use crate::prove::median;
 
 /// All that was found out.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,7 @@ pub fn page(it: &Try<'_>) -> Page {
         "What larger pages do for a database on this host: a SQLite database of {} rows, wholly in a page \
          cache of {}. One thread works on rows by random key: nine reads to one update. hugeleaf looked at \
          its process and moved it as it would any server's, in {:.0} s.",
-        grouped(it.rows),
+        thousands(&it.rows.to_string()),
         it.cache,
         it.seconds
     );
@@ -144,7 +145,7 @@ fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
         sorted.sort_by(f64::total_cmp);
         median(&sorted)
     };
-    let also = move |arm| result.beside.iter().find(|also| also.label == arm);
+    let also = move |arm| result.side_metrics.iter().find(|also| also.label == arm);
     Table::of([
         (Arm::Base, it.host.base_page.to_string()),
         (Arm::Large, large_name(it)),
@@ -210,17 +211,4 @@ fn next() -> Vec<(String, Cell)> {
 fn large_name(it: &Try<'_>) -> String {
     let size = it.host.pmd_page.get();
     size.map_or_else(|| "large".to_owned(), |size| size.to_string())
-}
-
-/// A count in groups of three digits.
-fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

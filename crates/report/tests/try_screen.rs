@@ -6,7 +6,7 @@
 
 use hugeleaf_host::{Looking, Root, read_host, read_process};
 use hugeleaf_proof::result::{
-    ArmSamples, BadReadings, BesideArm, Effect, Experiment, HostFingerprint, PageSizes, Pair,
+    ArmSamples, ArmSideMetrics, BadReadings, Effect, Experiment, HostFingerprint, PageSizes, Pair,
     SettingsInForce,
 };
 use hugeleaf_proof::stats::{Better, Method};
@@ -37,8 +37,8 @@ fn arm(label: Arm, samples: &[f64]) -> ArmSamples {
     }
 }
 
-fn beside(label: Arm) -> BesideArm {
-    BesideArm {
+fn beside(label: Arm) -> ArmSideMetrics {
+    ArmSideMetrics {
         label,
         resident_bytes: Some(3_328_599_654),
         page_tables_bytes: Some(6_501_171),
@@ -77,7 +77,7 @@ fn result(verdict: Verdict, effect: Option<Effect>) -> ResultFile {
         pairs: vec![pair; 14],
         effect,
         verdict,
-        beside: vec![beside(Arm::Base), beside(Arm::Large)],
+        side_metrics: vec![beside(Arm::Base), beside(Arm::Large)],
         page_sizes: PageSizes::default(),
         equivalence: None,
         pairs_looked_at: None,

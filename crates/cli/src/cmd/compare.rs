@@ -94,7 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     Context::print(&match context.json {
         true => shown.json(),
-        false => shown.text(Context::look(), args.all),
+        false => shown.page(args.all).text(Context::view(args.all)),
     })?;
     Ok(Status::Good)
 }

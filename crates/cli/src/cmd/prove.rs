@@ -12,10 +12,9 @@ use hugeleaf_proof::{
     Event, Keep, LiveSubject, Metric, MetricError, ResultFile, Settings, Subject, SubjectError,
     Verdict, WriteError, circumstances, run as experiment, write_whole,
 };
-use hugeleaf_report::prove::{json, text};
-use hugeleaf_report::prove_html::html;
+use hugeleaf_report::page::{Cell, Note, Page, View};
+use hugeleaf_report::prove::{page, whole_page};
 use hugeleaf_report::screen::clean;
-use hugeleaf_report::table::Look;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::context::{Context, Failure, Status, parse_time, tell};
@@ -31,18 +30,16 @@ Exit status: 0 faster; 1 slower, same or unclear; 2 wrong usage; 3 a preconditio
 
 /// The table of metrics as help shows it.
 fn metrics() -> String {
-    let look = Look {
-        width: 100,
-        colour: false,
-    };
     let rows = metric::forms_and_help().into_iter();
-    rows.map(|(form, help)| look.wrap(&format!("  {form:<24}"), &help.replace('`', "")))
-        .collect()
+    let rows = rows.map(|(form, help)| (form.to_owned(), Cell::from(help.replace('`', ""))));
+    let mut help = Page::default();
+    help.section("Metrics:", vec![rows.collect::<Vec<_>>().into()]);
+    help.text(View::plain(100))
 }
 
 /// Flags.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("Metrics:\n{}{EXAMPLES}", metrics()))]
+#[command(after_help = metrics() + EXAMPLES)]
 pub struct Args {
     /// A PID, a name, a systemd unit, a cgroup's path, or tree:PID
     #[arg(value_name = "TARGET", required = true)]
@@ -229,8 +226,8 @@ fn dry_run(
         false => "in pairs of random order, balanced in blocks",
     };
     let interval = args.interval.max(metric.least_interval());
-    let mut out = format!(
-        "would move {} of {}, now on {} pages, and measure {} ({}) {design}, {} s on each\n",
+    let would = format!(
+        "would move {} of {}, now on {} pages, and measure {} ({}) {design}, {} s on each",
         prepared.bytes,
         subject.name(),
         prepared.began.name(),
@@ -238,29 +235,28 @@ fn dry_run(
         metric.unit(),
         interval.as_secs_f64(),
     );
-    for note in &prepared.notes {
-        out.push_str(&format!("note  {note}\n"));
-    }
-    Context::print(&out)?;
+    let notes = prepared.notes.iter().map(|note| Note::new("note", note));
+    let mut page = Page::new("hugeleaf prove --dry-run", would);
+    page.add(notes.collect::<Vec<_>>());
+    Context::print(&page.text(Context::view(true)))?;
     Ok(Status::Good)
 }
 
 fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
-    if context.json {
-        return Context::print(&json(result));
-    }
-    let look = Context::look();
-    Context::print(&text(result, look))
+    Context::print(&match context.json {
+        true => result.to_json(),
+        false => page(result).text(Context::view(true)),
+    })
 }
 
 /// Writes the result and the page, after the result was printed: a full disk costs the file only.
 fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
     if let Some(path) = &args.output {
-        write_whole(path, &json(result)).map_err(|e| unwritten(&e))?;
+        write_whole(path, &result.to_json()).map_err(|e| unwritten(&e))?;
         tell(&format!("result: {}", path.display()));
     }
     if let Some(path) = &args.html {
-        write_whole(path, &html(result)).map_err(|e| unwritten(&e))?;
+        write_whole(path, &whole_page(result).html()).map_err(|e| unwritten(&e))?;
         tell(&format!("page: {}", path.display()));
     }
     Ok(())

@@ -17,7 +17,7 @@ use hugeleaf_proof::{
 use hugeleaf_report::json::SCHEMA;
 use hugeleaf_report::mem::Mem;
 use hugeleaf_report::page::View;
-use hugeleaf_report::prove_html::html;
+use hugeleaf_report::prove::whole_page;
 use hugeleaf_report::status::status_json;
 use hugeleaf_report::try_::{Try, page};
 use hugeleaf_report::why::Why;
@@ -89,7 +89,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let result = prove(time, context, &workload, &seen.host, &mut steps)?;
     steps.clear();
     workload.stop();
-    let page = html(&result);
+    let page = whole_page(&result).html();
     write_whole(&args.html, &page).map_err(|e| cannot_write(&args.html, &e.reason))?;
     let seconds = (context.kernel.now() - began).as_secs_f64();
     Context::print(&match context.json {

@@ -24,12 +24,12 @@ use super::spaces::{Space, Take, needs_own};
 use super::{BenchEnding, BenchError, BenchEvent, Machine, Measured, nothing};
 use crate::rows::Results;
 
-mod lying;
+mod layout;
 mod result;
 mod rows;
 mod streams;
 
-pub(in crate::bench) use lying::{Lying, add_looks, look};
+pub(in crate::bench) use layout::{PhysicalLayout, add_looks, look};
 use result::{MoverArm, MoverResult};
 
 /// What is measured.
@@ -365,7 +365,7 @@ impl Engine<'_> {
         for (arm, space) in self.plan() {
             let space = &self.spaces[space];
             let block = self.settings.block;
-            let after = lying::look(&space.memory, block, self.root, self.host)?;
+            let after = layout::look(&space.memory, block, self.root, self.host)?;
             self.arms[arm].before = Some(space.before.clone());
             self.arms[arm].after = Some(after);
         }

@@ -9,7 +9,7 @@ use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{IoMemory, IoPages};
 
-use super::mover::{Lying, look};
+use super::mover::{PhysicalLayout, look};
 use super::{BenchError, BenchEvent, Shortage, is_unavailable};
 
 /// A data space that is available, with the arms that use it.
@@ -21,7 +21,7 @@ pub struct Space {
     /// The memory.
     pub memory: IoMemory,
     /// Its layout when it was taken.
-    pub before: Lying,
+    pub before: PhysicalLayout,
 }
 
 /// Whether what locks, or does not, needs a data space of its own on such pages.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
 use crate::page::{Axis, Chart, ChartKind, Point, Scale, Unit};
-use crate::table::cut;
+use crate::screen::cut;
 
 const BAR: f64 = 15.0;
 /// Between two bars of a step, and around a step.

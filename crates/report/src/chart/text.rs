@@ -3,7 +3,7 @@
 use super::{Span, label};
 use crate::page::{Chart, Point};
 use crate::screen::clean;
-use crate::table::cut;
+use crate::screen::cut;
 
 const ROWS: usize = 14;
 /// Columns that a point takes at least: its label.

@@ -5,6 +5,8 @@ use std::fmt;
 use hugeleaf_host::{Fact, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 
+use super::number::{self, duration, short};
+
 /// A value and how it is meant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Cell {
@@ -167,9 +169,9 @@ impl fmt::Display for Value {
             {
                 f.write_str("-")
             }
-            Value::Number(number) => f.write_str(&crate::prove::number(*number)),
+            Value::Number(number) => f.write_str(&number::number(*number)),
             Value::Decimal(number, digits) => write!(f, "{number:.digits$}"),
-            Value::Ratio(ratio) => write!(f, "×{}", crate::prove::ratio(*ratio)),
+            Value::Ratio(ratio) => write!(f, "×{}", number::ratio(*ratio)),
             Value::Percent(part) => f.write_str(&percent(*part)),
             Value::Share(part) => write!(f, "{:.1} %", part * 100.0),
             Value::Duration(seconds) => f.write_str(&coarse(*seconds)),
@@ -186,7 +188,10 @@ impl fmt::Display for Value {
 fn percent(part: f64) -> String {
     match part {
         p if !p.is_finite() => "-".to_owned(),
-        p => crate::table::percent(Some(p)),
+        p if p > 0.0 && p < 0.01 => format!("{:.1} %", p * 100.0),
+        // 99.96 % is not all of it.
+        p if p < 1.0 && p > 0.99 => format!("{:.1} %", (p * 1000.0).floor() / 10.0),
+        p => format!("{:.0} %", p * 100.0),
     }
 }
 
@@ -202,27 +207,6 @@ fn coarse(seconds: f64) -> String {
         s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
         s => format!("{:.0} ns", s * 1e9),
     }
-}
-
-/// Three digits that mean something: `1.93`, `312`.
-pub(crate) fn short(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => crate::prove::number(value.round()),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-/// A measured time in the unit that fits it.
-pub(crate) fn duration(seconds: f64) -> String {
-    let (factor, unit) = match seconds.abs() {
-        s if s >= 90.0 => return crate::prove::time(seconds),
-        s if s >= 1.0 => (1.0, "s"),
-        s if s >= 1e-3 => (1e3, "ms"),
-        s if s >= 1e-6 => (1e6, "µs"),
-        _ => (1e9, "ns"),
-    };
-    format!("{} {unit}", short(seconds * factor))
 }
 
 impl From<Value> for Cell {

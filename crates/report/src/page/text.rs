@@ -4,10 +4,9 @@ use super::{
     Align, Bar, Block, Cell, ChartKind, Column, Command, Limit, Mark, Narrow, Note, Page, Section,
     Table, Value,
 };
-use unicode_width::UnicodeWidthStr;
 
 pub use crate::screen::clean;
-use crate::table::bar as bar_of;
+use crate::screen::{cut, width};
 
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +30,7 @@ const LEAST_NAME: usize = 8;
 /// Columns of a bar.
 const BAR: usize = 10;
 /// Where the text of a bar begins.
-const BESIDE_BARS: usize = 8;
+const BELOW_BARS: usize = 8;
 
 impl View {
     /// Without colour, long tables cut.
@@ -105,17 +104,16 @@ enum Paint {
 
 const PLAIN: Paint = Paint::Mark(Mark::Plain);
 
-/// Columns that a text takes on a terminal: two of most characters of East Asia.
-fn width(text: &str) -> usize {
-    text.width()
-}
-
 impl Page {
     /// The page for a terminal, each line ended. What a terminal would act on is written out.
     pub fn text(&self, view: View) -> String {
         let mut parts = Vec::new();
         if !self.lead.is_empty() {
-            let plain = view.wrap("", PLAIN, &self.lead);
+            // As it is where it fits: a verdict and its figures stand apart.
+            let plain = match clean(&self.lead) {
+                short if width(&short) <= view.width => short,
+                _ => view.wrap("", PLAIN, &self.lead),
+            };
             let line = |line| view.paint(line, Paint::Mark(self.mark)) + "\n";
             let text = plain.lines().map(line).collect();
             parts.push(Part { text, apart: false });
@@ -241,6 +239,18 @@ fn notes(notes: &[Note], blank: &str, view: View) -> String {
     out
 }
 
+/// A bar of so many columns for a part between 0 and 1.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+fn bar_of(part: f64, columns: usize) -> String {
+    // Of no number it is nothing.
+    let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    "█".repeat(filled) + &"·".repeat(columns - filled)
+}
+
 /// A cell as words: what is absent is not said.
 fn written(cell: &Cell) -> String {
     match cell.value {
@@ -266,7 +276,7 @@ fn command(command: &Command, blank: &str, view: View) -> String {
 fn bars(bars: &[Bar], blank: &str, view: View) -> String {
     let values: Vec<String> = bars.iter().map(|bar| bar.value.to_string()).collect();
     let longest = values.iter().map(|v| width(v)).max().unwrap_or(0).max(6);
-    let below = format!("{blank}{}", " ".repeat(BESIDE_BARS));
+    let below = format!("{blank}{}", " ".repeat(BELOW_BARS));
     let mut out = String::new();
     for (n, (bar, value)) in bars.iter().zip(values).enumerate() {
         // With a text of its own each stands apart.
@@ -312,23 +322,6 @@ fn padded(text: &str, columns: usize, align: Align) -> String {
         Align::Left => format!("{text}{pad}"),
         Align::Right => format!("{pad}{text}"),
     }
-}
-
-/// The text in at most so many columns: the end of a long one is replaced by `…`.
-fn cut(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
-        return text.to_owned();
-    }
-    let mut kept = String::new();
-    for c in text.chars() {
-        let mut more = kept.clone();
-        more.push(c);
-        if width(&more) >= columns {
-            break;
-        }
-        kept = more;
-    }
-    kept + "…"
 }
 
 /// A table as it is drawn: its columns are those that fit.

@@ -11,7 +11,7 @@ use hugeleaf_trace::tables::{locks, profile};
 use super::parts::{lock_callers, lock_threads, turns_line};
 use super::words::{count, float, missing_or, nanos, part_of, table};
 use crate::page::{Cell, Narrow, Page, Section, Table};
-use crate::table::cut;
+use crate::screen::cut;
 
 /// Locks of one function, and events, threads and callers of each, that are shown at first.
 const LOCKS: usize = 3;

@@ -6,7 +6,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{Latency, Mode, Moved};
 use serde::Serialize;
 
-use super::lying::Lying;
+use super::layout::PhysicalLayout;
 use super::{MoverSettings, ProcessorTimes};
 use crate::bench::{Circumstances, Measured, Shortage};
 
@@ -52,9 +52,9 @@ pub struct MoverArm {
     /// How many writers at a fixed rate keep up.
     pub streams: Option<Streams>,
     /// How the data space lay before the first sample.
-    pub before: Option<Lying>,
+    pub before: Option<PhysicalLayout>,
     /// And after the last.
-    pub after: Option<Lying>,
+    pub after: Option<PhysicalLayout>,
     /// Why it was unavailable.
     pub shortage: Option<Shortage>,
 }

@@ -1,6 +1,6 @@
 //! The result of `bench mover` as rows.
 
-use super::lying::add_looks;
+use super::layout::add_looks;
 use super::result::{MoverArm, MoverResult, MoverSample, PUBLISHED, Times};
 use crate::bench::{add_arm, without_samples};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results, Row, Sample};

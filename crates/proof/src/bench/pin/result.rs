@@ -6,7 +6,7 @@ use hugeleaf_workload::mover::IoPages;
 use hugeleaf_workload::pin::{Method, Pinned};
 
 use super::PinSettings;
-use crate::bench::mover::Lying;
+use crate::bench::mover::PhysicalLayout;
 use crate::bench::{CONFIDENCE, Measured, Shortage, Spread};
 
 /// What was measured.
@@ -31,9 +31,9 @@ pub struct PinArm {
     /// By number of threads, fewest first.
     pub points: Vec<PinPoint>,
     /// The layout of the memory before the first sample.
-    pub before: Option<Lying>,
+    pub before: Option<PhysicalLayout>,
     /// And after the last.
-    pub after: Option<Lying>,
+    pub after: Option<PhysicalLayout>,
     /// Why it was unavailable.
     pub shortage: Option<Shortage>,
 }

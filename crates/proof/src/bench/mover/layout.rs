@@ -13,7 +13,7 @@ use crate::subject::SizeHeld;
 
 /// The physical layout that memory was found to have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Lying {
+pub struct PhysicalLayout {
     /// By page size, as the kernel maps it.
     pub pages: Vec<SizeHeld>,
     /// Extents of neighbouring frames in a block, mean: how many a device has to address one by
@@ -27,7 +27,7 @@ pub struct Lying {
     pub note: Option<String>,
 }
 
-impl Lying {
+impl PhysicalLayout {
     /// As a result keeps it.
     pub(in crate::bench) fn layout(&self, arm: &str, at: &[Place], when: &str) -> Layout {
         Layout {
@@ -48,8 +48,8 @@ pub(in crate::bench) fn add_looks<'a>(
     results: &mut Results,
     arm: &str,
     at: &[Place],
-    looks: [(&str, &'a Option<Lying>); 2],
-) -> Option<&'a Lying> {
+    looks: [(&str, &'a Option<PhysicalLayout>); 2],
+) -> Option<&'a PhysicalLayout> {
     let looks = looks.map(|(when, seen)| Some((when, seen.as_ref()?)));
     let looks = || looks.iter().flatten();
     let layouts = looks().map(|(when, seen)| seen.layout(arm, at, when));
@@ -63,7 +63,7 @@ pub(in crate::bench) fn look(
     block: Bytes,
     root: &Root,
     host: &Host,
-) -> Result<Lying, BenchError> {
+) -> Result<PhysicalLayout, BenchError> {
     let seen = memory.look(block)?;
     let arm = memory.pages().mapped(host);
     let held = match seen.held {
@@ -87,7 +87,7 @@ pub(in crate::bench) fn look(
     if note.is_none() {
         note = astray(memory.pages(), seen.pieces_a_block, arm, block, host);
     }
-    Ok(Lying {
+    Ok(PhysicalLayout {
         pages,
         pieces_a_block: seen.pieces_a_block,
         verified: note.is_none(),

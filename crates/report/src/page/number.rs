@@ -1,0 +1,95 @@
+//! Numbers and times as people write them.
+
+/// A ratio, to the percent.
+pub(crate) fn ratio(value: f64) -> String {
+    if !(0.1..10.0).contains(&value) {
+        return number(value);
+    }
+    format!("{value:.2}")
+}
+
+/// A number with about four digits that mean something; thousands apart from 10,000 on.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        s if s == 0.0 || s >= 1000.0 => 0,
+        s if s >= 100.0 => 1,
+        s if s >= 10.0 => 2,
+        s if s >= 0.01 => 3,
+        _ => return format!("{value:.2e}"),
+    };
+    let text = format!("{value:.decimals$}");
+    if size >= 10_000.0 && value.is_finite() {
+        return thousands(&text);
+    }
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Digits in groups of three.
+pub(crate) fn thousands(digits: &str) -> String {
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        let left = digits.len() - i;
+        if i > 0 && left.is_multiple_of(3) && !out.ends_with('-') {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// A time as people say it.
+pub(crate) fn time(seconds: f64) -> String {
+    if seconds < 90.0 {
+        return format!("{seconds:.0} s");
+    }
+    format!("{:.1} min", seconds / 60.0)
+}
+
+/// Three digits that mean something: `1.93`, `312`.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => number(value.round()),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A measured time in the unit that fits it.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (factor, unit) = match seconds.abs() {
+        s if s >= 90.0 => return time(seconds),
+        s if s >= 1.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e3, "ms"),
+        s if s >= 1e-6 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    };
+    format!("{} {unit}", short(seconds * factor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.000_012, "1.20e-5"),
+            (0.25, "0.25"),
+            (3.0, "3"),
+            (12.345, "12.35"),
+            (1234.5, "1234"),
+            (12_345.0, "12,345"),
+            (-1_234_567.0, "-1,234,567"),
+            (2_680_318_123.0, "2,680,318,123"),
+        ] {
+            assert_eq!(number(value), text, "{value}");
+        }
+        assert_eq!(ratio(1.118), "1.12");
+        assert_eq!(ratio(12.5), "12.5");
+    }
+}
