@@ -12,7 +12,7 @@ CMD ?= hugeleaf
 VM = $(CARGO) run --locked --quiet --package hugeleaf-vm --bin hugeleaf-vm --
 
 .DEFAULT_GOAL := help
-.PHONY: help compiler build try test lint fmt bench soak suites fuzz install-library publish-check deny vm vm-shell vm-list vm-test vm-table captures
+.PHONY: help compiler build try test lint fmt bench soak suites fuzz dist install-library publish-check deny vm vm-shell vm-list vm-test vm-table captures
 
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -44,6 +44,10 @@ soak: compiler  ## the tests with large numbers, then every fuzz target
 
 suites: build   ## other people's tests (CPython, MariaDB, stress-ng, libhugetlbfs), bare and under run: an hour or two
 	scripts/suites.sh
+
+dist: compiler  ## packages: a deb and an archive with a static program, x86-64 and arm64, each tried in a clean root
+	scripts/dist.sh
+	scripts/dist-try.sh
 
 install-library: compiler ## the library for C programs, its header and pkg-config file: below PREFIX
 	scripts/install-library.sh $(PREFIX)

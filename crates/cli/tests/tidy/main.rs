@@ -601,7 +601,6 @@ fn files_do_not_import_in_circles() {
              metric::mysql metric::perf metric::postgres metric::redis metric::shown \
              metric::spec",
         ),
-        ("report", "chart chart::bars chart::plane"),
         (
             "verdict",
             "plan::allowed plan::arithmetic plan::derive plan::layout plan::make plan::model \

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
+use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
 use crate::page::{Axis, Chart, ChartKind, Point, Scale, Unit};
 use crate::screen::cut;
 

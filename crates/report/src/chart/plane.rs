@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
+use super::draw::{LINE, Span, WIDTH, colour, legend, line, px, rectangle, room, whole, words};
 use crate::page::{Chart, ChartKind, Point, Series};
 
 const HEIGHT: f64 = 320.0;

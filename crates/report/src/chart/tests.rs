@@ -1,4 +1,6 @@
+use super::draw::*;
 use super::*;
+use crate::page::{Axis, Scale, Unit};
 use crate::page::{Point, Series};
 
 fn point(x: f64, y: f64) -> Point {

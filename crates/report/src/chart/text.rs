@@ -1,6 +1,6 @@
 //! Charts in letters, for a terminal.
 
-use super::{Span, label};
+use super::draw::{Span, label};
 use crate::page::{Chart, Point};
 use crate::screen::clean;
 use crate::screen::cut;

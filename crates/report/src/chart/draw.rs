@@ -1,0 +1,274 @@
+//! What all kinds of charts are drawn of: colours, words, lines and surfaces, and what stretches along an axis.
+
+use hugeleaf_units::Bytes;
+use maud::{Markup, PreEscaped, html};
+
+use crate::page::{Axis, Chart, ChartKind, Scale, Unit, duration, number};
+use crate::screen::clean;
+
+/// Colours stand off from white and from black, and from each other also for people who do not see red or
+/// green (after Okabe and Ito). Elements are drawn in `currentColor`, which a group's class sets.
+pub(crate) const STYLE: &str = "
+.chart{color:#1f2328;font:13px system-ui,sans-serif;width:100%;height:auto}
+.chart .c0{color:#c2610c}.chart .c1{color:#2563eb}.chart .c2{color:#00805d}
+.chart .c3{color:#b0478a}.chart .c4{color:#6b7280}.chart .c5{color:#9f2d12}
+@media(prefers-color-scheme:dark){.chart{color:#e6edf3}
+.chart .c0{color:#f0a52e}.chart .c1{color:#6ea8fe}.chart .c2{color:#34c99a}
+.chart .c3{color:#eea0d2}.chart .c4{color:#a3abb8}.chart .c5{color:#ff8a66}}
+";
+pub(super) const COLOURS: usize = 6;
+
+/// Width of a drawing in its own pixels; a page stretches it to its own width. Wider, its words could not be
+/// read on a narrow screen.
+pub(super) const WIDTH: f64 = 720.0;
+/// Pixels that a character takes, and a line of words.
+pub(super) const CHARACTER: f64 = 7.6;
+pub(super) const LINE: f64 = 18.0;
+
+/// A whole drawing of a height.
+pub(super) fn whole(chart: &Chart, height: f64, body: &Markup) -> Markup {
+    html! {
+        svg.chart xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {}", px(height)))
+            role="img" aria-label=(clean(&chart.title)) {
+            style { (PreEscaped(STYLE)) }
+            (body)
+        }
+    }
+}
+
+/// A position; what is not finite never gets here.
+pub(super) fn px(at: f64) -> String {
+    format!("{}", (at * 10.0).round() / 10.0)
+}
+
+/// The class that gives a series its colour.
+pub(super) fn colour(series: usize) -> String {
+    format!("c{}", series % COLOURS)
+}
+
+/// Words at a place: `anchor` is `start`, `middle` or `end`.
+pub(super) fn words(text: &str, (x, y): (f64, f64), anchor: &str) -> Markup {
+    html! {
+        text x=(px(x)) y=(px(y)) text-anchor=(anchor) dy="0.35em" fill="currentColor" {
+            (clean(text))
+        }
+    }
+}
+
+/// A straight line; `opacity` from 0 to 1.
+pub(super) fn line(from: (f64, f64), to: (f64, f64), width: f64, opacity: f64) -> Markup {
+    html! {
+        line x1=(px(from.0)) y1=(px(from.1)) x2=(px(to.0)) y2=(px(to.1)) stroke="currentColor"
+            stroke-width=(width) stroke-opacity=(opacity) {}
+    }
+}
+
+/// A surface between two corners. A doubtful one is hollow.
+pub(super) fn rectangle(from: (f64, f64), to: (f64, f64), opacity: f64) -> Markup {
+    let (x, y) = (from.0.min(to.0), from.1.min(to.1));
+    html! {
+        rect x=(px(x)) y=(px(y)) width=(px((to.0 - from.0).abs())) height=(px((to.1 - from.1).abs()))
+            fill="currentColor" fill-opacity=(opacity) {}
+    }
+}
+
+/// Room that words take.
+pub(super) fn room<'a>(texts: impl IntoIterator<Item = &'a str>) -> f64 {
+    let longest = texts.into_iter().map(|t| t.chars().count()).max();
+    #[allow(clippy::cast_precision_loss)]
+    let longest = longest.unwrap_or(0) as f64;
+    longest * CHARACTER
+}
+
+/// What the series are, in a line of samples and names; nothing where there is one series, or where each has
+/// its name elsewhere.
+pub(super) fn legend(
+    chart: &Chart,
+    y: f64,
+    sample: impl Fn(usize, (f64, f64)) -> Markup,
+) -> Option<Markup> {
+    let named = chart.series.iter().enumerate();
+    let named: Vec<_> = named
+        .filter(|(_, s)| !s.points.is_empty() && !s.name.is_empty())
+        .collect();
+    // A part of a whole is named even where it is alone.
+    if named.is_empty() || (named.len() < 2 && chart.kind != ChartKind::Stacks) {
+        return None;
+    }
+    let mut x = 12.0;
+    Some(html! {
+        @for (number, series) in named {
+            @let at = x;
+            g class=(colour(number)) { (sample(number, (at, y))) }
+            (words(&series.name, (at + 12.0, y), "start"))
+            @let () = x += room([series.name.as_str()]) + 34.0;
+        }
+    })
+}
+
+/// What stretches along an axis: from the lowest to the highest, as places on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) scale: Scale,
+}
+
+impl Span {
+    /// From the lowest to the highest that can stand on the axis, its level and its end with them; `None` of nothing.
+    pub(super) fn tight(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
+        let on = Span {
+            from: f64::INFINITY,
+            to: f64::NEG_INFINITY,
+            scale: axis.scale,
+        };
+        let place = |value: f64| on.place(value);
+        let hold = |span: Span, place: f64| Span {
+            from: span.from.min(place),
+            to: span.to.max(place),
+            ..span
+        };
+        let span = values.filter_map(place).fold(on, hold);
+        if span.from > span.to {
+            return None;
+        }
+        let (level, end) = (axis.level.and_then(place), axis.end.and_then(place));
+        Some(level.into_iter().chain(end).fold(span, hold))
+    }
+
+    /// The same with room around.
+    pub(super) fn of(values: impl Iterator<Item = f64>, axis: &Axis) -> Option<Span> {
+        let mut span = Span::tight(values, axis)?;
+        let least = match axis.scale {
+            Scale::Linear => (span.to.abs() * 1e-3).max(1e-9),
+            Scale::Binary | Scale::Decimal => 0.1,
+        };
+        let room = ((span.to - span.from) * 0.05).max(least);
+        let end = axis.end.and_then(|v| span.place(v));
+        // What is shown whole begins at 0, and all of it ends at its end.
+        if (axis.level, span.from) != (Some(0.0), 0.0) {
+            span.from -= room;
+        }
+        if end != Some(span.to) {
+            span.to += room;
+        }
+        Some(span)
+    }
+
+    /// Where a value stands, in units of the axis; `None` where it cannot.
+    pub(super) fn place(&self, value: f64) -> Option<f64> {
+        let place = match self.scale {
+            Scale::Linear => value,
+            Scale::Binary | Scale::Decimal if value > 0.0 => value.log2(),
+            Scale::Binary | Scale::Decimal => return None,
+        };
+        place.is_finite().then_some(place)
+    }
+
+    /// Where a value stands, from 0 at the beginning to 1 at the end of the axis.
+    pub(super) fn part(&self, value: f64) -> Option<f64> {
+        Some((self.place(value)? - self.from) / (self.to - self.from))
+    }
+
+    /// The values that have a mark, at most `most`, each with what stands at it.
+    pub(super) fn marks(&self, axis: &Axis, most: usize) -> Vec<(f64, String)> {
+        let inside = |v: &f64| {
+            self.part(*v)
+                .is_some_and(|p| (-1e-9..=1.0 + 1e-9).contains(&p))
+        };
+        let steps: Vec<_> = axis
+            .steps
+            .iter()
+            .filter(|(v, _)| inside(v))
+            .cloned()
+            .collect();
+        if (1..=most).contains(&steps.len()) {
+            return steps;
+        }
+        let (values, step) = match self.scale {
+            Scale::Linear => self.round(most),
+            Scale::Binary => (self.powers(most), None),
+            Scale::Decimal => (self.decimals(most), None),
+        };
+        let values = values.into_iter().filter(inside);
+        values.map(|v| (v, label(v, step, axis.unit))).collect()
+    }
+
+    /// Multiples of a round step, and the step.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
+    fn round(&self, most: usize) -> (Vec<f64>, Option<f64>) {
+        let steps = (-12..16).flat_map(|n| [1.0, 2.0, 5.0].map(|v| v * 10f64.powi(n)));
+        let values = |step: f64| -> Vec<f64> {
+            let first = (self.from / step - 1e-9).ceil() as i64;
+            let all = (first..).map(|n| n as f64 * step).take(most + 1);
+            all.take_while(|v| *v <= self.to + step * 1e-9).collect()
+        };
+        for step in steps {
+            let values = values(step);
+            if values.len() <= most {
+                return (values, Some(step));
+            }
+        }
+        (Vec::new(), None)
+    }
+
+    /// Powers of two, or of four, or of eight.
+    #[allow(clippy::cast_possible_truncation)]
+    fn powers(&self, most: usize) -> Vec<f64> {
+        let (first, last) = (self.from.ceil() as i32, self.to.floor() as i32);
+        let each = |step: &i32| (first..=last).filter(|n| n.rem_euclid(*step) == 0).count();
+        let step = (1..1024).find(|step| each(step) <= most).unwrap_or(1024);
+        let all = (first..=last).filter(|n| n.rem_euclid(step) == 0);
+        all.map(|n| 2f64.powi(n)).collect()
+    }
+
+    /// 1, 2, 5, 10 and so on, as close as they can be read.
+    fn decimals(&self, most: usize) -> Vec<f64> {
+        let inside = |v: &f64| (self.from..=self.to).contains(&v.log2());
+        let all = |of: &[f64]| -> Vec<f64> {
+            let all = (-12..16).flat_map(|n| of.iter().map(move |v| v * 10f64.powi(n)));
+            all.filter(inside).collect()
+        };
+        let kinds = [
+            &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0][..],
+            &[1.0, 2.0, 5.0],
+            &[1.0],
+        ];
+        let mut kinds = kinds.into_iter().map(all);
+        kinds.find(|v| v.len() <= most).unwrap_or_default()
+    }
+}
+
+/// What stands at a mark; `step` is the distance to the next one, where all are alike.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(crate) fn label(value: f64, step: Option<f64>, unit: Unit) -> String {
+    // As many decimals as the step has: no two marks read the same.
+    let digits = |factor: f64| {
+        let step = step.map_or(1.0, |step| step * factor);
+        (-(step * 1.0001).log10().floor()).clamp(0.0, 12.0) as usize
+    };
+    let even = |value: f64| match step {
+        Some(_) if digits(1.0) > 0 => format!("{value:.*}", digits(1.0)),
+        _ => number(value),
+    };
+    match unit {
+        Unit::Number => even(value),
+        Unit::Bytes => Bytes(value.round().max(0.0) as u64).to_string(),
+        Unit::Percent if step.is_some() => format!("{:.*} %", digits(100.0), value * 100.0),
+        Unit::Percent => format!("{} %", number(value * 100.0)),
+        Unit::Ratio => format!("×{}", even(value)),
+        Unit::Seconds if value == 0.0 => "0 s".to_owned(),
+        Unit::Seconds => {
+            let text = duration(value);
+            match text.split_once(' ') {
+                Some((number, unit)) if number.contains('.') => {
+                    format!(
+                        "{} {unit}",
+                        number.trim_end_matches('0').trim_end_matches('.')
+                    )
+                }
+                _ => text,
+            }
+        }
+    }
+}
