@@ -121,6 +121,13 @@ Description: larger memory pages for the servers that run already
  memory of running servers to huge pages, plans and reserves pools, starts
  programs on huge pages, and measures what that brings.
 END
+    # `run` keeps the library that it loads there. The journal stays as long as there is something to undo.
+    cat >"$root/DEBIAN/postrm" <<'END'
+#!/bin/sh
+set -e
+[ "$1" != purge ] || rm -rf /var/cache/hugeleaf
+END
+    chmod 755 "$root/DEBIAN/postrm"
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
     settle_times "$root"
     dpkg-deb --root-owner-group -Zxz --build "$root" "$dist/hugeleaf_${version}_$1.deb" >/dev/null

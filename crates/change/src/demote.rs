@@ -11,9 +11,10 @@ use crate::blocks::{self, Rules};
 use crate::error::ChangeError;
 use crate::mover::unreached;
 use crate::options::{DemoteOptions, Percent, ranges_of};
-use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::sink::{DryRun, Real, Sink};
 use crate::split::{self, Splitter};
+use crate::whole::Outcome;
 use crate::work::{Context, Job, State, Work};
 use crate::{pacer, privilege, readback, totals, work, zeros};
 

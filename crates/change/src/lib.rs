@@ -16,6 +16,7 @@
 pub mod blocks;
 mod demote;
 mod error;
+mod fate;
 pub mod host;
 mod identity;
 mod mover;
@@ -25,9 +26,11 @@ pub mod pacer;
 pub mod pressure;
 mod privilege;
 mod readback;
+mod refusals;
 mod sink;
 mod split;
 mod totals;
+mod whole;
 mod work;
 mod zeros;
 
@@ -36,10 +39,11 @@ pub use error::ChangeError;
 pub use mover::promote;
 pub use options::{BadPercent, DemoteOptions, Percent, PromoteOptions};
 pub use outcome::{
-    DoneBy, Ended, Method, Outcome, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped,
-    Stage, StoppedBy,
+    DoneBy, Ended, Method, Part, ProcessOutcome, Progress, Reason, RoleOutcome, Skipped, Stage,
+    StoppedBy,
 };
+pub use refusals::{NoSplit, NoZeros};
 pub use sink::{Action, DryRun, Real, Recorded, Recording, Sink};
-pub use split::{NoSplit, can_split_shared};
+pub use split::can_split_shared;
 pub use totals::Totals;
-pub use zeros::NoZeros;
+pub use whole::Outcome;

@@ -13,9 +13,10 @@ use hugeleaf_verdict::eligible::{self, Kind};
 use crate::blocks::{self, Block, ObjectId, Rules};
 use crate::error::ChangeError;
 use crate::options::{Percent, PromoteOptions, ranges_of};
-use crate::outcome::{Method, Outcome, Progress, Reason, Skipped, Stage, StoppedBy};
+use crate::outcome::{Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pacer::Step;
 use crate::sink::{DryRun, Real, Sink};
+use crate::whole::Outcome;
 use crate::work::{Context, Job, Opened, State, Work};
 use crate::{pacer, pressure, privilege, readback, totals, work};
 

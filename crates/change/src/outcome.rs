@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use hugeleaf_host::Role;
 use hugeleaf_sys::{Errno, Pid};
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::error::ChangeError;
-use crate::split::NoSplit;
-use crate::totals::Totals;
-use crate::zeros::NoZeros;
+use crate::refusals::{NoSplit, NoZeros};
 
 /// Why memory was not moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -335,58 +333,6 @@ pub struct Skipped {
 
 fn in_words<S: Serializer>(error: &ChangeError, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(error)
-}
-
-/// What came of a promotion or a demotion.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
-    /// One entry a process that was asked for and lived when the work began, in that order.
-    pub processes: Vec<ProcessOutcome>,
-    /// What they come to, each page once.
-    pub totals: Totals,
-    /// Processes that were asked for and could not be worked on, and why.
-    pub skipped: Vec<Skipped>,
-    /// Whether the stop flag ended it early.
-    pub interrupted: bool,
-    /// What ended it early.
-    pub stopped_by: Option<StoppedBy>,
-    /// Whether nothing was touched: `asked` is then what would be, `done` is 0.
-    pub dry_run: bool,
-    /// For a dry run of a promotion: how long it is estimated to take, from the speed of
-    /// [`crate::pacer::ASSUMED_BYTES_A_SECOND`] and the budget.
-    pub estimated_seconds: Option<f64>,
-    /// Time from the first read to the last.
-    pub seconds: f64,
-    /// Of that, time in the calls that move memory.
-    pub moving_seconds: f64,
-    /// How long it held back for the host's sake, beyond the budget.
-    pub held_back_seconds: f64,
-    /// The size of page moved to or from.
-    #[serde(rename = "huge_page_bytes")]
-    pub huge_page: PageSize,
-}
-
-impl Outcome {
-    /// All that was asked, over all processes, each page once.
-    pub const fn asked(&self) -> Bytes {
-        self.totals.asked
-    }
-
-    /// All that was moved, each page once.
-    pub const fn done(&self) -> Bytes {
-        self.totals.done
-    }
-
-    /// Whether all was got that was asked for, of everybody who still lives, and there was something
-    /// to get.
-    pub fn is_complete(&self) -> bool {
-        let totals = &self.totals;
-        let ended = self.processes.iter().any(|p| p.ended.is_some());
-        let missed = self.skipped.iter().any(|skipped| !skipped.error.is_end());
-        let all = totals.done == totals.asked && self.processes.iter().all(|p| p.done == p.asked);
-        let any = !(totals.done + totals.already).is_zero();
-        !ended && !missed && self.stopped_by.is_none() && all && any
-    }
 }
 
 /// What the work is at.

@@ -9,8 +9,8 @@ use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::{self, Block};
+use crate::fate::Fate;
 use crate::outcome::{DoneBy, Method, Part, ProcessOutcome, Reason, RoleOutcome};
-use crate::totals::Fate;
 use crate::work::{Context, State, Work};
 use crate::zeros;
 

@@ -2,7 +2,6 @@
 //! debugfs. Whether this host offers it, and the stage of a demotion that uses it.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use hugeleaf_host::Root;
@@ -13,8 +12,9 @@ use hugeleaf_verdict::eligible::Kind;
 use crate::blocks::{Block, ObjectId};
 use crate::options::DemoteOptions;
 use crate::outcome::{Method, Reason, Stage};
+use crate::refusals::NoSplit;
 use crate::work::{Job, State, Work};
-use crate::{pacer, privilege, readback, zeros};
+use crate::{pacer, readback, zeros};
 
 /// How often a huge page is tried that stayed whole. The split unmaps it first; a process that
 /// touches it at that moment holds a reference to it, and the split is given up (tried: of 131 huge
@@ -24,70 +24,6 @@ const PASSES: u32 = 8;
 const BACK_OFF: Duration = Duration::from_millis(2);
 /// Below the root of the host.
 const PATH: &str = "sys/kernel/debug/split_huge_pages";
-
-/// Why huge pages that several processes map cannot be split on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NoSplit {
-    /// This program does not run as root.
-    NotRoot,
-    /// It runs as root, and is refused all the same: kernel lockdown, a policy, a container.
-    Refused,
-    /// The kernel has no debugfs, or was told to offer none (`debugfs=off`).
-    NoDebugfs,
-    /// There is a debugfs, and the file is not in it.
-    NoFile,
-    /// `/proc` numbers processes otherwise than the kernel would for this program: another PID
-    /// namespace.
-    OtherNamespace,
-    /// Another errno.
-    Failed(Errno),
-}
-
-impl NoSplit {
-    fn of(errno: Errno) -> NoSplit {
-        match errno {
-            Errno::NOENT => NoSplit::NoFile,
-            Errno::NODEV | Errno::NOSYS => NoSplit::NoDebugfs,
-            errno if privilege::is_denied(errno) => match hugeleaf_sys::effective_uid() {
-                0 => NoSplit::Refused,
-                _ => NoSplit::NotRoot,
-            },
-            errno => NoSplit::Failed(errno),
-        }
-    }
-
-    /// What to do about it; `None` where nothing helps.
-    pub const fn remedy(self) -> Option<&'static str> {
-        match self {
-            NoSplit::NotRoot => Some("run as root"),
-            NoSplit::Refused => Some(
-                "outside containers, on a kernel that is not locked down: cat \
-                 /sys/kernel/security/lockdown",
-            ),
-            NoSplit::NoDebugfs => Some("boot without debugfs=off, where the kernel has debugfs"),
-            NoSplit::OtherNamespace => Some("run it on the host itself, outside containers"),
-            NoSplit::NoFile | NoSplit::Failed(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for NoSplit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self {
-            NoSplit::NotRoot => "only root may open it",
-            NoSplit::Refused => {
-                "it is refused even to root: the kernel is locked down, or this is a container"
-            }
-            NoSplit::NoDebugfs => "this kernel offers no debugfs",
-            NoSplit::NoFile => "this kernel has no such file",
-            NoSplit::OtherNamespace => {
-                "processes have other numbers in /proc than in this program's PID namespace"
-            }
-            NoSplit::Failed(errno) => return write!(f, "debugfs split_huge_pages: {errno}"),
-        };
-        write!(f, "debugfs split_huge_pages: {why}")
-    }
-}
 
 /// Whether huge pages of these processes that others map too can be split on this host: opens the
 /// file and has the kernel split a range in which no memory is. Changes nothing.

@@ -9,7 +9,8 @@ use hugeleaf_verdict::eligible;
 use serde::Serialize;
 
 use crate::blocks::{Block, BlockKey, Holes, ObjectId};
-use crate::outcome::{Part, ProcessOutcome, Reason, RoleOutcome};
+use crate::fate::Fate;
+use crate::outcome::{Part, ProcessOutcome, RoleOutcome};
 use crate::work::Work;
 
 /// Sums over processes, each page once. `asked` = `done` + all of `failed`, but for a dry run.
@@ -41,36 +42,6 @@ pub struct Totals {
     /// What a lower limit of residence would take.
     #[serde(skip)]
     pub holes: Holes,
-}
-
-/// What became of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Nothing was tried (a dry run).
-    Planned,
-    /// It is where it should be.
-    Done,
-    /// It is not.
-    Failed(Reason),
-    /// It turned out to be nothing to ask for.
-    LeftOut(Reason),
-}
-
-impl Fate {
-    /// Of one block in two places: what was not got in one of them was not got. A process that has
-    /// ended takes nothing from what the others got.
-    fn worse(self, other: Fate) -> Fate {
-        let rank = |fate: Fate| match fate {
-            Fate::Planned | Fate::LeftOut(_) => 0,
-            Fate::Failed(Reason::ProcessEnded) => 1,
-            Fate::Done => 2,
-            Fate::Failed(_) => 3,
-        };
-        match rank(other) > rank(self) {
-            true => other,
-            false => self,
-        }
-    }
 }
 
 /// A block as it counts.
@@ -230,6 +201,7 @@ fn once(mut ranges: Vec<(ObjectId, Range)>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Reason;
 
     #[test]
     fn ranges_of_one_object_count_once() {

@@ -11,14 +11,13 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::blocks::Plan;
 use crate::error::ChangeError;
+use crate::fate::Fate;
 use crate::identity::{Identity, Lost};
 use crate::options::Percent;
 use crate::outcome::{Ended, Method, Progress, Reason, Skipped, Stage, StoppedBy};
 use crate::pressure::{self, Pressure, Sample};
+use crate::refusals::{NoSplit, NoZeros};
 use crate::sink::Sink;
-use crate::split::NoSplit;
-use crate::totals::Fate;
-use crate::zeros::NoZeros;
 use crate::{pacer, privilege};
 
 /// How far a block is.

@@ -8,33 +8,14 @@
 //! base pages as it touches them. A promotion would take it for absent. It is mapped again by reading
 //! a byte of each page.
 
-use hugeleaf_sys::{Errno, PageRun, PageState, ScanDetail, SysError};
+use hugeleaf_sys::{PageRun, PageState, ScanDetail};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::Kind;
 
 use crate::blocks::Block;
+use crate::pressure;
+use crate::refusals::NoZeros;
 use crate::work::{Context, Job, Work};
-use crate::{pressure, privilege};
-
-/// Why zero-filled pages are not brought back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NoZeros {
-    /// The right to attach to the process by ptrace is missing.
-    Denied,
-    /// The host is short of memory.
-    Pressure,
-    /// Another errno.
-    Failed(Errno),
-}
-
-impl NoZeros {
-    fn of(error: &SysError) -> NoZeros {
-        match error.errno {
-            errno if privilege::is_denied(errno) => NoZeros::Denied,
-            errno => NoZeros::Failed(errno),
-        }
-    }
-}
 
 /// Brings back what the split of these blocks (indices, ascending) took away. What several processes
 /// have copy-on-write is left: each of them would get a page of its own where one served all. So is

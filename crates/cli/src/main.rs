@@ -126,8 +126,8 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Compare(args)) => cmd::compare::run(&args, &context),
         Some(Command::Try(args)) => cmd::try_::run(&args, &context),
-        Some(Command::Completions(args)) => cmd::completions::run(&args, &context),
-        Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, &context),
+        Some(Command::Completions(args)) => cmd::completions::run(&args, Cli::command()),
+        Some(Command::Manpages(args)) => cmd::completions::write_man_pages(&args, Cli::command()),
         Some(Command::Workload(args)) => cmd::workload::run(&args, &context),
     };
     match result {

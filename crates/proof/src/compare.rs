@@ -7,10 +7,13 @@
 //! This module must not decide what a difference comes from: it lists what differs.
 
 mod facts;
+mod note;
+
+pub use note::Note;
 
 use crate::bench::{CONFIDENCE, Spread};
 use crate::result::Effect;
-use crate::rows::{Kind, Place, Quantity, Results, Row, Sample, Value};
+use crate::rows::{Kind, Place, Quantity, Results, Row, Sample};
 use crate::stats::{
     LogInterval, Verdict, judge, log_ratio, rank_sum_interval, signed_rank_interval,
 };
@@ -37,22 +40,6 @@ pub struct Compared {
     pub rows: Vec<ComparedRow>,
     /// What counted as equal: a ratio within so much of 1.
     pub equal: f64,
-}
-
-/// What bears on some rows.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Note {
-    /// A circumstance that differs.
-    Differs {
-        /// Its name, as in the file.
-        name: String,
-        /// In A; missing where A does not tell.
-        a: Option<Value>,
-        /// In B, likewise.
-        b: Option<Value>,
-    },
-    /// A sentence.
-    Says(String),
 }
 
 /// A row of both.

@@ -11,13 +11,18 @@ mod allowed;
 mod arithmetic;
 mod check;
 mod derive;
+mod facts;
 mod file;
+mod files;
 mod keep;
+mod kinds;
 mod knobs;
 mod layout;
 mod make;
 mod model;
+mod named;
 mod notes;
+mod pools;
 mod promise;
 mod read;
 mod rights;
@@ -36,16 +41,19 @@ pub use crate::refusal::Refusal;
 pub use allowed::hides as hidden_by_mount;
 pub use arithmetic::{all_pages_text, base as base_lines, demand as demand_lines, sum_pages};
 pub use check::{Now, check};
-pub use derive::{GRUB, OURS, pool_path, steps};
+pub use derive::{pool_path, steps};
+pub use facts::{Facts, InForce, Wishes};
 pub use file::{PlanError, parse};
+pub use files::{GRUB, OURS};
 pub use keep::keep;
-pub use make::{Facts, Wishes, make};
+pub use kinds::{SCHEMA, kind_name, place_name};
+pub use make::make;
 pub(crate) use model::kind;
 pub use model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, Group, Kept, Knob, Limit, Mount,
-    PagesOf, Plan, Promise, SCHEMA, Unit, kind_name, place_name,
+    PagesOf, Plan, Promise, Unit,
 };
-pub use promise::{InForce, Promised, can_be_found, is_same, is_same_place, pages_of, promised};
+pub use promise::{Promised, can_be_found, is_same, is_same_place, pages_of, promised};
 pub use room::Margin;
 pub use step::{Needs, Step, What};
 pub use tighten::{Sample, sample, tighten};

@@ -6,31 +6,25 @@ mod mover;
 mod oltp;
 mod pagetables;
 mod pin;
+mod setup;
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use hugeleaf_host::Host;
-use hugeleaf_proof::bench::{
-    self as measure, BenchError, BenchEvent, Circumstances, Machine, room,
-};
+use hugeleaf_proof::bench::{self as measure, BenchError, BenchEvent, Machine};
 use hugeleaf_proof::rows::Results;
-use hugeleaf_proof::{circumstances, write_whole};
+use hugeleaf_proof::write_whole;
 use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
-use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
 
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
 
-/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
-/// for before the command line is taken apart: a thousand of them start, and each is to be small.
-pub const ATTACHER: &str = "bench-attacher";
-
 pub use oltp::copier;
+pub use setup::ATTACHER;
+use setup::{Output, Setup};
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -61,25 +55,14 @@ enum Workload {
     Pin(pin::Args),
 }
 
-/// Where results go; all workloads take these.
-#[derive(Debug, clap::Args)]
-pub struct Output {
-    /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Also write the result as a page with charts
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-}
-
 /// Runs one, prints what it measured, then writes it: a full disk costs the file only.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let (name, output, names_pages) = args.workload.about();
-    let ground = Ground::new(name, output, context)?;
+    let setup = Setup::new(name, output, context)?;
     let results = {
         let bar = Bar::new();
         args.workload
-            .measure(&ground, context, &mut |event| bar.show(&event))?
+            .measure(&setup, context, &mut |event| bar.show(&event))?
     };
     let json = results.to_json();
     match context.json {
@@ -111,33 +94,31 @@ impl Workload {
 
     fn measure(
         &self,
-        ground: &Ground,
+        setup: &Setup,
         context: &Context,
         progress: &mut dyn FnMut(BenchEvent),
     ) -> Result<Results, Failure> {
         let machine = &Machine {
             root: &context.root,
-            host: &ground.host,
-            circumstances: &ground.circumstances,
-            most: ground.most,
+            host: &setup.host,
+            circumstances: &setup.circumstances,
+            most: setup.most,
             stop: &context.stop,
         };
         let result = match self {
             Workload::Chase(args) => {
-                measure::chase::measure(&args.settings(context, ground)?, machine, progress)
+                measure::chase::measure(&args.settings(context, setup)?, machine, progress)
             }
             Workload::Mover(args) => {
-                measure::mover::measure(&args.settings(ground)?, machine, progress)
+                measure::mover::measure(&args.settings(setup)?, machine, progress)
             }
             Workload::Oltp(args) => {
                 return Ok(measure::oltp::measure(&args.order(), machine, progress)?);
             }
             Workload::Pagetables(args) => {
-                measure::pagetables::measure(&args.settings(context, ground)?, machine, progress)
+                measure::pagetables::measure(&args.settings(context, setup)?, machine, progress)
             }
-            Workload::Pin(args) => {
-                measure::pin::measure(&args.settings(ground)?, machine, progress)
-            }
+            Workload::Pin(args) => measure::pin::measure(&args.settings(setup)?, machine, progress),
         };
         result.map_err(|error| failure(self.about().0, &error))
     }
@@ -179,62 +160,6 @@ pub fn attacher() -> Option<ExitCode> {
             Failure::missing(what, "hugeleaf bench pagetables").report()
         }
     })
-}
-
-/// What all workloads need before they begin.
-struct Ground {
-    host: Host,
-    circumstances: Circumstances,
-    /// The most ordinary memory that may be taken.
-    most: Bytes,
-}
-
-impl Ground {
-    fn new(name: &str, output: &Output, context: &Context) -> Result<Ground, Failure> {
-        context.need_live("bench")?;
-        let host = context.host()?;
-        let Some(most) = room(&context.root) else {
-            return Err(match host.memory.available.error() {
-                Some(error) => error.clone().into(),
-                None => Failure::missing(
-                    format!(
-                        "bench {name}: /proc/meminfo does not say how much memory is available"
-                    ),
-                    "boot Linux 3.14 or later",
-                ),
-            });
-        };
-        for path in [&output.output, &output.html].into_iter().flatten() {
-            check_writable(name, path)?;
-        }
-        let command: Vec<String> = std::env::args().collect();
-        let circumstances = circumstances(&context.root, &host, &command).into();
-        context.stop_on_signals()?;
-        Ok(Ground {
-            host,
-            circumstances,
-            most,
-        })
-    }
-}
-
-/// Makes sure that a file can be written before minutes are spent on it.
-fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
-    let is_new = !path.exists();
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(|e| {
-            Failure::missing(
-                format!("bench {name}: {}: {e}", path.display()),
-                "name a file where there is room and you may write: --output FILE, --html FILE",
-            )
-        })?;
-    if is_new {
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
 }
 
 /// Whether it is all that was asked for: pages that were named and unavailable, and Ctrl-C, are a no.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::CommandFactory;
+use clap::Command;
 use hugeleaf_sys::{Existing, write_whole};
 
 use crate::context::{Context, Failure, Status};
@@ -22,20 +22,15 @@ pub struct ManArgs {
 }
 
 /// Prints the completion script.
-pub fn run(args: &Args, _context: &Context) -> Result<Status, Failure> {
+pub fn run(args: &Args, mut command: Command) -> Result<Status, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(
-        args.shell,
-        &mut crate::Cli::command(),
-        "hugeleaf",
-        &mut script,
-    );
+    clap_complete::generate(args.shell, &mut command, "hugeleaf", &mut script);
     Context::print(&String::from_utf8_lossy(&script))?;
     Ok(Status::Good)
 }
 
 /// Writes one manual page a command.
-pub fn write_man_pages(args: &ManArgs, _context: &Context) -> Result<Status, Failure> {
+pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<Status, Failure> {
     let failed = |reason: String| {
         Failure::missing(
             format!("{}: {reason}", args.folder.display()),
@@ -43,14 +38,14 @@ pub fn write_man_pages(args: &ManArgs, _context: &Context) -> Result<Status, Fai
         )
     };
     std::fs::create_dir_all(&args.folder).map_err(|e| failed(e.to_string()))?;
-    let mut command = crate::Cli::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     write_man_page(command, &args.folder).map_err(failed)?;
     Ok(Status::Good)
 }
 
 /// A command's page, and those of the commands below it.
-fn write_man_page(command: clap::Command, folder: &Path) -> Result<(), String> {
+fn write_man_page(command: Command, folder: &Path) -> Result<(), String> {
     for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         write_man_page(below.clone(), folder)?;
     }

@@ -1,6 +1,7 @@
 //! See `hugeleaf trace --help`.
 
 mod diff;
+mod failure;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -9,12 +10,13 @@ use std::time::Duration;
 use hugeleaf_sys::Pid;
 use hugeleaf_trace::model::{Ending, SourceState, TracedTarget};
 use hugeleaf_trace::{
-    CollectError, Options, Progress, Trace, TraceFileError, check_writable, collect, write_trace,
+    CollectError, Options, Progress, Trace, check_writable, collect, write_trace,
 };
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure, Status, parse_time, tell};
 use crate::progress;
+use failure::file_failure;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -166,11 +168,6 @@ fn collect_failure(error: CollectError) -> Failure {
         CollectError::Refused { reason, remedy } => Failure::missing(reason, remedy),
         CollectError::Host(error) => error.into(),
     }
-}
-
-/// A file that could not be read or written.
-pub fn file_failure(error: &TraceFileError) -> Failure {
-    Failure::missing(error.to_string(), error.next())
 }
 
 /// How far it is.

@@ -580,31 +580,14 @@ fn the_library_brings_few_crates() {
 fn files_do_not_import_in_circles() {
     const LEFT: &[(&str, &str)] = &[
         (
-            "change",
-            "blocks identity outcome readback split totals work zeros",
-        ),
-        (
-            "cli",
-            "cmd::bench cmd::bench::chase cmd::bench::mover cmd::bench::oltp \
-             cmd::bench::pagetables cmd::bench::pin cmd::completions cmd::plan \
-             cmd::plan::demand cmd::trace cmd::trace::diff cmd::trace::show crate",
-        ),
-        (
             "preload",
             "arena fork growth heap hooks judge must pool reserve shared stack start sweep \
              text window",
         ),
         (
             "proof",
-            "bench::chase bench::chase::look bench::mover bench::mover::result bench::pin \
-             bench::pin::result compare compare::facts metric metric::command metric::http \
-             metric::mysql metric::perf metric::postgres metric::redis metric::shown \
-             metric::spec",
-        ),
-        (
-            "verdict",
-            "plan::allowed plan::arithmetic plan::derive plan::layout plan::make plan::model \
-             plan::notes plan::promise plan::read plan::rights plan::room plan::ways",
+            "metric metric::command metric::http metric::mysql metric::perf metric::postgres \
+             metric::redis metric::shown metric::spec",
         ),
     ];
     let sources = sources();

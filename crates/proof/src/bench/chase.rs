@@ -232,7 +232,12 @@ impl<'a> Engine<'a> {
                     continue;
                 }
             };
-            let before = Some(look(walk.memory(), self.settings.arms[arm], size, self)?);
+            let before = Some(look(
+                walk.memory(),
+                self.settings.arms[arm],
+                size,
+                (self.root, self.host),
+            )?);
             open.push(Open {
                 arm,
                 walk: together.then_some(walk),
@@ -245,7 +250,7 @@ impl<'a> Engine<'a> {
         for mut one in open {
             if let Some(walk) = one.walk.take() {
                 let arm = self.settings.arms[one.arm];
-                one.after = Some(look(walk.memory(), arm, size, self)?);
+                one.after = Some(look(walk.memory(), arm, size, (self.root, self.host))?);
             }
             self.close(one);
         }
@@ -312,10 +317,10 @@ impl<'a> Engine<'a> {
             return Ok(());
         };
         let arm = self.settings.arms[one.arm];
-        let before = look(walk.memory(), arm, size, self)?;
+        let before = look(walk.memory(), arm, size, (self.root, self.host))?;
         one.before = Some(Seen::worse(one.before.take(), before));
         self.measure(&mut walk, round, &mut one.point);
-        let after = look(walk.memory(), arm, size, self)?;
+        let after = look(walk.memory(), arm, size, (self.root, self.host))?;
         one.after = Some(Seen::worse(one.after.take(), after));
         Ok(())
     }

@@ -8,12 +8,12 @@
 //! the layout of all of it is read back at the end.
 
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::may_lock;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::mover::{Area, Devices, IoPages, MoverError, Place, Wanted};
+use hugeleaf_workload::mover::{Area, Devices, IoPages, MoverError, Wanted};
 use hugeleaf_workload::pin::{Method, PinLoad, pin};
 
 use super::mover::look;
@@ -23,35 +23,10 @@ use crate::rows::Results;
 
 mod result;
 mod rows;
+mod settings;
 
 use result::{PinArm, PinResult};
-
-/// What is measured.
-#[derive(Debug, Clone)]
-pub struct PinSettings {
-    /// Ways of pinning.
-    pub methods: Vec<Method>,
-    /// The layout of memory; the first is what the others are compared with.
-    pub pages: Vec<IoPages>,
-    /// Threads at a time, each.
-    pub threads: Vec<usize>,
-    /// Length of what is pinned.
-    pub block: Bytes,
-    /// Length of the memory that all threads pin parts of.
-    pub space: Bytes,
-    /// Samples a point.
-    pub rounds: usize,
-    /// How long a sample is.
-    pub sample: Duration,
-    /// Where the file for direct reads is made.
-    pub place: Place,
-    /// Its length.
-    pub each: Bytes,
-    /// What orders are drawn from.
-    pub seed: u64,
-    /// The most ordinary memory to take.
-    pub most: Bytes,
-}
+pub use settings::PinSettings;
 
 /// One point to be measured.
 #[derive(Debug, Clone, Copy)]

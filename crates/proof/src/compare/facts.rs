@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::Note;
+use super::note::Note;
 use crate::rows::{Results, Value};
 
 /// What the kernel leaves of a machine's memory differs a little from boot to boot.

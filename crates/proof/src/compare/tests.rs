@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rows::NotAResult;
+use crate::rows::Value;
 
 const EQUAL: Asked = Asked { equal: 0.02 };
 

@@ -7,8 +7,8 @@
 
 use std::path::{Component, Path};
 
-use super::derive::{GRUB, LIMITS, SYSCTL, TMPFILES};
-use super::read::{is_user, is_variable};
+use super::files::{GRUB, LIMITS, SYSCTL, TMPFILES};
+use super::named::{is_user, is_variable};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const CGROUPS: &str = "/sys/fs/cgroup/";

@@ -3,9 +3,10 @@
 use hugeleaf_host::{Host, Identity};
 use hugeleaf_units::{Bytes, Pages};
 
+use super::facts::InForce;
 use super::knobs::knob_now;
 use super::model::{ForPool, Plan};
-use super::promise::{InForce, unknown_to};
+use super::promise::unknown_to;
 use super::room::Margin;
 use super::{Refusal, room};
 

@@ -7,22 +7,10 @@ use std::path::{Path, PathBuf};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::pages_text;
+use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
 use super::model::{ForPool, Mount, PagesOf, Plan};
 use super::step::{Needs, Step, What};
 
-/// The first line of every file that belongs to hugeleaf.
-pub const OURS: &str = "# written by hugeleaf; undone by: hugeleaf undo";
-
-pub(super) const SYSCTL: &str = "/etc/sysctl.d/60-hugeleaf.conf";
-pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
-pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
-/// The drop-in of the boot loader, where it reads such.
-pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
-/// The files of ours that are there once on a host; in addition each unit may have one.
-pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
-const UNITS: &str = "/etc/systemd/system";
-const UNIT_FILE: &str = "60-hugeleaf.conf";
-const FSTAB: &str = "/etc/fstab";
 const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
 
 /// Permissions of files that anybody may read.
@@ -69,16 +57,6 @@ fn each_its_own(steps: &mut [Step]) {
             n += 1;
         }
     }
-}
-
-/// Whether hugeleaf writes this file, and nobody else.
-pub(super) fn is_ours(path: &Path) -> bool {
-    let of_unit = || {
-        let rest = path.strip_prefix(UNITS).ok()?.to_str()?;
-        rest.strip_suffix(UNIT_FILE)?.strip_suffix(".d/")
-    };
-    FILES.iter().any(|ours| path == Path::new(ours))
-        || of_unit().is_some_and(|unit| super::read::is_unit(unit).is_ok())
 }
 
 /// What two lines of a file of ours have in common when they set the same thing.

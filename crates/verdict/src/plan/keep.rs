@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::Refusal;
 use super::allowed::is_line;
-use super::derive::{FILES, OURS, key, sets_pool, steps};
+use super::derive::{key, sets_pool, steps};
+use super::files::{FILES, OURS};
 use super::model::{Kept, Plan};
 use super::step::What;
 
@@ -42,7 +43,7 @@ pub fn keep(plan: &mut Plan, read: impl Fn(&Path) -> Option<String>) -> Result<(
             continue;
         }
         if let Some(line) = kept.iter().find(|line| !is_line(&path, line)) {
-            let (path, line) = (path.display(), super::make::clean(line));
+            let (path, line) = (path.display(), super::facts::clean(line));
             return Err(Refusal::new(
                 format!("{path}: '{line}' is no line of a plan, and the file is hugeleaf's"),
                 format!("move that line to a file of your own: $EDITOR {path}"),

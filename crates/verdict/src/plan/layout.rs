@@ -5,33 +5,8 @@ use std::collections::BTreeMap;
 use hugeleaf_host::{Fact, Host, Pool};
 use hugeleaf_units::{PageSize, Pages};
 
-use super::model::{ForPool, Plan};
-use super::room::Ledger;
+use super::model::ForPool;
 use super::spread::{spread, spread_below};
-
-/// The pools that services of the plan take from, node by node.
-pub(super) fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
-    let mut found = Vec::new();
-    for (size, _) in ledger.planned.iter().rev().filter(|(_, n)| **n > 0) {
-        let takes = |s: &&super::ForService| {
-            let mut pages = s.demands.iter().flat_map(|d| &d.pages);
-            pages.any(|p| p.page == *size)
-        };
-        let whom = plan.services.iter().filter(takes);
-        let of = |map: &BTreeMap<PageSize, u64>| map.get(size).copied().unwrap_or_default();
-        let wanted = Wanted {
-            size: *size,
-            others: of(&ledger.others),
-            promised: of(&ledger.promised),
-            whom: whom.map(|s| s.name.clone()).collect(),
-            wants: ledger.wants(*size),
-            configured: of(&ledger.configured),
-            may_shrink: false,
-        };
-        found.extend(wanted.layout(host));
-    }
-    found
-}
 
 fn count(fact: &Fact<Pages>) -> u64 {
     fact.get().unwrap_or_default().get()

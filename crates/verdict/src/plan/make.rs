@@ -1,61 +1,19 @@
 //! From demand and a host to a plan. Pure: facts come in as values.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use hugeleaf_host::demand::{Demand, Place, Service, ServiceKind};
-use hugeleaf_host::{Fact, Host, Identity};
+use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
-use super::arithmetic::{Takes, add, all_pages_text, bytes_of, pages_of_all};
-use super::layout::pools;
-use super::model::{
-    BasePages, Boot, ForDemand, ForHost, ForService, Mount, PagesOf, Plan, SCHEMA, Unit,
-};
-use super::promise::{self, InForce, listed, promised, standing};
+use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
+use super::facts::{Facts, Wishes, clean, held_of, unit_entry};
+use super::kinds::SCHEMA;
+use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan};
+use super::pools::pools;
+use super::promise::{self, listed, promised, standing};
 use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
-
-/// What a plan is made from, in addition to the services.
-#[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
-    /// The host.
-    pub host: &'a Host,
-    /// Who it is.
-    pub identity: &'a Identity,
-    /// Whether the boot loader reads drop-ins in /etc/default/grub.d.
-    pub grub_drop_ins: bool,
-    /// What hugeleaf's own drop-in there holds; empty where there is none.
-    pub grub_text: &'a str,
-    /// Whether something reads tmpfiles.d at boot.
-    pub tmpfiles: bool,
-    /// This program, as units are to start it.
-    pub program: &'a Path,
-    /// The time, as in `2026-11-21T17:20:00Z`.
-    pub made: Option<&'a str>,
-    /// What was applied and is not undone, the newest first.
-    pub in_force: &'a [InForce],
-    /// All services that were found on the host: who of those that were promised pages has them.
-    pub found: &'a [Service],
-}
-
-/// What the person wants of it.
-#[derive(Debug, Clone, Default)]
-pub struct Wishes {
-    /// What stays free for base pages; by default the larger of 10 % of memory and 1 GB.
-    pub margin: Option<Margin>,
-    /// The sizes to choose from, in this order; by default what the programs will ask for. Empty:
-    /// nothing is to be reserved.
-    pub sizes: Option<Vec<PageSize>>,
-    /// Why the margin may be overstepped.
-    pub force: Option<String>,
-    /// Mounts of hugetlbfs.
-    pub mounts: Vec<Mount>,
-    /// Flags of `hugeleaf run` for units that are to be started through it.
-    pub run: Option<String>,
-    /// Variables for the units, as in `NAME=value`.
-    pub environment: Vec<String>,
-}
 
 /// Makes a plan for these services; the first are served first.
 ///
@@ -191,12 +149,6 @@ fn number(text: &str) -> u64 {
     text.parse().unwrap_or_default()
 }
 
-/// Text of others' making on one line: names of programs and files may hold anything.
-pub(super) fn clean(text: &str) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(safe).collect()
-}
-
 /// The services, each with a name of its own: several instances of a program may share one, and so
 /// may those that plans in force have (`others`).
 fn named<'s>(services: &'s [Service], others: &[&str]) -> Vec<(String, &'s Service)> {
@@ -231,19 +183,6 @@ pub(super) fn for_host(facts: &Facts<'_>, total: Bytes, pages: Vec<PageSize>) ->
         pages,
         nodes: facts.host.nodes.clone(),
     }
-}
-
-/// Pages of each size that a service already has, those promised to it included.
-pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
-    service.demands.iter().map(|d| held_of(d, size)).sum()
-}
-
-/// The same of one demand.
-pub(super) fn held_of(demand: &Demand, size: PageSize) -> Bytes {
-    let held = demand.held.iter().flatten();
-    held.filter(|h| h.kind == PageKind::Hugetlb && h.size == size)
-        .map(|h| h.bytes)
-        .sum()
 }
 
 /// What is in pools of sizes that nothing was planned for.
@@ -332,7 +271,7 @@ fn service(ledger: &mut Ledger, chooser: &Chooser, name: String, service: &Servi
         unit: service
             .unit
             .clone()
-            .filter(|u| super::read::is_unit(u).is_ok()),
+            .filter(|u| super::named::is_unit(u).is_ok()),
         user: user.map(|u| clean(&u.name.clone().unwrap_or_else(|| u.uid.to_string()))),
         configured_by: service
             .configured_by
@@ -527,31 +466,4 @@ fn started_through(
     let entry = unit_entry(plan, &unit, &name);
     entry.exec_start = command;
     entry.environment.clone_from(&wishes.environment);
-}
-
-/// The drop-in of a unit, made where there is none yet.
-pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &'a mut Unit {
-    let at = match plan.units.iter().position(|u| u.unit == unit) {
-        Some(at) => at,
-        None => {
-            plan.units.push(Unit {
-                unit: unit.to_owned(),
-                memlock: None,
-                environment: Vec::new(),
-                exec_start: None,
-                why: format!("settings of {service} alone"),
-            });
-            plan.units.len() - 1
-        }
-    };
-    &mut plan.units[at]
-}
-
-/// What a service lacks, in words: `1200 pages of 2M`.
-pub(super) fn lacks(service: &ForService) -> Option<String> {
-    let mut missing = Vec::new();
-    for pages in service.demands.iter().flat_map(|d| &d.missing) {
-        add(&mut missing, *pages);
-    }
-    (!missing.is_empty()).then(|| all_pages_text(&missing))
 }

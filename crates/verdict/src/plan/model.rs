@@ -10,10 +10,8 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::kinds::{kind_name, place_name};
 use super::read;
-
-/// The version of plan files that this program writes and reads.
-pub const SCHEMA: u64 = 1;
 
 /// What a host should come to, for whom, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -438,40 +436,6 @@ impl Plan {
             service.ways.iter().map(move |way| format!("{name}: {way}"))
         });
         ways.chain(self.notes.iter().cloned()).collect()
-    }
-}
-
-/// The name of a kind of service in plans and in JSON.
-pub const fn kind_name(kind: ServiceKind) -> &'static str {
-    match kind {
-        ServiceKind::PostgreSql => "postgresql",
-        ServiceKind::MariaDb => "mariadb",
-        ServiceKind::Jvm => "jvm",
-        ServiceKind::Redis => "redis",
-        ServiceKind::SysV => "sysv",
-        ServiceKind::Container => "container",
-        ServiceKind::Mover => "mover",
-        ServiceKind::Other => "other",
-    }
-}
-
-/// All kinds, to look one up by its name.
-pub(super) const KINDS: [ServiceKind; 8] = [
-    ServiceKind::PostgreSql,
-    ServiceKind::MariaDb,
-    ServiceKind::Jvm,
-    ServiceKind::Redis,
-    ServiceKind::SysV,
-    ServiceKind::Container,
-    ServiceKind::Mover,
-    ServiceKind::Other,
-];
-
-/// The name of a place in plans and in JSON.
-pub const fn place_name(place: Place) -> &'static str {
-    match place {
-        Place::Pool => "pool",
-        Place::Thp => "thp",
     }
 }
 

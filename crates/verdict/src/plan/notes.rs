@@ -7,7 +7,7 @@ use hugeleaf_units::Pages;
 
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
-use super::make::{Facts, Wishes, clean, lacks};
+use super::facts::{Facts, Wishes, clean, lacks};
 use super::model::{ForService, PagesOf, Plan};
 use super::room::Ledger;
 

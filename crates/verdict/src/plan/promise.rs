@@ -9,18 +9,9 @@ use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
 use super::arithmetic::add;
-use super::make::{clean, held};
+use super::facts::{InForce, clean, held};
 use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
-
-/// An apply that is in force.
-#[derive(Debug, Clone)]
-pub struct InForce {
-    /// What `undo` knows it by.
-    pub id: u32,
-    /// Its plan, or why that cannot be read.
-    pub plan: Result<Plan, String>,
-}
 
 /// A service that a plan in force has pages for.
 #[derive(Debug, Clone)]

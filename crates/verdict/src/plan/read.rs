@@ -11,7 +11,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::allowed;
-use super::model::{KINDS, SCHEMA, kind_name, place_name};
+use super::kinds::{KINDS, SCHEMA, kind_name, place_name};
+use super::named::{is_text, is_unit, is_user, is_variable};
 
 /// A text that passes a test, or the error that says what was expected.
 fn checked<'de, D: Deserializer<'de>, T>(
@@ -76,14 +77,6 @@ struct Size(#[serde(deserialize_with = "size")] PageSize);
 pub fn sizes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PageSize>, D::Error> {
     let sizes = Vec::<Size>::deserialize(from)?;
     Ok(sizes.into_iter().map(|s| s.0).collect())
-}
-
-/// Words end up in comments of files, one a line: a line break would end the comment.
-fn is_text(text: &str) -> Result<String, String> {
-    match text.chars().find(|c| c.is_control()) {
-        None => Ok(text.to_owned()),
-        Some(c) => Err(format!("{c:?} in a text; expected a single line")),
-    }
 }
 
 pub fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -217,32 +210,8 @@ pub fn some_value<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, 
     value(from).map(Some)
 }
 
-/// A user as limits.conf(5) takes one: no wildcard, no group.
-pub(super) fn is_user(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.$".contains(c);
-    let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-    match begins && text.chars().all(plain) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("'{text}' is no name of a user")),
-    }
-}
-
 pub fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     checked(from, is_user)
-}
-
-/// A service's unit: its name becomes a folder's.
-pub(super) fn is_unit(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-    let named = text
-        .strip_suffix(".service")
-        .is_some_and(|n| !n.is_empty() && n != "." && n != "..");
-    match named && text.chars().all(plain) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
-            "'{text}' is no service of systemd; expected a name as in redis.service"
-        )),
-    }
 }
 
 pub fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -251,20 +220,6 @@ pub fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 
 pub fn some_unit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     unit(from).map(Some)
-}
-
-/// `NAME=value` as `Environment=` takes it between double quotes.
-pub(super) fn is_variable(text: &str) -> Result<String, String> {
-    is_text(text)?;
-    let name = text.split_once('=').map_or("", |(name, _)| name);
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let named = !name.is_empty() && name.chars().all(plain) && !name.starts_with(char::is_numeric);
-    match named && !text.contains(['"', '\\', '%']) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
-            "'{text}' is no variable; expected NAME=value without quotes, \\ and %"
-        )),
-    }
 }
 
 /// A variable in a list: an error names the element.
@@ -300,7 +255,7 @@ pub fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
 pub fn our_file<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
     checked(from, |text| {
         let path = is_path(text)?;
-        match super::derive::is_ours(&path) {
+        match super::files::is_ours(&path) {
             true => Ok(path),
             false => Err(format!("'{text}' is no file that hugeleaf writes")),
         }

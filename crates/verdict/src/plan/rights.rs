@@ -6,7 +6,7 @@ use hugeleaf_host::Host;
 use hugeleaf_host::demand::{Service, ServiceKind, User};
 use hugeleaf_units::Bytes;
 
-use super::make::unit_entry;
+use super::facts::unit_entry;
 use super::model::{ForService, Group, Limit, Plan};
 
 /// Whether the service makes its shared memory with shmget and SHM_HUGETLB, as far as is known.
@@ -80,7 +80,7 @@ pub(super) fn rights(plan: &mut Plan, host: &Host, service: &Service, index: usi
             entry.memlock = entry.memlock.max(Some(needed));
             entry.why = why;
         }
-        (None, Some(name)) if super::read::is_user(&name).is_ok() => {
+        (None, Some(name)) if super::named::is_user(&name).is_ok() => {
             limit(plan, name, user.memlock.get(), needed, why);
         }
         // limits.conf takes a number too, but nobody logs in as a number.
@@ -122,5 +122,5 @@ fn why(user: &User, host: &Host, has: &Has, service: &ForService, needed: Bytes)
         lacks.join(", "),
         service.name
     );
-    super::make::clean(&whole)
+    super::facts::clean(&whole)
 }

@@ -8,9 +8,11 @@ use hugeleaf_host::Host;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic::{all_pages_text, pages_text};
+use super::facts::Facts;
+use super::kinds::SCHEMA;
 use super::layout::{Wanted, Wants};
-use super::make::{Facts, boot, for_host};
-use super::model::{BasePages, PagesOf, Plan, SCHEMA};
+use super::make::{boot, for_host};
+use super::model::{BasePages, PagesOf, Plan};
 use super::notes::{command_line, contradicted};
 use super::promise::{promised, standing};
 use super::room::{Margin, PoolNow, pools_now, sizes, used};

@@ -5,7 +5,7 @@ use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
-use super::make::{Facts, clean};
+use super::facts::{Facts, clean};
 use super::model::{ForService, Plan};
 
 /// The lines, the most important first.

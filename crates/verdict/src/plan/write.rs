@@ -6,10 +6,8 @@ use std::path::Path;
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic;
-use super::model::{
-    ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit, kind_name,
-    place_name,
-};
+use super::kinds::{kind_name, place_name};
+use super::model::{ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit};
 use super::step::{Needs, Step, What};
 use super::steps;
 
@@ -357,7 +355,7 @@ fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> V
 fn lines(old: Option<&str>, new: &str) -> Vec<String> {
     let set = |text: &'_ str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.map(super::make::clean).collect()
+        lines.map(super::facts::clean).collect()
     };
     let before = old.map(set).unwrap_or_default();
     let after = set(new);

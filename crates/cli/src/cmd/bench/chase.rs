@@ -8,7 +8,7 @@ use hugeleaf_workload::AskedPages;
 
 use super::lists::parse_rounds;
 use super::lists::{Sizes, named, usual};
-use super::{Ground, Output};
+use super::setup::{Output, Setup};
 use crate::context::{Context, Failure, parse_time};
 
 /// The usual working sets begin here.
@@ -56,9 +56,9 @@ impl Args {
     pub(super) fn settings(
         &self,
         context: &Context,
-        ground: &Ground,
+        setup: &Setup,
     ) -> Result<ChaseSettings, Failure> {
-        let (host, most) = (&ground.host, ground.most);
+        let (host, most) = (&setup.host, setup.most);
         let sizes = match &self.sizes {
             Some(sizes) => sizes.clone(),
             None => Sizes::usual(FROM, most, CAP),

@@ -9,7 +9,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::{AskedIoPages, IoPages, Mode, Place};
 
 use super::lists::{parse_count, parse_rounds, usual};
-use super::{Ground, Output};
+use super::setup::{Output, Setup};
 use crate::context::{Failure, parse_time};
 
 /// Flags.
@@ -170,9 +170,9 @@ impl Args {
 }
 
 impl Args {
-    pub(super) fn settings(&self, ground: &Ground) -> Result<MoverSettings, Failure> {
+    pub(super) fn settings(&self, setup: &Setup) -> Result<MoverSettings, Failure> {
         check(self)?;
-        let host = &ground.host;
+        let host = &setup.host;
         whole_pages("mover", "block", self.block, host)?;
         whole_pages("mover", "device", self.size, host)?;
         if self.size < self.block {
@@ -187,7 +187,7 @@ impl Args {
                 ),
             ));
         }
-        let pages = pages(&self.pages, ground);
+        let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * self.mode.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
         Ok(MoverSettings {
@@ -206,7 +206,7 @@ impl Args {
             most_streams: self.most_streams,
             overwrite: self.overwrite,
             seed: self.seed,
-            most: ground.most,
+            most: setup.most,
         })
     }
 }
@@ -250,8 +250,8 @@ pub(super) fn once<T: PartialEq + Copy>(list: &[T]) -> Vec<T> {
 }
 
 /// The pages that were named, or all kinds that this host knows.
-pub(super) fn pages(asked: &[AskedIoPages], ground: &Ground) -> Vec<IoPages> {
-    let host = &ground.host;
+pub(super) fn pages(asked: &[AskedIoPages], setup: &Setup) -> Vec<IoPages> {
+    let host = &setup.host;
     if !asked.is_empty() {
         let named: Vec<IoPages> = asked.iter().map(|p| IoPages::of(*p, host)).collect();
         return once(&named);

@@ -11,8 +11,8 @@ use hugeleaf_proof::bench::oltp::{
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Durability;
 
-use super::Output;
 use super::lists::{parse_count, parse_rounds};
+use super::setup::Output;
 use crate::context::{Failure, parse_time};
 
 /// Flags.

@@ -6,7 +6,7 @@ use hugeleaf_workload::{AskedPages, PageArm, Program};
 
 use super::lists::parse_count;
 use super::lists::{named, usual};
-use super::{ATTACHER, Ground, Output};
+use super::setup::{ATTACHER, Output, Setup};
 use crate::context::{Context, Failure};
 
 /// Flags.
@@ -50,9 +50,9 @@ impl Args {
     pub(super) fn settings(
         &self,
         context: &Context,
-        ground: &Ground,
+        setup: &Setup,
     ) -> Result<PageTablesSettings, Failure> {
-        let (host, region) = (&ground.host, self.region);
+        let (host, region) = (&setup.host, self.region);
         let base = host.base_page;
         if region.is_zero() || !base.divides(region.get()) {
             return Err(Failure::usage(
@@ -74,7 +74,7 @@ impl Args {
             processes,
             region,
             seed: self.seed,
-            most: ground.most,
+            most: setup.most,
             program: Program {
                 path: context.root.path("proc/self/exe"),
                 arguments: vec![ATTACHER.into()],

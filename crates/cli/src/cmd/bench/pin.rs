@@ -10,7 +10,7 @@ use hugeleaf_workload::pin::Method;
 
 use super::lists::{parse_count, parse_rounds};
 use super::mover::{once, pages, place, whole_pages};
-use super::{Ground, Output};
+use super::setup::{Output, Setup};
 use crate::context::{Failure, parse_time};
 
 /// Flags.
@@ -74,8 +74,8 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 }
 
 impl Args {
-    pub(super) fn settings(&self, ground: &Ground) -> Result<PinSettings, Failure> {
-        whole_pages("pin", "block", self.block, &ground.host)?;
+    pub(super) fn settings(&self, setup: &Setup) -> Result<PinSettings, Failure> {
+        whole_pages("pin", "block", self.block, &setup.host)?;
         let mut threads = self.threads.clone();
         threads.sort_unstable();
         threads.dedup();
@@ -91,7 +91,7 @@ impl Args {
             ));
         }
         let methods = once(&self.how);
-        let pages = pages(&self.pages, ground);
+        let pages = pages(&self.pages, setup);
         let samples = self.rounds * pages.len() * methods.len() * threads.len();
         let samples = u32::try_from(samples.max(1)).unwrap_or(u32::MAX);
         /// So many blocks are read again and again.
@@ -107,7 +107,7 @@ impl Args {
             place: place(&self.device),
             each: Bytes(self.block.get().saturating_mul(BLOCKS)),
             seed: self.seed,
-            most: ground.most,
+            most: setup.most,
         })
     }
 }

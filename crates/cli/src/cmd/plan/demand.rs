@@ -1,15 +1,11 @@
 //! Where the demand comes from: flags and targets to services.
 
-use std::ffi::OsString;
-
-use clap::{Arg, ArgAction, ArgGroup};
 use hugeleaf_host::demand::{
-    DemandError, Given, SOURCES, Service, Source, SourceKind, User, read_services, read_source,
-    read_user,
+    DemandError, Service, Source, User, read_services, read_source, read_user,
 };
 use hugeleaf_host::{Fact, Host};
 
-use super::Args;
+use super::flags::Args;
 use crate::context::{Context, Failure};
 
 impl From<DemandError> for Failure {
@@ -101,59 +97,4 @@ fn name_it(service: &mut Service, args: &Args, user: Option<&User>) {
     }
     service.user = user.cloned();
     service.node = args.node;
-}
-
-/// The flags of all sources.
-#[derive(Debug, Default)]
-pub struct Sources(Vec<Source>);
-
-impl clap::FromArgMatches for Sources {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Sources, clap::Error> {
-        let of_kind = |kind: &'static SourceKind| {
-            let values = matches
-                .get_many::<OsString>(kind.flag)
-                .into_iter()
-                .flatten();
-            values.map(move |value| Source::Flag(kind, value.clone()))
-        };
-        Ok(Sources(SOURCES.iter().flat_map(of_kind).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Sources::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl clap::Args for Sources {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        let flags = SOURCES.iter().map(|kind| kind.flag);
-        command
-            .args(SOURCES.iter().map(flag))
-            .group(ArgGroup::new("sources").args(flags).multiple(true))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Sources::augment_args(command)
-    }
-}
-
-fn flag(kind: &'static SourceKind) -> Arg {
-    let flag = Arg::new(kind.flag).long(kind.flag).help(kind.help);
-    let flag = flag.value_name(kind.value);
-    let flag = match kind.check {
-        None => flag.value_parser(clap::value_parser!(OsString)),
-        Some(check) => flag.value_parser(move |text: &str| -> Result<OsString, String> {
-            check(text).map(|()| text.into())
-        }),
-    };
-    match kind.given {
-        Given::Once => flag,
-        Given::Often => flag.action(ArgAction::Append),
-        Given::OftenWithDash => flag.action(ArgAction::Append).allow_hyphen_values(true),
-        Given::OnceOrBare => flag
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value(""),
-    }
 }

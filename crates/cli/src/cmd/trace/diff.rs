@@ -6,7 +6,7 @@ use hugeleaf_report::trace::{Compared, Shown, diff_json};
 use hugeleaf_trace::{Trace, read_trace};
 use hugeleaf_verdict::trace::findings;
 
-use super::file_failure;
+use super::failure::file_failure;
 use super::show::write_page;
 use crate::context::{Context, Failure, Status};
 

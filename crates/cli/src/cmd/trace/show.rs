@@ -12,7 +12,7 @@ use hugeleaf_trace::{Trace, read_trace};
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::trace::{TraceFinding, findings};
 
-use super::file_failure;
+use super::failure::file_failure;
 use crate::context::{Context, Failure, Status, tell};
 
 /// Flags.

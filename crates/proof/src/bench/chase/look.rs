@@ -6,7 +6,6 @@ use hugeleaf_sys::{RealKernel, own_pid};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_workload::{ChaseMemory, PageArm};
 
-use super::Engine;
 use crate::bench::BenchError;
 use crate::subject::SizeHeld;
 
@@ -33,11 +32,11 @@ pub(super) fn look(
     memory: &ChaseMemory,
     arm: PageArm,
     length: Bytes,
-    engine: &Engine<'_>,
+    (root, host): (&Root, &Host),
 ) -> Result<Seen, BenchError> {
     let pages = match memory.pages(length)? {
         Some(pages) => Ok(pages),
-        None => held_by_folio(memory.range(), engine.root, engine.host),
+        None => held_by_folio(memory.range(), root, host),
     };
     Ok(match pages {
         Ok(table) => judge(&table, arm, length, memory),

@@ -7,7 +7,8 @@ use hugeleaf_workload::mover::{Latency, Mode, Moved};
 use serde::Serialize;
 
 use super::layout::PhysicalLayout;
-use super::{MoverSettings, ProcessorTimes};
+use super::settings::MoverSettings;
+use crate::bench::processors::ProcessorTimes;
 use crate::bench::{Circumstances, Measured, Shortage};
 
 /// What was published for the case that this benchmark is made after.

@@ -5,7 +5,7 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::mover::IoPages;
 use hugeleaf_workload::pin::{Method, Pinned};
 
-use super::PinSettings;
+use super::settings::PinSettings;
 use crate::bench::mover::PhysicalLayout;
 use crate::bench::{CONFIDENCE, Measured, Shortage, Spread};
 

@@ -149,13 +149,13 @@ fn memory_that_moves_to_the_pool_is_not_counted_twice() {
     let mut big = service("pg", ServiceKind::PostgreSql, 40 * GIB);
     let plan = usual(&host(), std::slice::from_ref(&big));
     assert_eq!(
-        super::super::make::lacks(&plan.services[0]).unwrap(),
+        super::super::facts::lacks(&plan.services[0]).unwrap(),
         "20480 pages of 2M"
     );
     big = running(big, "4K", PageKind::Base);
     big.demands[0].held.as_mut().unwrap()[0].bytes = Bytes(16 * GIB);
     let plan = usual(&host(), &[big]);
-    assert_eq!(super::super::make::lacks(&plan.services[0]), None);
+    assert_eq!(super::super::facts::lacks(&plan.services[0]), None);
     assert_eq!(plan.base.moves, Bytes(16 * GIB));
     assert!(plan.services[0].restart);
     // 40 G are available: just enough to grow before the server stops.
@@ -417,7 +417,7 @@ fn empty_pools_cannot_be_tightened() {
 }
 
 fn any_kind() -> impl Strategy<Value = ServiceKind> {
-    prop::sample::select(super::super::model::KINDS.to_vec())
+    prop::sample::select(super::super::kinds::KINDS.to_vec())
 }
 
 prop_compose! {

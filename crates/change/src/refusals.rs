@@ -1,0 +1,91 @@
+//! Why huge pages that several processes map cannot be split here, and why pages of zeros are not brought back.
+
+use std::fmt;
+
+use hugeleaf_sys::{Errno, SysError};
+
+use crate::privilege;
+
+/// Why huge pages that several processes map cannot be split on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NoSplit {
+    /// This program does not run as root.
+    NotRoot,
+    /// It runs as root, and is refused all the same: kernel lockdown, a policy, a container.
+    Refused,
+    /// The kernel has no debugfs, or was told to offer none (`debugfs=off`).
+    NoDebugfs,
+    /// There is a debugfs, and the file is not in it.
+    NoFile,
+    /// `/proc` numbers processes otherwise than the kernel would for this program: another PID
+    /// namespace.
+    OtherNamespace,
+    /// Another errno.
+    Failed(Errno),
+}
+
+impl NoSplit {
+    pub(crate) fn of(errno: Errno) -> NoSplit {
+        match errno {
+            Errno::NOENT => NoSplit::NoFile,
+            Errno::NODEV | Errno::NOSYS => NoSplit::NoDebugfs,
+            errno if privilege::is_denied(errno) => match hugeleaf_sys::effective_uid() {
+                0 => NoSplit::Refused,
+                _ => NoSplit::NotRoot,
+            },
+            errno => NoSplit::Failed(errno),
+        }
+    }
+
+    /// What to do about it; `None` where nothing helps.
+    pub const fn remedy(self) -> Option<&'static str> {
+        match self {
+            NoSplit::NotRoot => Some("run as root"),
+            NoSplit::Refused => Some(
+                "outside containers, on a kernel that is not locked down: cat \
+                 /sys/kernel/security/lockdown",
+            ),
+            NoSplit::NoDebugfs => Some("boot without debugfs=off, where the kernel has debugfs"),
+            NoSplit::OtherNamespace => Some("run it on the host itself, outside containers"),
+            NoSplit::NoFile | NoSplit::Failed(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for NoSplit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self {
+            NoSplit::NotRoot => "only root may open it",
+            NoSplit::Refused => {
+                "it is refused even to root: the kernel is locked down, or this is a container"
+            }
+            NoSplit::NoDebugfs => "this kernel offers no debugfs",
+            NoSplit::NoFile => "this kernel has no such file",
+            NoSplit::OtherNamespace => {
+                "processes have other numbers in /proc than in this program's PID namespace"
+            }
+            NoSplit::Failed(errno) => return write!(f, "debugfs split_huge_pages: {errno}"),
+        };
+        write!(f, "debugfs split_huge_pages: {why}")
+    }
+}
+
+/// Why zero-filled pages are not brought back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NoZeros {
+    /// The right to attach to the process by ptrace is missing.
+    Denied,
+    /// The host is short of memory.
+    Pressure,
+    /// Another errno.
+    Failed(Errno),
+}
+
+impl NoZeros {
+    pub(crate) fn of(error: &SysError) -> NoZeros {
+        match error.errno {
+            errno if privilege::is_denied(errno) => NoZeros::Denied,
+            errno => NoZeros::Failed(errno),
+        }
+    }
+}

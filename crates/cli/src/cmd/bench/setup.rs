@@ -1,0 +1,85 @@
+//! What all workloads of `bench` take and need.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Host;
+use hugeleaf_proof::bench::{Circumstances, room};
+use hugeleaf_proof::circumstances;
+use hugeleaf_units::Bytes;
+
+use crate::context::{Context, Failure};
+
+/// What the processes of `pagetables` are started with; nothing for a person to type. It is looked
+/// for before the command line is taken apart: a thousand of them start, and each is to be small.
+pub const ATTACHER: &str = "bench-attacher";
+
+/// Where results go; all workloads take these.
+#[derive(Debug, clap::Args)]
+pub struct Output {
+    /// Where to write the result [default: hugeleaf-bench-NAME-DATE-TIME.json in this folder]
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Also write the result as a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What all workloads need before they begin.
+pub struct Setup {
+    /// The host.
+    pub host: Host,
+    /// What is kept of the host, its settings and the command.
+    pub circumstances: Circumstances,
+    /// The most ordinary memory that may be taken.
+    pub most: Bytes,
+}
+
+impl Setup {
+    /// Reads it, and refuses what could not be written at the end.
+    pub fn new(name: &str, output: &Output, context: &Context) -> Result<Setup, Failure> {
+        context.need_live("bench")?;
+        let host = context.host()?;
+        let Some(most) = room(&context.root) else {
+            return Err(match host.memory.available.error() {
+                Some(error) => error.clone().into(),
+                None => Failure::missing(
+                    format!(
+                        "bench {name}: /proc/meminfo does not say how much memory is available"
+                    ),
+                    "boot Linux 3.14 or later",
+                ),
+            });
+        };
+        for path in [&output.output, &output.html].into_iter().flatten() {
+            check_writable(name, path)?;
+        }
+        let command: Vec<String> = std::env::args().collect();
+        let circumstances = circumstances(&context.root, &host, &command).into();
+        context.stop_on_signals()?;
+        Ok(Setup {
+            host,
+            circumstances,
+            most,
+        })
+    }
+}
+
+/// Makes sure that a file can be written before minutes are spent on it.
+fn check_writable(name: &str, path: &Path) -> Result<(), Failure> {
+    let is_new = !path.exists();
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|e| {
+            Failure::missing(
+                format!("bench {name}: {}: {e}", path.display()),
+                "name a file where there is room and you may write: --output FILE, --html FILE",
+            )
+        })?;
+    if is_new {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}

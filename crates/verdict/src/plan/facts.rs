@@ -1,0 +1,107 @@
+//! What a plan is made of, and what several of its parts ask of it.
+
+use std::path::Path;
+
+use hugeleaf_host::demand::{Demand, Service};
+use hugeleaf_host::{Host, Identity};
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+
+use super::arithmetic::{add, all_pages_text};
+use super::model::*;
+use super::room::Margin;
+
+/// What a plan is made from, in addition to the services.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// Who it is.
+    pub identity: &'a Identity,
+    /// Whether the boot loader reads drop-ins in /etc/default/grub.d.
+    pub grub_drop_ins: bool,
+    /// What hugeleaf's own drop-in there holds; empty where there is none.
+    pub grub_text: &'a str,
+    /// Whether something reads tmpfiles.d at boot.
+    pub tmpfiles: bool,
+    /// This program, as units are to start it.
+    pub program: &'a Path,
+    /// The time, as in `2026-11-21T17:20:00Z`.
+    pub made: Option<&'a str>,
+    /// What was applied and is not undone, the newest first.
+    pub in_force: &'a [InForce],
+    /// All services that were found on the host: who of those that were promised pages has them.
+    pub found: &'a [Service],
+}
+
+/// What the person wants of it.
+#[derive(Debug, Clone, Default)]
+pub struct Wishes {
+    /// What stays free for base pages; by default the larger of 10 % of memory and 1 GB.
+    pub margin: Option<Margin>,
+    /// The sizes to choose from, in this order; by default what the programs will ask for. Empty:
+    /// nothing is to be reserved.
+    pub sizes: Option<Vec<PageSize>>,
+    /// Why the margin may be overstepped.
+    pub force: Option<String>,
+    /// Mounts of hugetlbfs.
+    pub mounts: Vec<Mount>,
+    /// Flags of `hugeleaf run` for units that are to be started through it.
+    pub run: Option<String>,
+    /// Variables for the units, as in `NAME=value`.
+    pub environment: Vec<String>,
+}
+
+/// Text of others' making on one line: names of programs and files may hold anything.
+pub(super) fn clean(text: &str) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(safe).collect()
+}
+
+/// Pages of each size that a service already has, those promised to it included.
+pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
+    service.demands.iter().map(|d| held_of(d, size)).sum()
+}
+
+/// The same of one demand.
+pub(super) fn held_of(demand: &Demand, size: PageSize) -> Bytes {
+    let held = demand.held.iter().flatten();
+    held.filter(|h| h.kind == PageKind::Hugetlb && h.size == size)
+        .map(|h| h.bytes)
+        .sum()
+}
+
+/// The drop-in of a unit, made where there is none yet.
+pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &'a mut Unit {
+    let at = match plan.units.iter().position(|u| u.unit == unit) {
+        Some(at) => at,
+        None => {
+            plan.units.push(Unit {
+                unit: unit.to_owned(),
+                memlock: None,
+                environment: Vec::new(),
+                exec_start: None,
+                why: format!("settings of {service} alone"),
+            });
+            plan.units.len() - 1
+        }
+    };
+    &mut plan.units[at]
+}
+
+/// What a service lacks, in words: `1200 pages of 2M`.
+pub(super) fn lacks(service: &ForService) -> Option<String> {
+    let mut missing = Vec::new();
+    for pages in service.demands.iter().flat_map(|d| &d.missing) {
+        add(&mut missing, *pages);
+    }
+    (!missing.is_empty()).then(|| all_pages_text(&missing))
+}
+
+/// An apply that is in force.
+#[derive(Debug, Clone)]
+pub struct InForce {
+    /// What `undo` knows it by.
+    pub id: u32,
+    /// Its plan, or why that cannot be read.
+    pub plan: Result<Plan, String>,
+}

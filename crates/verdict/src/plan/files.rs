@@ -1,0 +1,36 @@
+//! The files that hugeleaf writes below /etc.
+
+use std::path::Path;
+
+use super::named::is_unit;
+
+/// The first line of every file that belongs to hugeleaf.
+pub const OURS: &str = "# written by hugeleaf; undone by: hugeleaf undo";
+
+pub(super) const SYSCTL: &str = "/etc/sysctl.d/60-hugeleaf.conf";
+
+pub(super) const TMPFILES: &str = "/etc/tmpfiles.d/hugeleaf.conf";
+
+pub(super) const LIMITS: &str = "/etc/security/limits.d/60-hugeleaf.conf";
+
+/// The drop-in of the boot loader, where it reads such.
+pub const GRUB: &str = "/etc/default/grub.d/60-hugeleaf.cfg";
+
+/// The files of ours that are there once on a host; in addition each unit may have one.
+pub(super) const FILES: [&str; 4] = [SYSCTL, TMPFILES, LIMITS, GRUB];
+
+pub(super) const UNITS: &str = "/etc/systemd/system";
+
+pub(super) const UNIT_FILE: &str = "60-hugeleaf.conf";
+
+pub(super) const FSTAB: &str = "/etc/fstab";
+
+/// Whether hugeleaf writes this file, and nobody else.
+pub(super) fn is_ours(path: &Path) -> bool {
+    let of_unit = || {
+        let rest = path.strip_prefix(UNITS).ok()?.to_str()?;
+        rest.strip_suffix(UNIT_FILE)?.strip_suffix(".d/")
+    };
+    FILES.iter().any(|ours| path == Path::new(ours))
+        || of_unit().is_some_and(|unit| is_unit(unit).is_ok())
+}
