@@ -233,7 +233,7 @@ impl RoleOutcome {
 }
 
 /// What came of one process, by what it maps: shared memory counts in each that maps it, and at each
-/// address ([`Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
+/// address ([`crate::Outcome::totals`] has it once). `asked` = `done` + all of `failed`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProcessOutcome {
     /// Its id.

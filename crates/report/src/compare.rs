@@ -11,8 +11,7 @@ use crate::json::answer;
 use crate::page::number;
 use crate::page::{Cell, Note, Page, Table, TableOf};
 
-/// Up to so many rows are all shown, but for what is neither good nor bad; of more the main ones, unless all are
-/// asked for.
+/// So many rows are read on a screen.
 const FEW: usize = 24;
 
 /// A comparison with what it is of.
@@ -40,11 +39,7 @@ impl Shown<'_> {
         let [a, b] = self.sides();
         page.add(vec![side("A", a), side("B", b)]);
         let rows = &self.compared.rows;
-        let says = |row: &&ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
-        let is_few = rows.iter().filter(says).count() <= FEW;
-        let shown: Vec<&ComparedRow> = (rows.iter())
-            .filter(|row| all || row.quantity.main || is_few && says(row))
-            .collect();
+        let shown = shown(rows, all);
         let notes = self.notes(rows.len() - shown.len());
         page.section("", vec![table(&shown).into()]);
         page.section("", vec![notes.into()]);
@@ -244,6 +239,22 @@ fn in_words(note: &Difference) -> String {
             format!("{name}: {} in A, {} in B", value(a), value(b))
         }
     }
+}
+
+/// All rows where they are asked for; else those that are good or bad, of too many the main ones and what changed, and
+/// of still too many the main ones.
+fn shown(rows: &[ComparedRow], all: bool) -> Vec<&ComparedRow> {
+    let says = |row: &ComparedRow| row.quantity.main || row.quantity.better != Better::Neither;
+    let changed = |row: &ComparedRow| {
+        let is_other = matches!(row.verdict, Some(Verdict::Faster | Verdict::Slower));
+        row.quantity.main || says(row) && is_other
+    };
+    let few: [&dyn Fn(&ComparedRow) -> bool; 2] = [&says, &changed];
+    let picked = few
+        .into_iter()
+        .find(|which| rows.iter().filter(|row| which(row)).count() <= FEW);
+    let is_shown = |row: &&ComparedRow| all || picked.map_or(row.quantity.main, |which| which(row));
+    rows.iter().filter(is_shown).collect()
 }
 
 /// The places that any of the rows has, in the order in which they come.

@@ -79,9 +79,9 @@ impl Why<'_> {
             let mut rows = rows(&shown, all);
             let mut left_out = (0, Bytes::ZERO);
             if !all {
-                let (pieces, bytes) = drop_trifles(&mut rows, summary.resident);
+                let (extents, bytes) = drop_trifles(&mut rows, summary.resident);
                 let (more, more_bytes) = keep_largest(&mut rows, most);
-                left_out = (pieces + more, bytes + more_bytes);
+                left_out = (extents + more, bytes + more_bytes);
             }
             if several && rows.is_empty() {
                 continue;
@@ -193,7 +193,7 @@ impl Totals {
 fn table(name: Option<String>, rows: &[Row<'_>], left_out: (usize, Bytes)) -> Section {
     let table = Table::of(rows)
         .left("RANGE", |row| row.range)
-        .right("PIECES", |row| row.pieces)
+        .right("EXTENTS", |row| row.extents)
         .right("BYTES", |row| row.bytes)
         .left("ROLE", |row| row.role.name())
         .left("WHY", |row| row.id.name())
@@ -298,7 +298,7 @@ fn mark(remedy: Remedy) -> Mark {
 /// A row of the table: one verdict, or several alike.
 struct Row<'a> {
     range: Range,
-    pieces: usize,
+    extents: usize,
     bytes: Bytes,
     role: Role,
     id: Reason,
@@ -312,7 +312,7 @@ impl Row<'_> {
             self.range.end().max(range.end()),
         );
         self.range = Range::new(start, end).unwrap_or(self.range);
-        self.pieces += 1;
+        self.extents += 1;
         self.bytes += bytes;
     }
 }
@@ -331,7 +331,7 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
                 Some(row) => row.add(v.range, v.bytes),
                 None => rows.push(Row {
                     range: v.range,
-                    pieces: 1,
+                    extents: 1,
                     bytes: v.bytes,
                     role: v.role,
                     id: v.id,
@@ -429,7 +429,7 @@ mod tests {
         ];
         let got: Vec<_> = rows(&refs(&accounts), false)
             .iter()
-            .map(|r| (r.id, r.range.to_string(), r.pieces, r.bytes.get()))
+            .map(|r| (r.id, r.range.to_string(), r.extents, r.bytes.get()))
             .collect();
         assert_eq!(
             got,

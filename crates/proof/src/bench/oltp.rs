@@ -13,8 +13,8 @@ use hugeleaf_workload::tpcc::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{About, BenchEnding, Circumstances, Spread};
-use crate::result::{Effect, HostFingerprint, Knob};
+use super::{About, BenchEnding, Circumstances};
+use crate::result::{HostFingerprint, Knob};
 use crate::subject::SizeHeld;
 
 mod arms;
@@ -181,18 +181,6 @@ pub struct TranslationArm {
     pub samples: Vec<f64>,
     /// The rounds in which they were taken.
     pub rounds: Vec<usize>,
-    /// Their median; missing where nothing was measured.
-    #[serde(flatten)]
-    pub spread: Option<Spread>,
-    /// Over the first arm, in the same rounds.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub effect: Option<Effect>,
-    /// Misses of the TLB for data in a thousand instructions; with counters, where they count them.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub tlb_misses: Vec<f64>,
-    /// The same for each transaction.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub tlb_misses_each: Vec<f64>,
 }
 
 /// A database.

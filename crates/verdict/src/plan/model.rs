@@ -17,7 +17,7 @@ use super::read;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`](super::SCHEMA).
     #[serde(deserialize_with = "read::schema")]
     pub schema: u64,
     /// When it was made, as in `2026-11-21T17:20:00Z`.

@@ -7,8 +7,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{OltpResult, OltpSample, Steps};
-use crate::bench::{BenchEnding, CONFIDENCE, Shortage, Spread, effect_by_round};
-use crate::result::Effect;
+use crate::bench::{BenchEnding, Shortage};
 
 /// One arm of a result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,16 +17,6 @@ pub struct OltpArm {
     /// The value of its step, where there are steps.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at: Option<u64>,
-    /// NOTPM, one a round.
-    pub samples: Vec<f64>,
-    /// The rounds in which they were taken.
-    pub rounds: Vec<usize>,
-    /// Median and its interval; missing where nothing was measured.
-    #[serde(flatten)]
-    pub spread: Option<Spread>,
-    /// Over the first arm, in the same rounds.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub effect: Option<Effect>,
     /// Whether all of its cache was seen to be on the pages of the arm, in every run; missing where
     /// that cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -165,38 +154,20 @@ fn summed(
     runs: &[OltpSample],
     had: Vec<Option<Shortage>>,
 ) -> Vec<OltpArm> {
-    let of = |label: &str, at: Option<u64>| -> Vec<&OltpSample> {
-        let runs = runs.iter();
-        runs.filter(|run| run.arm.as_deref() == Some(label) && run.at == at)
-            .collect()
-    };
-    let first = cells.first().map_or("", |(label, _)| label);
     let arm = |(&(label, at), shortage): (&(&str, Option<u64>), Option<Shortage>)| {
-        let own = of(label, at);
-        let samples: Vec<f64> = own.iter().map(|run| run.notpm).collect();
-        let told: Option<Vec<bool>> = own.iter().map(|run| run.verified).collect();
+        let own = runs.iter();
+        let own = own.filter(|run| run.arm.as_deref() == Some(label) && run.at == at);
+        let seen: Option<Vec<bool>> = own.map(|run| run.verified).collect();
         OltpArm {
             label: label.to_owned(),
             at,
-            spread: Spread::of(&samples, CONFIDENCE),
-            samples,
-            rounds: own.iter().map(|run| run.round).collect(),
-            effect: (label != first)
-                .then(|| effect(&of(first, at), &own))
-                .flatten(),
-            verified: told
-                .filter(|told| !told.is_empty())
-                .map(|told| told.into_iter().all(|seen| seen)),
+            verified: seen
+                .filter(|seen| !seen.is_empty())
+                .map(|seen| seen.into_iter().all(|seen| seen)),
             shortage,
         }
     };
     cells.iter().zip(had).map(arm).collect()
-}
-
-/// The ratio in pairs of one round.
-fn effect(base: &[&OltpSample], own: &[&OltpSample]) -> Option<Effect> {
-    let of = |run: &&OltpSample| (run.round, run.notpm);
-    effect_by_round(base.iter().map(of), own.iter().map(of))
 }
 
 #[cfg(test)]
@@ -286,6 +257,23 @@ pub(super) mod tests {
         serde_json::from_value(text).unwrap()
     }
 
+    /// NOTPM of an arm over that of the first, at each place where it is.
+    fn over_first(result: &OltpResult, label: &str) -> Vec<f64> {
+        let results = result.to_results();
+        let notpm = results.rows.iter().filter(|row| row.quantity.main);
+        let of = |arm: &str| {
+            notpm
+                .clone()
+                .filter(|row| row.arm == arm)
+                .collect::<Vec<_>>()
+        };
+        let (first, own) = (of(&result.arms[0].label), of(label));
+        let pairs = own.iter().zip(&first);
+        pairs
+            .filter_map(|(row, first)| Some(row.over(first)?.ratio))
+            .collect()
+    }
+
     #[test]
     fn ratios_are_of_pairs_of_one_round() {
         // What drifts from round to round is in both samples of a pair.
@@ -297,19 +285,22 @@ pub(super) mod tests {
         }
         let cells = ["base", "thp:2M", "hugetlb:1G"].map(|label| (label, None));
         let arms = summed(&cells, &runs, vec![None, None, Some(missing())]);
-        assert_eq!(arms[0].effect, None);
         assert_eq!(arms[0].verified, Some(true));
-        let effect = arms[1].effect.unwrap();
-        assert!((effect.ratio - 1.2).abs() < 1e-9, "{effect:?}");
-        assert!((effect.high - effect.low).abs() < 1e-9, "{effect:?}");
         // One run of eight was not on the pages it was asked to be on.
         assert_eq!(arms[1].verified, Some(false));
         assert_eq!(arms[2].shortage, Some(missing()));
-        assert_eq!((arms[2].spread, arms[2].verified), (None, None));
+        assert_eq!(arms[2].verified, None);
+        let result = OltpResult {
+            arms,
+            runs,
+            ..one()
+        };
+        let ratios = over_first(&result, "thp:2M");
+        assert!((ratios[0] - 1.2).abs() < 1e-9, "{ratios:?}");
     }
 
     #[test]
-    fn an_arm_is_held_against_the_first_of_its_own_step() {
+    fn an_arm_is_compared_with_the_first_of_its_own_step() {
         let labels = ["base", "thp:2M"].map(str::to_owned);
         let steps = Steps {
             by: StepsBy::Cache,
@@ -339,21 +330,13 @@ pub(super) mod tests {
         let result = result.unwrap();
         assert_eq!(result.steps, Some(steps));
         assert_eq!(result.runs.len(), 24);
-        let seen: Vec<(&str, Option<u64>, Option<f64>)> = result
-            .arms
-            .iter()
-            .map(|arm| {
-                let ratio = arm.effect.map(|e| (e.ratio * 100.0).round() / 100.0);
-                (arm.label.as_str(), arm.at, ratio)
-            })
-            .collect();
-        let expected = [
-            ("base", Some(10), None),
-            ("thp:2M", Some(10), Some(1.1)),
-            ("base", Some(20), None),
-            ("thp:2M", Some(20), Some(1.2)),
-        ];
-        assert_eq!(seen, expected);
+        let arms = result.arms.iter();
+        let arms: Vec<(&str, Option<u64>)> = arms.map(|arm| (arm.label.as_str(), arm.at)).collect();
+        let expected = [("base", 10), ("thp:2M", 10), ("base", 20), ("thp:2M", 20)];
+        assert_eq!(arms, expected.map(|(label, at)| (label, Some(at))));
+        let ratios = over_first(&result, "thp:2M");
+        let rounded: Vec<f64> = ratios.iter().map(|r| (r * 100.0).round() / 100.0).collect();
+        assert_eq!(rounded, [1.1, 1.2]);
         // What any run has to say is said, once.
         let mut caveats = result.caveats.clone();
         caveats.sort();

@@ -7,7 +7,7 @@ use hugeleaf_workload::PageArm;
 
 use super::order::{Order, Progress, Setup};
 use super::translation::{by_chase, by_counters};
-use super::{NOT_COUNTED, OltpArm, OltpResult};
+use super::{NOT_COUNTED, OltpResult};
 use crate::bench::chase::{ChaseSettings, cache_line, measured as chase};
 use crate::bench::{BenchEvent, Machine};
 
@@ -73,9 +73,12 @@ fn distinct_arms(
     let mut arms: Vec<(String, PageArm)> = Vec::new();
     for pages in &order.pages {
         let label = pages.label(machine.host);
-        let ran = |arm: &OltpArm| arm.label == label && !arm.samples.is_empty();
+        let has_run = result
+            .runs
+            .iter()
+            .any(|run| run.arm.as_ref() == Some(&label));
         if let Some(arm) = pages.arm(machine.host)
-            && result.arms.iter().any(ran)
+            && has_run
             && arms.iter().all(|(_, known)| *known != arm)
         {
             arms.push((label, arm));

@@ -1,8 +1,7 @@
 //! What it costs on each arm to translate an address. Pure.
 
-use super::{OltpResult, OltpSample, Translation, TranslationArm, TranslationSource};
+use super::{OltpResult, Translation, TranslationArm, TranslationSource};
 use crate::bench::chase::ChaseResult;
-use crate::bench::{CONFIDENCE, Spread, effect_by_round};
 
 /// From what the processor counted during the runs, of the largest step where there are several;
 /// `None` where it did not in any of them.
@@ -17,25 +16,14 @@ pub fn by_counters(result: &OltpResult) -> Option<Translation> {
     let arms = labels.into_iter().map(|label| {
         let own = result.runs.iter();
         let own = own.filter(|run| run.arm.as_deref() == Some(label) && run.at == largest);
-        let counted: Vec<(&OltpSample, f64)> = own
-            .filter_map(|run| {
-                // Results of earlier versions have both in one field.
-                let both = run.counted.map(|[cycles, _]| cycles);
-                Some((run, run.cycles_an_instruction.or(both)?))
-            })
-            .collect();
-        let samples = counted.iter().map(|(run, cycles)| (run.round, *cycles));
-        let mut arm = arm(label, samples.collect());
-        // A sample that lacks them would shift the others into rounds that are not theirs.
-        let all = |of: &dyn Fn(&OltpSample) -> Option<f64>| -> Vec<f64> {
-            let values: Option<Vec<f64>> = counted.iter().map(|(run, _)| of(run)).collect();
-            values.unwrap_or_default()
-        };
-        arm.tlb_misses = all(&|run| Some(run.counted?[1]));
-        arm.tlb_misses_each = all(&|run| run.per_transaction.tlb_misses);
-        arm
+        let counted = own.filter_map(|run| {
+            // Results of earlier versions have both in one field.
+            let both = run.counted.map(|[cycles, _]| cycles);
+            Some((run.round, run.cycles_an_instruction.or(both)?))
+        });
+        TranslationArm::of(label, counted)
     });
-    let mut arms = compared(arms.collect());
+    let mut arms: Vec<TranslationArm> = arms.collect();
     // Pages that were unavailable were not counted on.
     arms.retain(|arm| !arm.samples.is_empty());
     let mut by = result.runs.iter().filter(|run| run.at == largest);
@@ -53,56 +41,39 @@ pub fn by_chase(labels: &[(String, String)], chase: &ChaseResult<'_>, why: Strin
     let arms = labels.iter().map(|(label, pages)| {
         let own = chase.arms.iter().find(|arm| arm.label == *pages);
         let point = own.and_then(|arm| arm.points.first());
-        let samples = point.map_or_else(Vec::new, |point| {
+        let samples = point.into_iter().flat_map(|point| {
             let rounds = point.rounds.iter().copied();
-            rounds.zip(point.samples.iter().copied()).collect()
+            rounds.zip(point.samples.iter().copied())
         });
-        arm(label, samples)
+        TranslationArm::of(label, samples)
     });
     Translation {
         source: TranslationSource::Chase,
         why: Some(why),
         counted_by: None,
-        arms: compared(arms.collect()),
+        arms: arms.collect(),
     }
 }
 
-fn arm(label: &str, samples: Vec<(usize, f64)>) -> TranslationArm {
-    let (rounds, samples): (Vec<usize>, Vec<f64>) = samples.into_iter().unzip();
-    TranslationArm {
-        label: label.to_owned(),
-        spread: Spread::of(&samples, CONFIDENCE),
-        samples,
-        rounds,
-        effect: None,
-        tlb_misses: Vec::new(),
-        tlb_misses_each: Vec::new(),
+impl TranslationArm {
+    fn of(label: &str, samples: impl Iterator<Item = (usize, f64)>) -> TranslationArm {
+        let (rounds, samples) = samples.unzip();
+        TranslationArm {
+            label: label.to_owned(),
+            samples,
+            rounds,
+        }
     }
-}
-
-/// Each over the first, in the same rounds.
-fn compared(mut arms: Vec<TranslationArm>) -> Vec<TranslationArm> {
-    let Some((first, others)) = arms.split_first_mut() else {
-        return arms;
-    };
-    let of = |arm: &TranslationArm| -> Vec<(usize, f64)> {
-        let samples = arm.samples.iter().copied();
-        arm.rounds.iter().copied().zip(samples).collect()
-    };
-    for arm in others {
-        arm.effect = effect_by_round(of(first).into_iter(), of(arm).into_iter());
-    }
-    arms
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::CountedBy;
     use super::super::arms::tests::result;
+    use super::super::{CountedBy, OltpSample};
     use super::*;
 
     #[test]
-    fn counted_cycles_are_of_the_largest_step_and_over_the_first_arm() {
+    fn counted_cycles_are_of_the_largest_step() {
         let mut of = result(&["base", "thp:2M"], &[Some(8), Some(32)], 7);
         assert_eq!(by_counters(&of), None);
         for run in &mut of.runs {
@@ -112,7 +83,6 @@ mod tests {
             let off = if run.at == Some(8) { 10.0 } else { 1.0 };
             let cycles = if thp { 0.9 } else { 1.0 };
             run.counted = Some([off * cycles * round, off * 5.0]);
-            run.per_transaction.tlb_misses = Some(off * 700.0);
             run.counted_by = Some(CountedBy {
                 tlb_misses: Some("DTLB_WALK".to_owned()),
                 ..CountedBy::default()
@@ -123,13 +93,11 @@ mod tests {
         let [base, thp] = &seen.arms[..] else {
             panic!("{seen:?}");
         };
-        assert_eq!((base.effect, base.samples.len()), (None, 7));
-        assert_eq!(thp.tlb_misses, [5.0; 7]);
-        assert_eq!(thp.tlb_misses_each, [700.0; 7]);
+        let rounds = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        assert_eq!(base.samples, rounds);
+        assert_eq!(thp.samples, rounds.map(|round| 0.9 * round));
         let by = seen.counted_by.clone().unwrap();
         assert_eq!(by.tlb_misses.as_deref(), Some("DTLB_WALK"));
-        let effect = thp.effect.unwrap();
-        assert!((effect.ratio - 0.9).abs() < 1e-9, "{effect:?}");
     }
 
     #[test]
@@ -146,7 +114,6 @@ mod tests {
         assert_eq!(seen.arms.len(), 2);
         for arm in &seen.arms {
             assert_eq!(arm.samples, [1.5; 4]);
-            assert!(arm.tlb_misses.is_empty() && arm.tlb_misses_each.is_empty());
         }
         assert!(seen.counted_by.unwrap().tlb_misses_error.is_some());
     }
@@ -161,11 +128,5 @@ mod tests {
         let seen = by_counters(&of).unwrap();
         let labels: Vec<&str> = seen.arms.iter().map(|arm| arm.label.as_str()).collect();
         assert_eq!(labels, ["base", "thp:2M"]);
-        // Where the first was not counted, nothing is over another in its place.
-        for run in &mut of.runs {
-            run.counted = run.counted.filter(|_| run.arm.as_deref() != Some("base"));
-        }
-        let seen = by_counters(&of).unwrap();
-        assert!(seen.arms.iter().all(|arm| arm.effect.is_none()), "{seen:?}");
     }
 }
