@@ -26,6 +26,8 @@ pub mod system;
 mod testing;
 #[cfg(feature = "full")]
 pub mod totals;
+#[cfg(feature = "full")]
+pub mod watch;
 
 pub use fact::{Fact, ReadError};
 pub use model::{

@@ -13,8 +13,10 @@ mod bytes;
 mod ladder;
 mod page;
 mod range;
+mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
 pub use ladder::{Ladder, ParseLadderError, Rung};
 pub use page::{NotAPageSize, PageKind, PageSize, Pages};
 pub use range::{EmptyRange, Range};
+pub use time::parse_time;

@@ -1,0 +1,646 @@
+//! `guard.toml`: what the guard may do, and how often it looks.
+//!
+//! The file and its drop-ins are read into [`Config`]; an error names file, line and column. Nothing here acts:
+//! which rule a program falls under is [`crate::rule`]'s, what follows from it [`crate::policy`]'s.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use hugeleaf_change::Percent;
+use hugeleaf_proof::MetricSpec;
+use hugeleaf_units::{Bytes, parse_time};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use toml::Spanned;
+
+use crate::rule::{Matcher, Rule};
+
+/// The schema of the file that this version reads.
+pub const SCHEMA: u64 = 1;
+
+/// All that the files say, with defaults for what they do not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// How often to look, while there is something to look for; less often where nothing changes, and where
+    /// looking would take more than `cpu`. At least a second.
+    pub every: Duration,
+    /// The part of one processor that looking may take, over a minute. Moving memory has a budget of its own.
+    pub cpu: Share,
+    /// So many moves at once over all rules.
+    pub at_once: u32,
+    /// Where some task on the host stalls for memory for this part of the time (PSI, `some`), nothing is moved.
+    pub pause_memory: Share,
+    /// Where tasks wait for a processor for this part of the time, a move waits for a quieter minute and then
+    /// goes on with a quarter of its budget.
+    pub pause_cpu: Share,
+    /// Where the page and the metrics are served; `None` for nowhere.
+    pub listen: Option<SocketAddr>,
+    /// The group whose members may use the guard's socket; root alone where it is `None`.
+    pub group: Option<String>,
+    /// Where node_exporter's textfile collector looks, if metrics are to go there.
+    pub textfile: Option<PathBuf>,
+    /// How long a log may get before it becomes the old one; there are two of them at most.
+    pub log_bytes: Bytes,
+    /// So many units have metrics of their own; all others are added up.
+    pub series: usize,
+    /// First match counts; the last one matches everything.
+    pub rules: Vec<Rule>,
+}
+
+/// What a rule says of a program that it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Move its memory to larger pages, and keep it there.
+    Promote,
+    /// Say what would be done.
+    #[default]
+    Watch,
+    /// Leave it alone, and out of the lists.
+    Never,
+}
+
+/// When memory that was moved stays, once a test has said what that brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keep {
+    /// Only where the verdict is `faster`.
+    IfFaster,
+    /// Unless the verdict is `slower`.
+    #[default]
+    UnlessSlower,
+}
+
+/// How a rule has its programs tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prove {
+    /// So many pairs of intervals; at least 8.
+    #[serde(deserialize_with = "pairs")]
+    pub pairs: usize,
+    /// How long a verdict holds.
+    #[serde(deserialize_with = "time")]
+    pub every: Duration,
+    /// Over how long the pairs of one test are spread, four at a time.
+    #[serde(deserialize_with = "any_time")]
+    pub over: Duration,
+    /// The length of an interval; a metric may need a longer one.
+    #[serde(deserialize_with = "time")]
+    pub interval: Duration,
+}
+
+impl Default for Prove {
+    /// Twelve pairs of five seconds over six hours, once a week.
+    fn default() -> Prove {
+        const HOUR: Duration = Duration::from_secs(3600);
+        Prove {
+            pairs: 12,
+            every: HOUR * 24 * 7,
+            over: HOUR * 6,
+            interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The limits that a program has to meet before it is moved, and those of a move.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// The part of a process's time that moving may take.
+    pub budget: Percent,
+    /// How long it must have run.
+    pub min_age: Duration,
+    /// How much of one processor it must use.
+    pub min_cpu: Share,
+    /// How much it must hold on pages smaller than a huge page.
+    pub min_bytes: Bytes,
+    /// How much of a huge page must be in memory for it to be taken; below 100% memory grows.
+    pub min_resident: Percent,
+    /// So many looks in a row must find all of that.
+    pub looks: u32,
+    /// So many moves of this rule at once.
+    pub at_once: u32,
+    /// When it may be moved, in local time; empty for always.
+    pub hours: Vec<Hours>,
+}
+
+impl Default for Limits {
+    /// As AIX's Active System Optimizer had them, and a tenth of a process's time.
+    fn default() -> Limits {
+        Limits {
+            budget: tenth(),
+            min_age: Duration::from_secs(30),
+            min_cpu: Share(0.1),
+            min_bytes: Bytes::from_mib(256),
+            min_resident: Percent::ALL,
+            looks: 4,
+            at_once: 1,
+            hours: Vec::new(),
+        }
+    }
+}
+
+fn tenth() -> Percent {
+    Percent::new(10).unwrap_or(Percent::ALL)
+}
+
+/// A part of something, 0.0 and up: `10%` is 0.1.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+pub struct Share(pub f64);
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Three digits behind the point are more than anybody types.
+        write!(f, "{}%", (self.0 * 1e5).round() / 1e3)
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Share, String> {
+        let number = text
+            .trim()
+            .strip_suffix('%')
+            .and_then(|t| t.trim().parse::<f64>().ok());
+        match number.filter(|n| n.is_finite() && (0.0..=1e6).contains(n)) {
+            Some(percent) => Ok(Share(percent / 100.0)),
+            None => Err(format!("'{text}' is not a percentage, as in 10% or 0.5%")),
+        }
+    }
+}
+
+/// A part of the day: from a minute up to another, which may lie past midnight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hours {
+    from: u16,
+    to: u16,
+}
+
+impl Hours {
+    /// Whether a minute of the day, 0 to 1439, is in it.
+    pub const fn has(self, minute: u16) -> bool {
+        match self.from <= self.to {
+            true => self.from <= minute && minute < self.to,
+            false => self.from <= minute || minute < self.to,
+        }
+    }
+}
+
+impl fmt::Display for Hours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hours { from, to } = self;
+        write!(
+            f,
+            "{:02}:{:02}-{:02}:{:02}",
+            from / 60,
+            from % 60,
+            to / 60,
+            to % 60
+        )
+    }
+}
+
+impl FromStr for Hours {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Hours, String> {
+        let bad = || format!("'{text}' is not a part of the day, as in 22:00-06:00");
+        let minute = |text: &str| -> Option<u16> {
+            let (hour, minute) = text.trim().split_once(':')?;
+            let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+            (hour * 60 + minute <= 24 * 60 && minute < 60).then_some(hour * 60 + minute)
+        };
+        let (from, to) = text.split_once('-').ok_or_else(bad)?;
+        let hours = Hours {
+            from: minute(from).ok_or_else(bad)?,
+            to: minute(to).ok_or_else(bad)?,
+        };
+        if hours.from == hours.to {
+            return Err(format!(
+                "'{text}' is no part of the day: it begins when it ends"
+            ));
+        }
+        Ok(hours)
+    }
+}
+
+/// Why a configuration is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {what}", path.display(), at.map_or(String::new(), |(line, column)| format!(":{line}:{column}")))]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// Line and column, from 1.
+    pub at: Option<(usize, usize)>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// One file as it is written; what it does not say is `None`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "schema", deserialize_with = "schema")]
+    _schema: (),
+    #[serde(default, deserialize_with = "some_pace")]
+    every: Option<Duration>,
+    #[serde(default, deserialize_with = "some")]
+    cpu: Option<Share>,
+    #[serde(default, deserialize_with = "some_count")]
+    at_once: Option<u32>,
+    #[serde(default, deserialize_with = "some")]
+    pause_memory: Option<Share>,
+    #[serde(default, deserialize_with = "some")]
+    pause_cpu: Option<Share>,
+    #[serde(default, deserialize_with = "some_listen")]
+    listen: Option<Option<SocketAddr>>,
+    #[serde(default)]
+    group: Option<String>,
+    #[serde(default, deserialize_with = "some_path")]
+    textfile: Option<PathBuf>,
+    #[serde(default, deserialize_with = "some_log_bytes")]
+    log_bytes: Option<Bytes>,
+    #[serde(default, deserialize_with = "some_count")]
+    series: Option<u32>,
+    #[serde(default)]
+    default: Option<Spanned<Written>>,
+    #[serde(default)]
+    rule: Vec<Spanned<Written>>,
+}
+
+/// A rule as it is written, and the defaults of all rules.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default, deserialize_with = "some_pattern")]
+    name: Option<String>,
+    #[serde(default, deserialize_with = "some_pattern")]
+    unit: Option<String>,
+    #[serde(default, deserialize_with = "some_pattern")]
+    cgroup: Option<String>,
+    #[serde(default, deserialize_with = "some_pattern")]
+    user: Option<String>,
+    #[serde(default, deserialize_with = "some_pattern")]
+    pod: Option<String>,
+    action: Option<Action>,
+    #[serde(default, deserialize_with = "some")]
+    budget: Option<Percent>,
+    #[serde(default, deserialize_with = "some_any_time")]
+    min_age: Option<Duration>,
+    #[serde(default, deserialize_with = "some")]
+    min_cpu: Option<Share>,
+    #[serde(default, deserialize_with = "some")]
+    min_bytes: Option<Bytes>,
+    #[serde(default, deserialize_with = "some")]
+    min_resident: Option<Percent>,
+    #[serde(default, deserialize_with = "some_count")]
+    looks: Option<u32>,
+    #[serde(default, deserialize_with = "some_count")]
+    at_once: Option<u32>,
+    #[serde(default, deserialize_with = "some_hours")]
+    hours: Option<Vec<Hours>>,
+    #[serde(rename = "override")]
+    overrides: Option<bool>,
+    #[serde(default, deserialize_with = "some_metric")]
+    metric: Option<String>,
+    prove: Option<Prove>,
+    keep: Option<Keep>,
+}
+
+impl Written {
+    fn matcher(&self) -> Matcher {
+        Matcher {
+            name: self.name.clone(),
+            unit: self.unit.clone(),
+            cgroup: self.cgroup.clone(),
+            user: self.user.clone(),
+            pod: self.pod.clone(),
+        }
+    }
+
+    /// The rule, where `default` says what it does not.
+    fn resolve(self, label: String, default: &Written) -> Rule {
+        let matcher = self.matcher();
+        let limits = Limits::default();
+        // Who names a program knows it: it need neither be old nor busy.
+        let (age, cpu) = match matcher.names_a_program() {
+            true => (Duration::ZERO, Share(0.0)),
+            false => (
+                default.min_age.unwrap_or(limits.min_age),
+                default.min_cpu.unwrap_or(limits.min_cpu),
+            ),
+        };
+        let metric = self.metric.or_else(|| default.metric.clone());
+        Rule {
+            label,
+            matcher,
+            action: self.action.or(default.action).unwrap_or_default(),
+            limits: Limits {
+                budget: self.budget.or(default.budget).unwrap_or(limits.budget),
+                min_age: self.min_age.unwrap_or(age),
+                min_cpu: self.min_cpu.unwrap_or(cpu),
+                min_bytes: (self.min_bytes.or(default.min_bytes)).unwrap_or(limits.min_bytes),
+                min_resident: (self.min_resident.or(default.min_resident))
+                    .unwrap_or(limits.min_resident),
+                looks: self.looks.or(default.looks).unwrap_or(limits.looks),
+                at_once: self.at_once.or(default.at_once).unwrap_or(limits.at_once),
+                hours: self
+                    .hours
+                    .or_else(|| default.hours.clone())
+                    .unwrap_or_default(),
+            },
+            overrides: self.overrides.or(default.overrides).unwrap_or(false),
+            prove: match (self.prove.or(default.prove), &metric) {
+                // A metric is there to be used.
+                (None, Some(_)) => Some(Prove::default()),
+                (prove, _) => prove,
+            },
+            metric,
+            keep: self.keep.or(default.keep).unwrap_or_default(),
+        }
+    }
+}
+
+impl Default for Config {
+    /// What is in force without a file: everything is watched, nothing is changed.
+    fn default() -> Config {
+        Config {
+            every: Duration::from_secs(5),
+            cpu: Share(0.01),
+            at_once: 1,
+            pause_memory: Share(0.1),
+            pause_cpu: Share(0.9),
+            listen: Some(default_listen()),
+            group: None,
+            textfile: None,
+            log_bytes: Bytes::from_mib(8),
+            series: 200,
+            rules: vec![Written::default().resolve("default".into(), &Written::default())],
+        }
+    }
+}
+
+/// Loopback: nothing is served to the network.
+fn default_listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9646))
+}
+
+impl Config {
+    /// Reads the texts of the main file and its drop-ins, each with its path. What a later one says of the guard
+    /// itself and of the defaults replaces what an earlier one does; its rules come before those of an earlier
+    /// one, so that a drop-in can say more of what the main file already matches.
+    ///
+    /// # Errors
+    /// The first that is wrong, with line and column.
+    pub fn parse(texts: &[(PathBuf, String)]) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        let mut default = Written::default();
+        let mut rules: Vec<(String, Written)> = Vec::new();
+        for (path, text) in texts {
+            let error = |span: Option<Range<usize>>, what: String| ConfigError {
+                path: path.clone(),
+                at: span.map(|span| line_and_column(text, span.start)),
+                what,
+            };
+            let file: File = toml::from_str(text).map_err(|e| {
+                error(
+                    e.span(),
+                    e.message().trim().replace("i64", "a whole number"),
+                )
+            })?;
+            config.take(&file);
+            if let Some(written) = file.default {
+                let span = written.span();
+                let written = written.into_inner();
+                if !written.matcher().is_empty() {
+                    let what =
+                        "[default] holds for every program; what is of some goes into a [[rule]]";
+                    return Err(error(Some(span), what.into()));
+                }
+                default = written;
+            }
+            let mut own = Vec::new();
+            for (n, written) in file.rule.into_iter().enumerate() {
+                let span = written.span();
+                let written = written.into_inner();
+                check(&written).map_err(|what| error(Some(span), what))?;
+                own.push((label(path, n, &written), written));
+            }
+            rules.splice(0..0, own);
+        }
+        config.rules = (rules.into_iter())
+            .map(|(label, written)| written.resolve(label, &default))
+            .chain([Written::default().resolve("default".into(), &default)])
+            .collect();
+        Ok(config)
+    }
+
+    fn take(&mut self, file: &File) {
+        fn set<T: Clone>(to: &mut T, from: &Option<T>) {
+            if let Some(value) = from {
+                to.clone_from(value);
+            }
+        }
+        set(&mut self.every, &file.every);
+        set(&mut self.cpu, &file.cpu);
+        set(&mut self.at_once, &file.at_once);
+        set(&mut self.pause_memory, &file.pause_memory);
+        set(&mut self.pause_cpu, &file.pause_cpu);
+        set(&mut self.listen, &file.listen);
+        set(&mut self.group, &file.group.clone().map(Some));
+        set(&mut self.textfile, &file.textfile.clone().map(Some));
+        set(&mut self.log_bytes, &file.log_bytes);
+        set(&mut self.series, &file.series.map(|n| n as usize));
+    }
+
+    /// Whether any rule lets the guard change something.
+    pub fn acts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.action == Action::Promote)
+    }
+}
+
+/// What only shows of a rule as a whole.
+fn check(written: &Written) -> Result<(), String> {
+    if written.overrides == Some(true) && written.matcher().is_empty() {
+        return Err(
+            "a rule that overrides what programs asked for has to say which: add name, unit, \
+                    cgroup, user or pod"
+                .into(),
+        );
+    }
+    if written.metric.is_some() && written.matcher().is_empty() {
+        return Err("a metric is one program's: add name, unit, cgroup, user or pod".into());
+    }
+    Ok(())
+}
+
+/// What a rule is called where a decision names it: its place, and what it matches.
+fn label(path: &Path, n: usize, written: &Written) -> String {
+    let file = path
+        .file_name()
+        .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+    format!("{file} rule {}: {}", n + 1, written.matcher())
+}
+
+/// Line and column of a place in a text, both from 1; a column is a character.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+fn checked<'de, D: Deserializer<'de>, T>(
+    from: D,
+    test: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    test(&String::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// A value that is written as a text.
+fn some<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    checked(from, |text| {
+        text.parse().map(Some).map_err(|e: T::Err| e.to_string())
+    })
+}
+
+fn schema<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    match i64::deserialize(from)? {
+        1 => Ok(()),
+        other => Err(D::Error::custom(format!(
+            "rules of schema {other}; this version of hugeleaf reads schema {SCHEMA}"
+        ))),
+    }
+}
+
+/// A number from 1 on.
+fn some_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let number = i64::deserialize(from)?;
+    match u32::try_from(number)
+        .ok()
+        .filter(|n| (1..=10_000).contains(n))
+    {
+        Some(number) => Ok(Some(number)),
+        None => Err(D::Error::custom(format!(
+            "{number} is not a number from 1 to 10000"
+        ))),
+    }
+}
+
+fn pairs<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let number = i64::deserialize(from)?;
+    let least = hugeleaf_proof::rule::MIN_PAIRS;
+    match usize::try_from(number)
+        .ok()
+        .filter(|n| (least..=1000).contains(n))
+    {
+        Some(number) => Ok(number),
+        None => Err(D::Error::custom(format!(
+            "{number} pairs; a verdict takes {least} to 1000"
+        ))),
+    }
+}
+
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    checked(from, parse_time)
+}
+
+/// A time that may be none.
+fn any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    checked(from, |text| match text.trim() {
+        "0" | "0s" => Ok(Duration::ZERO),
+        text => parse_time(text),
+    })
+}
+
+fn some_any_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    any_time(from).map(Some)
+}
+
+fn some_pace<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let (least, most) = (Duration::from_secs(1), Duration::from_secs(3600));
+    checked(from, |text| match parse_time(text)? {
+        time if (least..=most).contains(&time) => Ok(Some(time)),
+        _ => Err(format!("'{text}' is not between 1s and 1h")),
+    })
+}
+
+fn some_log_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+    let least = Bytes::from_kib(64);
+    checked(from, |text| {
+        match text.parse::<Bytes>().map_err(|e| e.to_string())? {
+            bytes if bytes >= least => Ok(Some(bytes)),
+            bytes => Err(format!("{bytes} is too little for a log: {least} at least")),
+        }
+    })
+}
+
+/// An address on loopback: what is served there is for this host alone.
+fn some_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<SocketAddr>>, D::Error> {
+    checked(from, |text| {
+        if text == "off" {
+            return Ok(Some(None));
+        }
+        let address: SocketAddr = text.parse().map_err(|_| {
+            format!(
+                "'{text}' is neither off nor an address, as in {}",
+                default_listen()
+            )
+        })?;
+        match address.ip().is_loopback() {
+            true => Ok(Some(Some(address))),
+            false => Err(format!(
+                "{address} is not on loopback; let a proxy that knows its users stand before it"
+            )),
+        }
+    })
+}
+
+fn some_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    checked(from, |text| match Path::new(text).is_absolute() {
+        true => Ok(Some(text.into())),
+        false => Err(format!("'{text}' is no absolute path")),
+    })
+}
+
+fn some_pattern<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, |text| {
+        match text.is_empty() || text.chars().any(char::is_control) {
+            true => Err("nothing is called that; * matches everything".into()),
+            false => Ok(Some(text.to_owned())),
+        }
+    })
+}
+
+fn some_metric<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, |text| {
+        let spec = text.parse::<MetricSpec>();
+        spec.map(|_| Some(text.to_owned()))
+            .map_err(|e| e.to_string().replace("--metric ", ""))
+    })
+}
+
+/// One part of the day or a list of them.
+fn some_hours<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Hours>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+    let texts = match OneOrMore::deserialize(from)? {
+        OneOrMore::One(text) => vec![text],
+        OneOrMore::More(texts) => texts,
+    };
+    let hours: Result<Vec<Hours>, String> = texts.iter().map(|text| text.parse()).collect();
+    hours.map(Some).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests;

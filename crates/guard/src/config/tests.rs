@@ -1,0 +1,273 @@
+use super::*;
+use crate::testing::seen;
+use proptest::prelude::*;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(&[("/etc/hugeleaf/guard.toml".into(), text.into())])
+}
+
+#[test]
+fn without_a_file_everything_is_watched() {
+    let config = Config::default();
+    assert!(!config.acts());
+    let rule = crate::rule::rule_of(&config.rules, &seen(7)).unwrap();
+    assert_eq!(
+        (rule.action, rule.label.as_str()),
+        (Action::Watch, "default")
+    );
+    let limits = &rule.limits;
+    assert_eq!(limits.min_age, Duration::from_secs(30));
+    assert_eq!(
+        (limits.min_cpu, limits.min_bytes),
+        (Share(0.1), Bytes::from_mib(256))
+    );
+    assert_eq!((limits.looks, config.every), (4, Duration::from_secs(5)));
+    // A file that says nothing changes nothing.
+    assert_eq!(parse("schema = 1").unwrap(), config);
+}
+
+#[test]
+fn one_line_lets_it_act() {
+    let config = parse("schema = 1\ndefault.action = \"promote\"").unwrap();
+    assert!(config.acts());
+    assert_eq!(config.rules[0].limits, Limits::default());
+}
+
+#[test]
+fn all_that_a_rule_can_say() {
+    let config = parse(
+        r#"
+schema = 1
+every = "2s"
+cpu = "0.5%"
+at_once = 2
+pause_memory = "5%"
+pause_cpu = "50%"
+listen = "[::1]:9000"
+group = "dba"
+textfile = "/var/lib/node/hugeleaf.prom"
+log_bytes = "1M"
+series = 20
+
+[default]
+min_bytes = "1G"
+hours = "22:00-06:00"
+
+[[rule]]
+name = "redis-server"
+unit = "redis*.service"
+cgroup = "/system.slice/*"
+user = "redis"
+pod = "*"
+action = "promote"
+budget = "5%"
+min_age = "10s"
+min_cpu = "1%"
+min_bytes = "64M"
+min_resident = "90%"
+looks = 2
+at_once = 3
+hours = ["08:00-12:00", "13:00-24:00"]
+override = true
+metric = "redis:127.0.0.1:6379"
+prove = { pairs = 16, every = "1d", over = "0s", interval = "1s" }
+keep = "if-faster"
+"#,
+    )
+    .unwrap();
+    assert_eq!(
+        (config.every, config.cpu, config.at_once),
+        (Duration::from_secs(2), Share(0.005), 2)
+    );
+    assert_eq!(config.listen.unwrap().to_string(), "[::1]:9000");
+    assert_eq!((config.group.as_deref(), config.series), (Some("dba"), 20));
+    let rule = &config.rules[0];
+    assert_eq!(
+        rule.label,
+        "guard.toml rule 1: name redis-server, unit redis*.service, cgroup /system.slice/*, user redis, pod *"
+    );
+    assert_eq!(
+        (rule.limits.looks, rule.limits.at_once, rule.overrides),
+        (2, 3, true)
+    );
+    assert_eq!(rule.keep, Keep::IfFaster);
+    let prove = rule.prove.unwrap();
+    assert_eq!((prove.pairs, prove.over), (16, Duration::ZERO));
+    let hours: Vec<String> = rule.limits.hours.iter().map(Hours::to_string).collect();
+    assert_eq!(hours, ["08:00-12:00", "13:00-24:00"]);
+    // The last rule is that of everything else.
+    let last = config.rules.last().unwrap();
+    assert_eq!(
+        (last.limits.min_bytes, last.limits.hours.len()),
+        (Bytes::from_mib(1024), 1)
+    );
+}
+
+#[test]
+fn who_names_a_program_need_not_wait() {
+    let rule = |text: &str| {
+        parse(&format!("schema = 1\n[[rule]]\n{text}"))
+            .unwrap()
+            .rules
+            .remove(0)
+    };
+    let named = rule("name = 'mariadbd'").limits;
+    assert_eq!((named.min_age, named.min_cpu), (Duration::ZERO, Share(0.0)));
+    // What stays is said, and what the rule says itself.
+    assert_eq!(named.min_bytes, Limits::default().min_bytes);
+    assert_eq!(
+        rule("name = 'a'\nmin_age = '5m'").limits.min_age,
+        Duration::from_secs(300)
+    );
+    assert_eq!(rule("name = '*'").limits.min_age, Limits::default().min_age);
+    assert_eq!(
+        rule("user = 'mysql'").limits.min_cpu,
+        Limits::default().min_cpu
+    );
+}
+
+#[test]
+fn a_metric_is_there_to_be_used() {
+    let rule = |text: &str| {
+        parse(&format!("schema = 1\n[[rule]]\nname = 'x'\n{text}"))
+            .unwrap()
+            .rules
+            .remove(0)
+    };
+    assert_eq!(rule("metric = 'cmd:cat /x'").prove, Some(Prove::default()));
+    assert_eq!(rule("").prove, None);
+    assert_eq!(rule("prove = {}").prove, Some(Prove::default()));
+}
+
+#[test]
+fn drop_ins_come_first() {
+    let main = "schema = 1\nevery = '9s'\n[[rule]]\nname = '*'\naction = 'never'";
+    let drop_in = "schema = 1\ncpu = '2%'\n[[rule]]\nname = 'db'\naction = 'promote'";
+    let texts = [
+        ("/a/guard.toml".into(), main.into()),
+        ("/a/guard.d/10-db.toml".into(), drop_in.into()),
+    ];
+    let config = Config::parse(&texts).unwrap();
+    assert_eq!(
+        (config.every, config.cpu),
+        (Duration::from_secs(9), Share(0.02))
+    );
+    let labels: Vec<&str> = config.rules.iter().map(|r| r.label.as_str()).collect();
+    assert_eq!(
+        labels,
+        [
+            "10-db.toml rule 1: name db",
+            "guard.toml rule 1: name *",
+            "default"
+        ]
+    );
+}
+
+/// Every kind of error, with where it is and a word of what is wrong.
+#[test]
+fn errors_say_where() {
+    let cases: &[(&str, (usize, usize), &str)] = &[
+        ("", (1, 1), "schema"),
+        ("schema = 2", (1, 10), "schema 1"),
+        ("schema = 'x'", (1, 10), "whole number"),
+        ("schema = 1\nevery = '0s'", (2, 9), "time"),
+        ("schema = 1\nevery = '100ms'", (2, 9), "between"),
+        ("schema = 1\nevery = 5", (2, 9), "string"),
+        ("schema = 1\ncpu = '1'", (2, 7), "percentage"),
+        ("schema = 1\ncpu = '-1%'", (2, 7), "percentage"),
+        ("schema = 1\nat_once = 0", (2, 11), "from 1"),
+        ("schema = 1\nlisten = '0.0.0.0:80'", (2, 10), "loopback"),
+        ("schema = 1\nlisten = 'localhost'", (2, 10), "address"),
+        ("schema = 1\ntextfile = 'a.prom'", (2, 12), "absolute"),
+        ("schema = 1\nlog_bytes = '1K'", (2, 13), "too little"),
+        ("schema = 1\nevry = '5s'", (2, 1), "evry"),
+        ("schema = 1\nevery = ", (2, 9), "string"),
+        (
+            "schema = 1\n[[rule]]\nname = ''",
+            (3, 8),
+            "matches everything",
+        ),
+        ("schema = 1\n[[rule]]\nnam = 'x'", (3, 1), "nam"),
+        ("schema = 1\n[[rule]]\naction = 'yes'", (3, 10), "promote"),
+        ("schema = 1\n[[rule]]\nbudget = '0%'", (3, 10), "percentage"),
+        ("schema = 1\n[[rule]]\nmin_bytes = 'lots'", (3, 13), "lots"),
+        ("schema = 1\n[[rule]]\nlooks = -1", (3, 9), "-1"),
+        (
+            "schema = 1\n[[rule]]\nhours = '22-06'",
+            (3, 9),
+            "22:00-06:00",
+        ),
+        (
+            "schema = 1\n[[rule]]\nhours = ['25:00-01:00']",
+            (3, 9),
+            "25:00",
+        ),
+        (
+            "schema = 1\n[[rule]]\nhours = '06:00-06:00'",
+            (3, 9),
+            "begins when it ends",
+        ),
+        (
+            "schema = 1\n[[rule]]\nname='x'\nmetric = 'nonsense'",
+            (4, 10),
+            "nonsense",
+        ),
+        (
+            "schema = 1\n[[rule]]\nname='x'\nprove = { pairs = 2 }",
+            (4, 19),
+            "8 to",
+        ),
+        (
+            "schema = 1\n[[rule]]\nname='x'\nprove = { pear = 9 }",
+            (4, 11),
+            "pear",
+        ),
+        ("schema = 1\n[[rule]]\nkeep = 'always'", (3, 8), "if-faster"),
+        ("schema = 1\n[[rule]]\noverride = true", (2, 1), "which"),
+        (
+            "schema = 1\n[[rule]]\nmetric = 'cmd:x'",
+            (2, 1),
+            "one program",
+        ),
+        ("schema = 1\n[default]\nname = 'x'", (2, 1), "[[rule]]"),
+        ("schema = 1\n[rule]\nname = 'x'", (2, 1), "sequence"),
+        ("schema = 1\nschema = 1", (2, 1), "duplicate"),
+        ("schéma = 1", (1, 1), "schema"),
+    ];
+    let mut wrong = Vec::new();
+    for (text, at, word) in cases {
+        let error = parse(text).expect_err(text);
+        if !error.what.contains(word) || error.at != Some(*at) {
+            wrong.push(format!("{text:?}: {error}"));
+        }
+        let place = format!("/etc/hugeleaf/guard.toml:{}:{}: ", at.0, at.1);
+        assert!(error.to_string().starts_with(&place) || !wrong.is_empty());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nights_pass_midnight() {
+    let has = |text: &str, minute| text.parse::<Hours>().unwrap().has(minute);
+    assert!(has("22:00-06:00", 23 * 60) && has("22:00-06:00", 0) && has("22:00-06:00", 359));
+    assert!(!has("22:00-06:00", 360) && !has("22:00-06:00", 12 * 60));
+    assert!(has("08:30-09:00", 510) && !has("08:30-09:00", 540));
+}
+
+proptest! {
+    #[test]
+    fn never_panics(text in ".*", tail in "(name|every|hours|prove|listen) = ('[^']*'|[0-9.{}a-z= ]*)") {
+        let _ = parse(&text);
+        let _ = parse(&format!("schema = 1\n{tail}"));
+        let _ = parse(&format!("schema = 1\n[[rule]]\n{tail}"));
+    }
+
+    #[test]
+    fn shares_and_hours_read_back(n in 0u32..200_000, from in 0u16..1440, long in 1u16..1440) {
+        let share = Share(f64::from(n) / 1e5);
+        let again: Share = share.to_string().parse().unwrap();
+        prop_assert!((again.0 - share.0).abs() < 1e-9);
+        let hours = Hours { from, to: (from + long) % 1440 };
+        prop_assert_eq!(hours.to_string().parse::<Hours>().unwrap(), hours);
+    }
+}

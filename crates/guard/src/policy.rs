@@ -1,0 +1,872 @@
+//! What to do, from rules, from what was known and from what was seen. Pure: no clock, no input, no output, so that
+//! days are simulated in milliseconds ([`tests`]).
+//!
+//! A look has two parts. The first reads one small file a process; [`needs_closer`] says for which programs the
+//! second is worth its cost, a walk over page tables. [`decide`] then says what is to be done, and leaves with each
+//! program where it stands and why. What came of it is handed to [`learn`].
+
+use std::time::Duration;
+
+use hugeleaf_change::Percent;
+use hugeleaf_proof::Verdict;
+use hugeleaf_proof::rule::Rule as TestRule;
+use hugeleaf_proof::stats::{self, Better};
+use hugeleaf_proof::weigh::{self, PairLogs};
+use hugeleaf_sys::Pid;
+use hugeleaf_units::{Bytes, Range};
+
+use crate::config::{Action, Config, Keep};
+use crate::rule::{Rule, rule_of};
+use crate::seen::{HostSeen, Now, Observation, ProgramId, Seen};
+use crate::state::{JobKind, Moved, Proof, Proven, Remembered, State, Test, Track};
+use crate::why::{Stand, Standing, WhyNot};
+
+/// What is resident may change by this much, or by a hundredth, before a program is looked at closely again.
+const CHANGED: Bytes = Bytes::from_mib(16);
+/// How long until a closer look at a program that seems unchanged: it doubles from the first to the last.
+const CLOSER_FIRST: Duration = Duration::from_secs(60);
+const CLOSER_LAST: Duration = Duration::from_secs(600);
+/// A program that was moved is moved again once so many huge pages more, or a hundredth of it, are on small pages.
+const GROWN_PAGES: u64 = 8;
+/// How long a program that was moved runs undisturbed before it is tested.
+const SETTLE: Duration = Duration::from_secs(60);
+/// A test goes on with so many pairs at a time.
+pub const PAIRS_AT_A_TIME: usize = 4;
+/// How long a move waits for other tasks to need the processors less.
+const WAIT_FOR_PROCESSORS: Duration = Duration::from_secs(60);
+/// How long nothing is moved after the host was short of memory.
+const SHORT: Duration = Duration::from_secs(30);
+/// Where a cgroup's limit leaves less than so many huge pages, its processes are left alone.
+const ROOM_PAGES: u64 = 16;
+/// Direct reclaim of so many pages between two looks is pressure, where the kernel has no PSI.
+const RECLAIMED: u64 = 1000;
+/// What counts as equal, a ratio.
+const EQUAL: f64 = 1.02;
+/// After a test that was given up, the next one waits this long, doubled each time.
+const TEST_AGAIN: Duration = Duration::from_secs(3600);
+/// Verdicts of so many programs are remembered.
+const REMEMBERED: usize = 1000;
+
+/// Something to do now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// With which program.
+    pub id: ProgramId,
+    /// Its processes.
+    pub pids: Vec<Pid>,
+    /// What it is called.
+    pub name: String,
+    /// What it counts under: its unit, pod or name.
+    pub group: String,
+    /// By which rule.
+    pub rule: String,
+    /// What.
+    pub job: Job,
+    /// Why, with the numbers.
+    pub why: String,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Job {
+    /// Move memory to huge pages.
+    Promote {
+        /// The part of the process's time that it may take.
+        budget: Percent,
+        /// How much of a huge page must be in memory.
+        min_resident: Percent,
+        /// Whether THP is switched on first, where the program has switched it off.
+        switch_thp_on: bool,
+    },
+    /// Move back what was moved.
+    Demote {
+        /// The part of the process's time that it may take.
+        budget: Percent,
+        /// Which memory.
+        ranges: Vec<(Pid, Vec<Range>)>,
+    },
+    /// Measure pairs of intervals on base and on large pages.
+    Test {
+        /// The metric, as `prove --metric` takes it.
+        metric: String,
+        /// So many pairs.
+        pairs: usize,
+        /// The length of an interval.
+        interval: Duration,
+    },
+}
+
+impl Job {
+    /// Its kind.
+    pub const fn kind(&self) -> JobKind {
+        match self {
+            Job::Promote { .. } => JobKind::Promote,
+            Job::Demote { .. } => JobKind::Demote,
+            Job::Test { .. } => JobKind::Test,
+        }
+    }
+}
+
+/// What came of a [`Decision`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Came {
+    /// Of a move to huge pages.
+    Promoted {
+        /// What was to be moved.
+        asked: Bytes,
+        /// What was.
+        done: Bytes,
+        /// By how much the processes grew.
+        grown: Bytes,
+        /// Time in calls that move memory.
+        stalled: Duration,
+        /// Which memory is on huge pages now that was not.
+        ranges: Vec<(Pid, Vec<Range>)>,
+        /// Whether it stopped because no contiguous memory was found.
+        fragmented: bool,
+        /// Whether it stopped because the host was short of memory.
+        short: bool,
+    },
+    /// Of a move back.
+    Demoted {
+        /// What was moved.
+        done: Bytes,
+    },
+    /// Of pairs of intervals.
+    Tested {
+        /// Log ratios, large over base.
+        logs: Vec<f64>,
+        /// Which way the metric gets better.
+        better: Better,
+        /// The metric's name, without passwords.
+        metric: String,
+    },
+    /// It could not be done.
+    Failed {
+        /// Why.
+        why: String,
+        /// Whether the program has ended.
+        ended: bool,
+    },
+}
+
+/// Whether a program is worth a walk over its page tables at this look.
+pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bool {
+    let Some(rule) = rule_of(&config.rules, seen) else {
+        return false;
+    };
+    if rule.action == Action::Never || seen.is_own || is_init(seen) {
+        return false;
+    }
+    let track = state.tracks.get(&seen.id);
+    let moved = track.and_then(|t| t.moved.as_ref());
+    let least = match moved {
+        Some(_) => Bytes::ZERO,
+        None => rule.limits.min_bytes,
+    };
+    if seen.resident < least || (moved.is_none() && seen.age < rule.limits.min_age) {
+        return false;
+    }
+    let Some((track, at)) = track.and_then(|t| Some((t, t.closer_at?))) else {
+        return true;
+    };
+    if track.job.is_some() {
+        return false;
+    }
+    let enough = CHANGED.max(Bytes(track.closer_resident.get() / 100));
+    let by = seen.resident.max(track.closer_resident) - seen.resident.min(track.closer_resident);
+    let left_unknown = moved.is_some_and(|m| m.left.is_none());
+    by >= enough || left_unknown || now.since_boot >= at + track.closer_every
+}
+
+fn is_init(seen: &Seen) -> bool {
+    seen.pids.iter().any(|pid| pid.0 == 1)
+}
+
+/// What a program counts under: its unit, its pod, or its name.
+pub fn group_of(seen: &Seen) -> String {
+    (seen.pod.as_ref().map(|pod| format!("pod {pod}")))
+        .or_else(|| seen.unit.clone())
+        .unwrap_or_else(|| seen.name.clone())
+}
+
+/// What is to be done now. Each program that a rule does not leave out gets a [`Standing`].
+pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) -> Vec<Decision> {
+    look(config, state, seen, now);
+    if seen.host.is_short {
+        state.short_until = now.since_boot + SHORT;
+    }
+    let mut fit: Vec<Fit<'_>> = Vec::new();
+    let mut decisions = Vec::new();
+    for program in &seen.programs {
+        let Some(rule) = rule_of(&config.rules, program) else {
+            continue;
+        };
+        match judge(rule, state, program, &seen.host, now) {
+            Judged::Stands(standing) => stand(state, program, standing),
+            Judged::Act(next) => fit.push(Fit {
+                rank: rank(state, program),
+                rule,
+                program,
+                next,
+            }),
+        }
+    }
+    // The most promising first.
+    fit.sort_by(|a, b| {
+        b.rank
+            .total_cmp(&a.rank)
+            .then(a.program.id.cmp(&b.program.id))
+    });
+    for fit in fit {
+        let (rule, program) = (fit.rule, fit.program);
+        let held_up = hold_up(config, rule, state, &seen.host, &fit.next, program, now);
+        let stands = |state, why: Option<&WhyNot>, text: &str| Standing {
+            state,
+            reason: why.map_or("", WhyNot::id).to_owned(),
+            text: why.map_or_else(|| text.to_owned(), WhyNot::to_string),
+            rule: rule.label.clone(),
+        };
+        let text = fit.next.why.clone();
+        let standing = match (held_up, rule.action) {
+            (None | Some(WhyNot::Full | WhyNot::TestElsewhere), Action::Watch) => {
+                stands(Stand::Would, None, &text)
+            }
+            (Some(why), _) => stands(Stand::No, Some(&why), ""),
+            (None, _) => {
+                let decision = start(config, rule, state, program, fit.next, &seen.host, now);
+                let doing = match decision.job.kind() {
+                    JobKind::Promote => Stand::Moving,
+                    JobKind::Demote => Stand::Reverting,
+                    JobKind::Test => Stand::Testing,
+                };
+                decisions.push(decision);
+                stands(doing, None, &text)
+            }
+        };
+        stand(state, program, standing);
+    }
+    decisions
+}
+
+/// A program that is to be acted on.
+struct Fit<'a> {
+    rank: f64,
+    rule: &'a Rule,
+    program: &'a Seen,
+    next: Next,
+}
+
+/// What is next for a program.
+struct Next {
+    kind: JobKind,
+    why: String,
+}
+
+enum Judged {
+    Stands(Standing),
+    Act(Next),
+}
+
+/// Takes over what was seen: new programs, closer looks, programs that are gone.
+fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
+    let live: std::collections::BTreeSet<ProgramId> = seen.programs.iter().map(|p| p.id).collect();
+    state.tracks.retain(|id, _| live.contains(id));
+    for program in &seen.programs {
+        let Some(closer) = &program.closer else {
+            continue;
+        };
+        let track = state.tracks.entry(program.id).or_default();
+        track.name.clone_from(&program.name);
+        track.group = group_of(program);
+        let same = track.closer_at.is_some()
+            && track.closer.small == closer.small
+            && track.closer.large == closer.large;
+        track.closer_every = match same {
+            true => (track.closer_every * 2).clamp(CLOSER_FIRST, CLOSER_LAST),
+            false => CLOSER_FIRST.max(config.every),
+        };
+        let touched = closer.touched.or(track.closer.touched);
+        track.closer.clone_from(closer);
+        track.closer.touched = touched;
+        track.closer_at = Some(now.since_boot);
+        track.closer_resident = program.resident;
+        if let Some(moved) = &mut track.moved {
+            // What a program frees is not left over any more.
+            let left = moved.left.unwrap_or(closer.small).min(closer.small);
+            moved.left = Some(left);
+        }
+        let held = closer.held();
+        if !held.is_zero() {
+            let coverage = closer.large.as_f64() / held.as_f64();
+            track.history.push(coverage);
+            let over = track.history.len().saturating_sub(Track::HISTORY);
+            track.history.drain(..over);
+        }
+    }
+}
+
+fn stand(state: &mut State, program: &Seen, standing: Standing) {
+    // A program that nobody looked at closely is not kept: there are thousands of them.
+    if let Some(track) = state.tracks.get_mut(&program.id) {
+        track.standing = Some(standing);
+    }
+}
+
+/// What a program has to meet by itself, whatever else goes on.
+fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now) -> Judged {
+    let no = |why: WhyNot| {
+        Judged::Stands(Standing {
+            state: Stand::No,
+            reason: why.id().to_owned(),
+            text: why.to_string(),
+            rule: rule.label.clone(),
+        })
+    };
+    if let Some(why) = never(rule, seen) {
+        return no(why);
+    }
+    let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
+    let remembered = remembered(state, seen, host).cloned();
+    let Some(track) = state.tracks.get_mut(&seen.id) else {
+        return match seen.age < min_age {
+            true => no(WhyNot::Young(seen.age, min_age)),
+            false => no(WhyNot::Small(seen.resident.min(min_bytes), min_bytes)),
+        };
+    };
+    if let Some(job) = track.job {
+        return Judged::Stands(going_on(job, track, rule));
+    }
+    if let Some(error) = &track.closer.unreadable {
+        return no(WhyNot::Unreadable(error.clone()));
+    }
+    if track.moved.is_some() {
+        return kept(rule, track, host, now);
+    }
+    if let Some(known) = remembered.filter(|known| known.reverted) {
+        let verdict = known.proven.verdict;
+        let ratio = known.proven.ratio;
+        track.proof = Proof::Proven(known.proven);
+        return no(WhyNot::Slower { verdict, ratio });
+    }
+    let unfit = if track.closer.small < min_bytes {
+        // What is small beside what is large has been dealt with by somebody.
+        if track.closer.large > track.closer.small {
+            track.looks = 0;
+            return Judged::Stands(large(track, rule));
+        }
+        Some(WhyNot::Small(track.closer.small, min_bytes))
+    } else if seen.age < min_age {
+        Some(WhyNot::Young(seen.age, min_age))
+    } else {
+        match seen.cpu {
+            Some(cpu) if cpu < rule.limits.min_cpu.0 => {
+                Some(WhyNot::Idle(cpu, rule.limits.min_cpu))
+            }
+            _ => None,
+        }
+    };
+    if let Some(why) = unfit {
+        track.looks = 0;
+        return no(why);
+    }
+    if track.closer.thp_disabled && !rule.overrides {
+        return no(WhyNot::Disabled);
+    }
+    // What a processor's share is takes two looks.
+    if seen.cpu.is_some() || rule.limits.min_cpu.0 <= 0.0 {
+        track.looks = track.looks.saturating_add(1);
+    }
+    if track.looks < rule.limits.looks {
+        return no(WhyNot::Looks(track.looks, rule.limits.looks));
+    }
+    Judged::Act(Next {
+        kind: JobKind::Promote,
+        why: format!(
+            "{} of {} on small pages",
+            track.closer.small,
+            track.closer.held()
+        ),
+    })
+}
+
+fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {
+    if seen.is_own {
+        Some(WhyNot::Own)
+    } else if is_init(seen) {
+        Some(WhyNot::Init)
+    } else if rule.action == Action::Never {
+        Some(WhyNot::Never)
+    } else {
+        None
+    }
+}
+
+fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
+    let (state, text) = match job {
+        JobKind::Promote => (Stand::Moving, "being moved to huge pages".to_owned()),
+        JobKind::Demote => (Stand::Reverting, "being moved back".to_owned()),
+        JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
+    };
+    Standing {
+        state,
+        reason: String::new(),
+        text,
+        rule: rule.label.clone(),
+    }
+}
+
+fn progress_of(proof: &Proof, rule: &Rule) -> String {
+    let of = rule.prove.map_or(0, |prove| prove.pairs);
+    match proof {
+        Proof::Testing(test) => format!("tested: {} of {of} pairs", test.logs.len()),
+        _ => format!("tested: 0 of {of} pairs"),
+    }
+}
+
+fn large(track: &Track, rule: &Rule) -> Standing {
+    Standing {
+        state: Stand::Large,
+        reason: String::new(),
+        text: format!(
+            "{} of {} on huge pages",
+            track.closer.large,
+            track.closer.held()
+        ),
+        rule: rule.label.clone(),
+    }
+}
+
+/// A program that was moved: what has come onto small pages since is moved too, and it is tested when that is due.
+fn kept(rule: &Rule, track: &mut Track, host: &HostSeen, now: Now) -> Judged {
+    let held = track.closer.held();
+    let enough = Bytes(host.huge.get() * GROWN_PAGES).max(Bytes(held.get() / 100));
+    let small = track.closer.small;
+    let Some(moved) = &track.moved else {
+        return Judged::Stands(large(track, rule));
+    };
+    let left = moved.left.unwrap_or(small);
+    let again = moved.again.is_some_and(|at| now.since_boot >= at);
+    if small >= left + enough || (again && small >= enough) {
+        let why = match again && small < left + enough {
+            true => format!("{small} of {held} could not be moved before"),
+            false => format!("{} of {held} came onto small pages since", small - left),
+        };
+        return Judged::Act(Next {
+            kind: JobKind::Promote,
+            why,
+        });
+    }
+    match test_due(rule, track, host, now) {
+        Some(why) => Judged::Act(Next {
+            kind: JobKind::Test,
+            why,
+        }),
+        None => Judged::Stands(Standing {
+            state: Stand::Kept,
+            reason: String::new(),
+            text: format!(
+                "{} of {held} on huge pages, {}",
+                track.closer.large,
+                proof_in_words(&track.proof)
+            ),
+            rule: rule.label.clone(),
+        }),
+    }
+}
+
+/// What is known of what it brought, as it is said everywhere: never nothing.
+pub fn proof_in_words(proof: &Proof) -> String {
+    match proof {
+        Proof::Unproven => "unproven".into(),
+        Proof::Testing(test) => format!("being tested ({} pairs so far)", test.logs.len()),
+        Proof::Proven(p) => format!(
+            "{} ×{:.3} [{:.3}, {:.3}]",
+            p.verdict, p.ratio, p.low, p.high
+        ),
+    }
+}
+
+/// Whether pairs of a test are due, and why.
+fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<String> {
+    let prove = rule.prove?;
+    metric_of(rule, host)?;
+    let moved = track.moved.as_ref()?;
+    if now.since_boot < moved.at + SETTLE {
+        return None;
+    }
+    let every = i64::try_from(prove.every.as_secs()).unwrap_or(i64::MAX);
+    match &track.proof {
+        Proof::Unproven => Some(format!("it is unproven: {} pairs", prove.pairs)),
+        Proof::Testing(test) if now.since_boot >= test.next => Some(format!(
+            "{} of {} pairs are there",
+            test.logs.len(),
+            prove.pairs
+        )),
+        // A clock that was put back makes an age of less than nothing, and the test waits for it.
+        Proof::Proven(proven) if now.wall.saturating_sub(proven.at) >= every => {
+            Some("its last test is too old".into())
+        }
+        _ => None,
+    }
+}
+
+/// By what a program is measured: its rule's metric, or the processor's counters where it has them.
+fn metric_of(rule: &Rule, host: &HostSeen) -> Option<String> {
+    (rule.metric.clone()).or_else(|| host.counts.then(|| "cpi".to_owned()))
+}
+
+/// What larger pages could bring it: bytes that are touched on small pages, or all of those where nobody has
+/// sampled, times the processors it uses.
+fn rank(state: &State, seen: &Seen) -> f64 {
+    let closer = state.tracks.get(&seen.id).map(|t| &t.closer);
+    let bytes = closer.map_or(0.0, |c| c.touched.unwrap_or_else(|| c.small.as_f64()));
+    bytes * seen.cpu.unwrap_or(0.0).max(0.01)
+}
+
+/// Why nothing is done with a program that is fit, for reasons outside of it.
+fn hold_up(
+    config: &Config,
+    rule: &Rule,
+    state: &mut State,
+    host: &HostSeen,
+    next: &Next,
+    seen: &Seen,
+    now: Now,
+) -> Option<WhyNot> {
+    let at = now.since_boot;
+    if let Some(why) = &host.unable {
+        return Some(WhyNot::Unable(why.clone()));
+    }
+    if state.paused_since.is_some() {
+        return Some(WhyNot::Paused);
+    }
+    let hours = &rule.limits.hours;
+    if !hours.is_empty() && !hours.iter().any(|hours| hours.has(now.minute)) {
+        return Some(WhyNot::Hours(hours.clone()));
+    }
+    if let Some(why) = pressure(config, state, host, at) {
+        return Some(why);
+    }
+    let busy = |kind: JobKind| {
+        state
+            .tracks
+            .values()
+            .filter(move |t| t.job == Some(kind))
+            .count()
+    };
+    let moves = busy(JobKind::Promote) + busy(JobKind::Demote);
+    if busy(JobKind::Test) > 0 {
+        return Some(WhyNot::TestElsewhere);
+    }
+    if next.kind == JobKind::Test {
+        return (moves > 0).then_some(WhyNot::Full);
+    }
+    let of_rule = |t: &&Track| {
+        t.job == Some(JobKind::Promote) && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
+    };
+    if moves >= config.at_once as usize
+        || state.tracks.values().filter(of_rule).count() >= rule.limits.at_once as usize
+    {
+        return Some(WhyNot::Full);
+    }
+    let fragmented = state.fragmented;
+    let track = state.tracks.get_mut(&seen.id)?;
+    if fragmented.waits(at) {
+        return Some(WhyNot::Fragmented(fragmented.until - at));
+    }
+    if track.back_off.waits(at) {
+        return Some(WhyNot::BackOff(track.back_off.until - at));
+    }
+    if track.closer.saving {
+        return Some(WhyNot::Saving);
+    }
+    let room = track
+        .closer
+        .room
+        .filter(|r| *r < Bytes(host.huge.get() * ROOM_PAGES));
+    if let Some(room) = room {
+        return Some(WhyNot::CgroupLimit(room));
+    }
+    let waiting = host.waiting.filter(|w| *w > config.pause_cpu.0);
+    if let Some(waiting) = waiting {
+        let since = *track.waits_since.get_or_insert(at);
+        if at < since + WAIT_FOR_PROCESSORS {
+            return Some(WhyNot::CpuPressure(waiting));
+        }
+    }
+    None
+}
+
+/// Whether the host is short of memory, by what it has to tell.
+fn pressure(config: &Config, state: &State, host: &HostSeen, at: Duration) -> Option<WhyNot> {
+    if host.is_short || at < state.short_until {
+        return Some(WhyNot::LowMemory);
+    }
+    if let Some(stalled) = host.stalled {
+        return (stalled > config.pause_memory.0).then_some(WhyNot::MemoryPressure(stalled));
+    }
+    let reclaims = host.reclaimed.is_some_and(|pages| pages > RECLAIMED);
+    reclaims.then_some(WhyNot::LowMemory)
+}
+
+fn start(
+    config: &Config,
+    rule: &Rule,
+    state: &mut State,
+    seen: &Seen,
+    next: Next,
+    host: &HostSeen,
+    now: Now,
+) -> Decision {
+    let track = state.tracks.entry(seen.id).or_default();
+    track.job = Some(next.kind);
+    track.waits_since = None;
+    if let Some(moved) = &mut track.moved {
+        moved.again = None;
+    }
+    let budget = match host.waiting.is_some_and(|w| w > config.pause_cpu.0) {
+        true => Percent::new((rule.limits.budget.get() / 4).max(1)).unwrap_or(rule.limits.budget),
+        false => rule.limits.budget,
+    };
+    let job = match next.kind {
+        JobKind::Test => {
+            let prove = rule.prove.unwrap_or_default();
+            let done = match &track.proof {
+                Proof::Testing(test) => test.logs.len(),
+                _ => {
+                    track.proof = Proof::Testing(Test {
+                        next: now.since_boot,
+                        ..Test::default()
+                    });
+                    0
+                }
+            };
+            Job::Test {
+                metric: metric_of(rule, host).unwrap_or_default(),
+                pairs: (prove.pairs - done.min(prove.pairs)).clamp(1, PAIRS_AT_A_TIME),
+                interval: prove.interval,
+            }
+        }
+        _ => Job::Promote {
+            budget,
+            min_resident: rule.limits.min_resident,
+            switch_thp_on: rule.overrides && track.closer.thp_disabled,
+        },
+    };
+    Decision {
+        id: seen.id,
+        pids: seen.pids.clone(),
+        name: seen.name.clone(),
+        group: group_of(seen),
+        rule: rule.label.clone(),
+        job,
+        why: next.why,
+    }
+}
+
+/// What is remembered of a program like this one.
+fn remembered<'a>(state: &'a State, seen: &Seen, host: &HostSeen) -> Option<&'a Remembered> {
+    let closer = &state.tracks.get(&seen.id)?.closer;
+    let group = group_of(seen);
+    let mut all = state.remembered.iter().rev();
+    all.find(|r| r.holds_for(&group, &seen.name, closer, &host.kernel))
+}
+
+/// Takes over what came of a decision; what follows from it at once is returned: moving back what brought nothing.
+pub fn learn(
+    config: &Config,
+    state: &mut State,
+    seen: &Seen,
+    came: &Came,
+    host: &HostSeen,
+    now: Now,
+) -> Option<Decision> {
+    let rule = rule_of(&config.rules, seen)?;
+    let track = state.tracks.get_mut(&seen.id)?;
+    let kind = track.job.take();
+    match came {
+        Came::Promoted {
+            asked,
+            done,
+            grown,
+            stalled,
+            ranges,
+            fragmented,
+            short,
+        } => {
+            let all_got = done == asked;
+            state.counts.promotions += 1;
+            state.counts.promoted = state.counts.promoted + *done;
+            state.counts.grown = state.counts.grown + *grown;
+            state.counts.stalled += *stalled;
+            state.counts.short += u64::from(!all_got);
+            let moved = track.moved.get_or_insert_with(Moved::default);
+            moved.at = now.since_boot;
+            moved.bytes = moved.bytes + *done;
+            moved.grown = moved.grown + *grown;
+            moved.left = None;
+            for (pid, ranges) in ranges {
+                moved.add(pid.0, ranges);
+            }
+            track.moves += 1;
+            match done.is_zero() {
+                true => track.back_off.failed(now.since_boot),
+                false => track.back_off.worked(),
+            }
+            let wait =
+                Duration::from_secs(30).max(track.back_off.until.saturating_sub(now.since_boot));
+            moved.again = (!all_got).then(|| now.since_boot + wait);
+            if *fragmented {
+                state.fragmented.failed(now.since_boot);
+            } else if !done.is_zero() {
+                state.fragmented.worked();
+            }
+            if *short {
+                state.short_until = now.since_boot + SHORT;
+            }
+            if let Some(known) = remembered(state, seen, host).map(|r| r.proven.clone())
+                && let Some(track) = state.tracks.get_mut(&seen.id)
+                && track.proof == Proof::Unproven
+            {
+                track.proof = Proof::Proven(known);
+            }
+            None
+        }
+        Came::Demoted { .. } => {
+            state.counts.demotions += 1;
+            track.moved = None;
+            track.looks = 0;
+            None
+        }
+        Came::Tested {
+            logs,
+            better,
+            metric,
+        } => tested(rule, state, seen, (logs, *better, metric), host, now),
+        Came::Failed { ended: true, .. } => {
+            state.tracks.remove(&seen.id);
+            None
+        }
+        Came::Failed { .. } => {
+            match kind {
+                Some(JobKind::Test) => {
+                    state.counts.dropped += 1;
+                    let failures = match &track.proof {
+                        Proof::Testing(test) => test.failures,
+                        _ => 0,
+                    };
+                    let wait = TEST_AGAIN * 2u32.saturating_pow(failures.min(10));
+                    track.proof = Proof::Testing(Test {
+                        next: now.since_boot + wait,
+                        failures: failures.saturating_add(1),
+                        ..Test::default()
+                    });
+                }
+                _ => track.back_off.failed(now.since_boot),
+            }
+            None
+        }
+    }
+}
+
+/// Adds pairs to a test; once there are enough, says what they say and what follows.
+fn tested(
+    rule: &Rule,
+    state: &mut State,
+    seen: &Seen,
+    (more, better, metric): (&[f64], Better, &str),
+    host: &HostSeen,
+    now: Now,
+) -> Option<Decision> {
+    let track = state.tracks.get_mut(&seen.id)?;
+    let prove = rule.prove?;
+    let mut test = match std::mem::take(&mut track.proof) {
+        Proof::Testing(test) => test,
+        _ => Test::default(),
+    };
+    test.logs.extend_from_slice(more);
+    test.failures = 0;
+    if test.logs.len() < prove.pairs {
+        let sittings = prove.pairs.div_ceil(PAIRS_AT_A_TIME).max(1);
+        let gap = prove.over / u32::try_from(sittings).unwrap_or(u32::MAX);
+        test.next = now.since_boot + gap;
+        track.proof = Proof::Testing(test);
+        return None;
+    }
+    let proven = verdict(&test.logs, better, metric, now.wall)?;
+    state.counts.add(proven.verdict);
+    let reverts = match rule.keep {
+        Keep::IfFaster => proven.verdict != Verdict::Faster,
+        Keep::UnlessSlower => proven.verdict == Verdict::Slower,
+    };
+    track.proof = Proof::Proven(proven.clone());
+    let remembered = Remembered {
+        group: group_of(seen),
+        name: seen.name.clone(),
+        file: track.closer.file,
+        held: track.closer.held(),
+        kernel: host.kernel.clone(),
+        proven: proven.clone(),
+        reverted: reverts,
+    };
+    let decision = reverts.then(|| {
+        track.job = Some(JobKind::Demote);
+        let moved = track.moved.clone().unwrap_or_default();
+        Decision {
+            id: seen.id,
+            pids: seen.pids.clone(),
+            name: seen.name.clone(),
+            group: group_of(seen),
+            rule: rule.label.clone(),
+            job: Job::Demote {
+                budget: rule.limits.budget,
+                ranges: ranges_of(&moved),
+            },
+            why: format!("a test said {}", proof_in_words(&track.proof)),
+        }
+    });
+    remember(state, remembered);
+    decision
+}
+
+fn ranges_of(moved: &Moved) -> Vec<(Pid, Vec<Range>)> {
+    let each = moved.ranges.iter().map(|(pid, ranges)| {
+        let ranges = ranges
+            .iter()
+            .filter_map(|(start, end)| Range::new(*start, *end).ok());
+        (Pid(*pid), ranges.collect())
+    });
+    each.collect()
+}
+
+/// What pairs say, at 95 %; `None` where they are too few.
+pub fn verdict(logs: &[f64], better: Better, metric: &str, wall: i64) -> Option<Proven> {
+    let rule = TestRule {
+        fixed_pairs: Some(logs.len()),
+        ..TestRule::default()
+    };
+    let pairs: Vec<PairLogs> = logs.iter().map(|log| PairLogs::of(*log)).collect();
+    let interval = weigh::weigh(&rule, &pairs)?.interval;
+    Some(Proven {
+        verdict: stats::judge(&interval, EQUAL.ln(), better),
+        ratio: interval.center.exp(),
+        low: interval.low.exp(),
+        high: interval.high.exp(),
+        pairs: logs.len(),
+        metric: metric.to_owned(),
+        at: wall,
+    })
+}
+
+/// One entry a program, the newest last; the oldest go.
+fn remember(state: &mut State, new: Remembered) {
+    let all = &mut state.remembered;
+    all.retain(|old| (&old.group, &old.name) != (&new.group, &new.name));
+    all.push(new);
+    let over = all.len().saturating_sub(REMEMBERED);
+    all.drain(..over);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,708 @@
+//! Days in milliseconds: a host whose programs grow, save, restart and end, and the policy at work on it.
+
+use super::*;
+use crate::seen::Closer;
+use crate::testing::{closer, seen};
+use proptest::prelude::*;
+
+const HUGE: Bytes = Bytes::from_mib(2);
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+/// A program of the simulated host.
+#[derive(Clone)]
+struct Program {
+    seen: Seen,
+    small: Bytes,
+    large: Bytes,
+    /// What of `small` no move gets.
+    stuck: Bytes,
+    /// Large over base, as its metric has it; `None` where the metric cannot be read.
+    ratio: Option<f64>,
+    saving: bool,
+    thp_disabled: bool,
+    room: Option<Bytes>,
+    inode: u64,
+}
+
+/// The host, the guard's state, and what was decided.
+struct Sim {
+    config: Config,
+    state: State,
+    host: HostSeen,
+    programs: Vec<Program>,
+    seconds: u64,
+    wall: i64,
+    /// Jobs that go on: until when, and what.
+    jobs: Vec<(u64, Decision)>,
+    done: Vec<(u64, Decision)>,
+    closer_looks: u64,
+    noise: u64,
+    fragmented: bool,
+}
+
+impl Sim {
+    fn new(rules: &str) -> Sim {
+        let text = format!("schema = 1\n{rules}");
+        Sim {
+            config: Config::parse(&[("/guard.toml".into(), text)]).unwrap(),
+            state: State::default(),
+            host: HostSeen {
+                huge: HUGE,
+                kernel: "6.18".into(),
+                stalled: Some(0.0),
+                waiting: Some(0.0),
+                ..HostSeen::default()
+            },
+            programs: Vec::new(),
+            seconds: 10_000,
+            wall: 1_800_000_000,
+            jobs: Vec::new(),
+            done: Vec::new(),
+            closer_looks: 0,
+            noise: 7,
+            fragmented: false,
+        }
+    }
+
+    fn with(mut self, pid: u32, small: u64) -> Sim {
+        self.add(pid, small);
+        self
+    }
+
+    fn add(&mut self, pid: u32, small: u64) -> &mut Program {
+        let mut new = seen(pid);
+        new.name = format!("server{pid}");
+        self.programs.push(Program {
+            seen: new,
+            small: Bytes::from_mib(small),
+            large: Bytes::ZERO,
+            stuck: Bytes::ZERO,
+            ratio: Some(1.0),
+            saving: false,
+            thp_disabled: false,
+            room: None,
+            inode: 5,
+        });
+        self.programs.last_mut().unwrap()
+    }
+
+    fn program(&mut self, pid: u32) -> &mut Program {
+        self.programs
+            .iter_mut()
+            .find(|p| p.seen.id.pid == pid)
+            .unwrap()
+    }
+
+    fn now(&self) -> Now {
+        let minute = u16::try_from(self.wall.rem_euclid(86_400) / 60).unwrap();
+        Now {
+            since_boot: Duration::from_secs(self.seconds),
+            wall: self.wall,
+            minute,
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.now();
+        self.finish(now);
+        let mut observation = Observation {
+            host: self.host.clone(),
+            programs: Vec::new(),
+        };
+        for program in &mut self.programs {
+            let mut seen = program.seen.clone();
+            seen.resident = program.small + program.large;
+            if needs_closer(&self.config, &self.state, &seen, now) {
+                self.closer_looks += 1;
+                seen.closer = Some(Closer {
+                    saving: program.saving,
+                    thp_disabled: program.thp_disabled,
+                    room: program.room,
+                    file: Some(crate::seen::FileId {
+                        device: 1,
+                        inode: program.inode,
+                        changed: 1,
+                    }),
+                    ..closer(program.small.get() >> 20, program.large.get() >> 20)
+                });
+            }
+            observation.programs.push(seen);
+        }
+        for decision in decide(&self.config, &mut self.state, &observation, now) {
+            self.begin(decision);
+        }
+    }
+
+    fn begin(&mut self, decision: Decision) {
+        // A second a gigabyte and three, or the length of the test.
+        let takes = match &decision.job {
+            Job::Promote { .. } | Job::Demote { .. } => 8,
+            Job::Test {
+                pairs, interval, ..
+            } => *pairs as u64 * interval.as_secs() * 2 + 10,
+        };
+        self.done.push((self.seconds, decision.clone()));
+        self.jobs.push((self.seconds + takes, decision));
+    }
+
+    fn finish(&mut self, now: Now) {
+        let (over, going): (Vec<_>, Vec<_>) = std::mem::take(&mut self.jobs)
+            .into_iter()
+            .partition(|(at, _)| *at <= self.seconds);
+        self.jobs = going;
+        for (_, decision) in over {
+            let fragmented = self.fragmented;
+            let noise = self.noise;
+            self.noise = self
+                .noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let Some(program) = self.programs.iter_mut().find(|p| p.seen.id == decision.id) else {
+                continue;
+            };
+            let came = match &decision.job {
+                Job::Promote { .. } => {
+                    let asked = program.small;
+                    let done = match fragmented {
+                        true => Bytes::ZERO,
+                        false => asked - program.stuck,
+                    };
+                    program.small = program.small - done;
+                    program.large += done;
+                    Came::Promoted {
+                        asked,
+                        done,
+                        grown: Bytes::ZERO,
+                        stalled: Duration::from_millis(100),
+                        ranges: vec![(
+                            Pid(decision.id.pid),
+                            vec![Range::new(0, done.get().max(1)).unwrap()],
+                        )],
+                        fragmented,
+                        short: false,
+                    }
+                }
+                Job::Demote { .. } => {
+                    let done = program.large;
+                    program.small += done;
+                    program.large = Bytes::ZERO;
+                    Came::Demoted { done }
+                }
+                Job::Test { pairs, metric, .. } => match program.ratio {
+                    Some(ratio) => Came::Tested {
+                        logs: (0..*pairs)
+                            .map(|n| ratio.ln() + ((noise >> (n * 8)) % 100) as f64 / 2e4)
+                            .collect(),
+                        better: Better::Higher,
+                        metric: metric.clone(),
+                    },
+                    None => Came::Failed {
+                        why: "connection refused".into(),
+                        ended: false,
+                    },
+                },
+            };
+            let seen = program.seen.clone();
+            let next = learn(&self.config, &mut self.state, &seen, &came, &self.host, now);
+            if let Some(next) = next {
+                self.begin(next);
+            }
+        }
+    }
+
+    fn run(&mut self, seconds: u64) {
+        let until = self.seconds + seconds;
+        while self.seconds < until {
+            self.look();
+            self.seconds += 5;
+            self.wall += 5;
+            for program in &mut self.programs {
+                program.seen.age += Duration::from_secs(5);
+            }
+        }
+    }
+
+    fn count(&self, kind: JobKind) -> usize {
+        self.done
+            .iter()
+            .filter(|(_, d)| d.job.kind() == kind)
+            .count()
+    }
+
+    fn standing(&self, pid: u32) -> &Standing {
+        let track = self.state.tracks.iter().find(|(id, _)| id.pid == pid);
+        track.unwrap().1.standing.as_ref().unwrap()
+    }
+}
+
+const ALL: &str = "default.action = 'promote'";
+
+#[test]
+fn without_a_rule_it_only_says_what_it_would_do() {
+    let mut sim = Sim::new("").with(7, 1024).with(8, 100);
+    sim.run(600);
+    assert!(sim.done.is_empty());
+    assert_eq!(sim.standing(7).state, Stand::Would);
+    assert_eq!(sim.standing(7).text, "1G of 1G on small pages");
+    assert!(
+        sim.state.tracks.keys().all(|id| id.pid != 8),
+        "too small for a closer look"
+    );
+}
+
+#[test]
+fn four_looks_in_a_row() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(15);
+    assert!(sim.done.is_empty());
+    assert_eq!(sim.standing(7).reason, "not-long-enough");
+    sim.run(5);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    // An idle look begins anew.
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(15);
+    sim.program(7).seen.cpu = Some(0.05);
+    sim.look();
+    assert_eq!(sim.standing(7).reason, "too-idle");
+    sim.program(7).seen.cpu = Some(0.5);
+    sim.run(15);
+    assert!(sim.done.is_empty());
+}
+
+#[test]
+fn too_young_too_small_too_idle() {
+    let mut sim = Sim::new(ALL).with(7, 1024).with(8, 255).with(9, 1024);
+    sim.program(7).seen.age = Duration::ZERO;
+    sim.program(9).seen.cpu = Some(0.09);
+    sim.run(25);
+    assert!(sim.done.is_empty());
+    sim.run(60);
+    let moved: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
+    assert_eq!(moved, [7]);
+    // Who names them waives age and CPU, not size.
+    let mut sim =
+        Sim::new("[[rule]]\nname = 'server?'\naction = 'promote'\nmin_age = '0s'\nmin_cpu = '0%'");
+    sim.add(9, 1024).seen.cpu = Some(0.0);
+    sim.add(8, 255);
+    sim.run(60);
+    assert_eq!(sim.done.len(), 1);
+}
+
+#[test]
+fn what_grows_is_moved_within_a_minute() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.run(300);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    sim.program(7).small += Bytes::from_mib(1024);
+    sim.run(60);
+    let program = sim.program(7).clone();
+    assert!(program.small.as_f64() < 0.05 * program.large.as_f64());
+    assert_eq!(sim.standing(7).state, Stand::Kept);
+    assert!(sim.standing(7).text.contains("unproven"));
+}
+
+#[test]
+fn what_cannot_be_moved_is_not_tried_at_every_look() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.program(7).stuck = Bytes::from_mib(300);
+    sim.run(7 * DAY);
+    let tried = sim.count(JobKind::Promote);
+    assert!((2..=7 * 24 + 10).contains(&tried), "{tried}");
+    // And it is not walked at every look either: once in ten minutes, and after each attempt.
+    assert!(
+        sim.closer_looks < 7 * 24 * 6 + 2 * tried as u64 + 20,
+        "{}",
+        sim.closer_looks
+    );
+}
+
+#[test]
+fn one_at_a_time_and_the_busiest_first() {
+    let mut sim = Sim::new(ALL).with(7, 512).with(8, 4096).with(9, 1024);
+    sim.program(9).seen.cpu = Some(8.0);
+    sim.run(100);
+    let order: Vec<u32> = sim.done.iter().map(|(_, d)| d.id.pid).collect();
+    assert_eq!(order, [9, 8, 7]);
+    for pair in sim.done.windows(2) {
+        assert!(pair[1].0 >= pair[0].0 + 8, "two at once");
+    }
+    let mut sim = Sim::new("at_once = 3\n[default]\naction = 'promote'\nat_once = 2")
+        .with(7, 512)
+        .with(8, 512)
+        .with(9, 512);
+    sim.run(20);
+    assert_eq!(sim.done.len(), 2, "two of one rule");
+}
+
+#[test]
+fn times_of_day() {
+    let mut sim = Sim::new("[default]\naction = 'promote'\nhours = '02:00-03:00'").with(7, 1024);
+    sim.wall = 20_000 * 86_400 + 12 * 3600;
+    sim.run(13 * HOUR);
+    assert!(sim.done.is_empty());
+    assert_eq!(sim.standing(7).reason, "time-of-day");
+    sim.run(2 * HOUR);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+}
+
+#[test]
+fn it_yields_to_what_programs_asked_for() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.program(7).thp_disabled = true;
+    sim.run(300);
+    assert!(sim.done.is_empty());
+    assert_eq!(sim.standing(7).reason, "thp-disabled");
+    let mut sim =
+        Sim::new("[[rule]]\nname = 'server7'\naction = 'promote'\noverride = true").with(7, 1024);
+    sim.program(7).thp_disabled = true;
+    sim.run(60);
+    let Job::Promote { switch_thp_on, .. } = sim.done[0].1.job else {
+        panic!()
+    };
+    assert!(switch_thp_on);
+}
+
+#[test]
+fn calm() {
+    type Change = fn(&mut Sim);
+    let cases: &[(Change, Change, &str)] = &[
+        (
+            |s| s.host.stalled = Some(0.2),
+            |s| s.host.stalled = Some(0.0),
+            "memory-pressure",
+        ),
+        (
+            |s| s.host.is_short = true,
+            |s| s.host.is_short = false,
+            "low-memory",
+        ),
+        (
+            |s| {
+                s.host.stalled = None;
+                s.host.reclaimed = Some(5000);
+            },
+            |s| s.host.reclaimed = Some(0),
+            "low-memory",
+        ),
+        (
+            |s| s.program(7).saving = true,
+            |s| s.program(7).saving = false,
+            "saving",
+        ),
+        (
+            |s| s.program(7).room = Some(Bytes::from_mib(3)),
+            |s| s.program(7).room = None,
+            "cgroup-limit",
+        ),
+        (
+            |s| s.state.paused_since = Some(0),
+            |s| s.state.paused_since = None,
+            "paused",
+        ),
+        (
+            |s| s.host.unable = Some("no".into()),
+            |s| s.host.unable = None,
+            "host-cannot",
+        ),
+    ];
+    for (begin, end, reason) in cases {
+        let mut sim = Sim::new(ALL).with(7, 1024);
+        begin(&mut sim);
+        sim.run(120);
+        assert!(sim.done.is_empty(), "{reason}");
+        assert_eq!(sim.standing(7).reason, *reason);
+        end(&mut sim);
+        sim.run(700);
+        assert_eq!(sim.count(JobKind::Promote), 1, "{reason}");
+    }
+}
+
+#[test]
+fn busy_processors_make_it_slow_and_late() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.host.waiting = Some(0.99);
+    sim.run(60);
+    assert!(sim.done.is_empty());
+    assert_eq!(sim.standing(7).reason, "cpu-pressure");
+    sim.run(60);
+    let Job::Promote { budget, .. } = sim.done[0].1.job else {
+        panic!()
+    };
+    assert_eq!(budget.get(), 2);
+}
+
+#[test]
+fn fragmentation_makes_it_wait_longer_each_time() {
+    let mut sim = Sim::new(ALL).with(7, 1024);
+    sim.fragmented = true;
+    sim.run(6 * HOUR);
+    let at: Vec<u64> = sim.done.iter().map(|(at, _)| *at).collect();
+    let gaps: Vec<u64> = at.windows(2).map(|w| w[1] - w[0]).collect();
+    assert!(gaps.windows(2).all(|w| w[1] >= w[0]), "{gaps:?}");
+    assert!(*gaps.last().unwrap() >= HOUR && gaps.len() < 14, "{gaps:?}");
+    sim.fragmented = false;
+    sim.run(2 * HOUR);
+    assert_eq!(sim.program(7).small, Bytes::ZERO);
+}
+
+const TESTED: &str = "[[rule]]\nname = 'server*'\naction = 'promote'\nmin_cpu = '0%'\nmetric = 'cmd:x'\n\
+                      prove = { pairs = 12, every = '7d', over = '6h' }\n";
+
+#[test]
+fn what_makes_it_slower_is_moved_back_and_not_tried_again() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    sim.run(DAY);
+    assert_eq!(
+        (sim.count(JobKind::Promote), sim.count(JobKind::Demote)),
+        (1, 1)
+    );
+    assert_eq!(sim.count(JobKind::Test), 3, "twelve pairs, four at a time");
+    assert_eq!(sim.standing(7).reason, "no-gain");
+    assert_eq!(sim.program(7).large, Bytes::ZERO);
+    sim.run(30 * DAY);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    assert_eq!(sim.state.counts.slower, 1);
+    // Its next process is the same program.
+    sim.programs.clear();
+    sim.run(5);
+    sim.add(70, 1100).seen.name = "server7".into();
+    sim.run(HOUR);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    // Another program file is another program; so is a larger one, and so is another kernel.
+    sim.program(70).inode = 6;
+    sim.program(70).small += Bytes::from_mib(32);
+    sim.run(HOUR);
+    assert_eq!(sim.count(JobKind::Promote), 2);
+}
+
+#[test]
+fn what_changed_is_tried_again() {
+    let reverted = || {
+        let mut sim = Sim::new(TESTED).with(7, 1024);
+        sim.program(7).ratio = Some(0.9);
+        sim.run(DAY);
+        sim.program(7).ratio = Some(1.1);
+        sim
+    };
+    let mut sim = reverted();
+    sim.program(7).small = Bytes::from_mib(2100);
+    sim.run(HOUR);
+    assert_eq!(sim.count(JobKind::Promote), 2, "its size");
+    let mut sim = reverted();
+    sim.host.kernel = "6.19".into();
+    sim.run(HOUR);
+    assert_eq!(sim.count(JobKind::Promote), 2, "the kernel");
+}
+
+#[test]
+fn keep_if_faster_takes_back_what_is_the_same() {
+    for (keep, ratio, demoted) in [
+        ("if-faster", 1.0, 1),
+        ("if-faster", 1.1, 0),
+        ("unless-slower", 1.0, 0),
+        ("unless-slower", 0.9, 1),
+    ] {
+        let mut sim = Sim::new(&format!("{TESTED}keep = '{keep}'")).with(7, 1024);
+        sim.program(7).ratio = Some(ratio);
+        sim.run(DAY);
+        assert_eq!(sim.count(JobKind::Demote), demoted, "{keep} {ratio}");
+    }
+}
+
+#[test]
+fn a_test_is_spread_and_repeated_and_never_two_at_a_time() {
+    let mut sim = Sim::new(TESTED);
+    for pid in 7..17 {
+        sim.add(pid, 1024).ratio = Some(1.1);
+    }
+    sim.run(30 * DAY);
+    let tests: Vec<&(u64, Decision)> = sim
+        .done
+        .iter()
+        .filter(|(_, d)| d.job.kind() == JobKind::Test)
+        .collect();
+    // Ten programs, three sittings, once a week: five times in thirty days.
+    assert_eq!(tests.len(), 10 * 3 * 5);
+    for (n, (at, _)) in tests.iter().enumerate().skip(1) {
+        assert!(*at >= tests[n - 1].0 + 50, "two tests at once");
+    }
+    let of_one: Vec<u64> = tests
+        .iter()
+        .filter(|(_, d)| d.id.pid == 7)
+        .map(|t| t.0)
+        .collect();
+    assert!(of_one[1] - of_one[0] >= 2 * HOUR && of_one[2] - of_one[1] >= 2 * HOUR);
+    assert!(of_one[3] - of_one[2] >= 7 * DAY - 3 * HOUR);
+    // No move while a test goes on.
+    for (at, decision) in &sim.done {
+        let during =
+            |(from, d): &&&(u64, Decision)| d.id != decision.id && *from <= *at && *at < from + 50;
+        assert!(decision.job.kind() == JobKind::Test || !tests.iter().any(|t| during(&t)));
+    }
+    assert_eq!(sim.count(JobKind::Demote), 0);
+}
+
+#[test]
+fn a_metric_that_stops_answering_ends_its_test_and_nothing_else() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.run(200);
+    assert!(matches!(
+        sim.state.tracks.values().next().unwrap().proof,
+        Proof::Testing(_)
+    ));
+    sim.program(7).ratio = None;
+    sim.run(DAY);
+    let tests = sim.count(JobKind::Test);
+    assert!((3..10).contains(&tests), "{tests}: later each time");
+    assert_eq!(
+        (sim.count(JobKind::Demote), sim.state.counts.slower),
+        (0, 0)
+    );
+    assert!(sim.state.counts.dropped >= 2);
+    assert_eq!(
+        sim.program(7).small,
+        Bytes::ZERO,
+        "what it was before the test"
+    );
+    // It answers again.
+    sim.program(7).ratio = Some(1.2);
+    sim.run(2 * DAY);
+    assert_eq!(sim.state.counts.faster, 1);
+}
+
+#[test]
+fn counters_serve_where_there_is_no_metric() {
+    let rules = "[[rule]]\nname = 'server7'\naction = 'promote'\nprove = {}";
+    let mut sim = Sim::new(rules).with(7, 1024);
+    sim.run(DAY);
+    assert_eq!(sim.count(JobKind::Test), 0);
+    assert!(sim.standing(7).text.ends_with("unproven"));
+    sim.host.counts = true;
+    sim.run(DAY);
+    let metrics: Vec<&str> = (sim.done.iter())
+        .filter_map(|(_, d)| match &d.job {
+            Job::Test { metric, .. } => Some(metric.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(metrics, ["cpi"; 3]);
+}
+
+#[test]
+fn a_clock_that_jumps_moves_nothing() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(1.1);
+    sim.run(DAY);
+    let tests = sim.count(JobKind::Test);
+    sim.wall -= 400 * 86_400;
+    sim.run(DAY);
+    assert_eq!(sim.count(JobKind::Test), tests);
+    // Forward it is a week like any other, once.
+    sim.wall += 800 * 86_400;
+    sim.run(DAY);
+    assert_eq!(sim.count(JobKind::Test), tests + 3);
+    // Suspended for a month: no burst of looks, no burst of moves.
+    sim.seconds += 30 * DAY;
+    sim.wall += 30 * 86_400;
+    let before = sim.done.len();
+    sim.run(600);
+    assert!(sim.done.len() <= before + 1);
+}
+
+#[test]
+fn itself_the_first_process_and_never() {
+    let mut sim =
+        Sim::new("default.action = 'promote'\n[[rule]]\nname = 'server9'\naction = 'never'");
+    sim.add(7, 1024).seen.is_own = true;
+    sim.add(1, 1024);
+    sim.add(9, 1024);
+    sim.run(DAY);
+    assert!(sim.done.is_empty() && sim.closer_looks == 0);
+}
+
+#[test]
+fn what_a_restart_reads_back_goes_on() {
+    let mut sim = Sim::new(TESTED).with(7, 1024);
+    sim.program(7).ratio = Some(0.9);
+    sim.run(3 * HOUR);
+    let text = serde_json::to_string(&sim.state).unwrap();
+    sim.state = serde_json::from_str(&text).unwrap();
+    let logs = |state: &State| match &state.tracks.values().next().unwrap().proof {
+        Proof::Testing(test) => test.logs.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(logs(&sim.state), 8);
+    sim.run(DAY);
+    assert_eq!(
+        (sim.count(JobKind::Test), sim.count(JobKind::Demote)),
+        (3, 1)
+    );
+}
+
+#[test]
+fn ten_thousand_programs_that_come_and_go_leave_nothing() {
+    let mut sim = Sim::new(ALL);
+    for round in 0..200u32 {
+        sim.programs.clear();
+        for n in 0..50 {
+            sim.add(100 + round * 50 + n, 300);
+        }
+        sim.run(40);
+    }
+    sim.programs.clear();
+    sim.run(60);
+    assert!(sim.state.tracks.is_empty() && sim.state.remembered.is_empty());
+    assert!(serde_json::to_string(&sim.state).unwrap().len() < 2000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever happens on the host: no two jobs for one program, none beyond what may go on at once, none for
+    /// who is left alone.
+    #[test]
+    fn promises(seed in any::<u64>()) {
+        let mut rng = seed | 1;
+        let mut draw = |n: u64| {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            rng % n
+        };
+        let mut sim = Sim::new(TESTED);
+        sim.add(1, 2048);
+        sim.add(2, 2048).seen.is_own = true;
+        for pid in 3..9 {
+            sim.add(pid, 200 + draw(4000));
+        }
+        for _ in 0..300 {
+            let pid = 3 + u32::try_from(draw(6)).unwrap();
+            let how = draw(12);
+            let size = Bytes::from_mib(draw(3000));
+            let program = sim.program(pid);
+            match how {
+                0 => program.small += size,
+                1 => program.large = program.large - size,
+                2 => program.saving = !program.saving,
+                3 => program.ratio = [None, Some(0.9), Some(1.1), Some(1.0)][size.get() as usize >> 20 & 3],
+                4 => program.seen.id.start_ticks += 1,
+                5 => program.seen.cpu = None,
+                6 => program.seen.cpu = Some(size.get() as f64 / 1e9),
+                7 => sim.host.stalled = Some(draw(100) as f64 / 300.0),
+                8 => sim.fragmented = !sim.fragmented,
+                9 => sim.host.is_short = draw(2) == 0,
+                10 => sim.wall += i64::try_from(draw(100_000)).unwrap() - 50_000,
+                _ => program.stuck = size,
+            }
+            sim.run(5 * (1 + draw(40)));
+            let moves = sim.jobs.iter().filter(|(_, d)| d.job.kind() != JobKind::Test);
+            prop_assert!(moves.count() <= 2, "a move, and one back that a test asked for");
+            let tests = sim.jobs.iter().filter(|(_, d)| d.job.kind() == JobKind::Test);
+            prop_assert!(tests.count() <= 1);
+        }
+        for (_, decision) in &sim.done {
+            prop_assert!(decision.id.pid > 2);
+        }
+    }
+}

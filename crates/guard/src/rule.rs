@@ -1,0 +1,156 @@
+//! Which rule a program falls under. Pure.
+
+use std::fmt;
+
+use wildmatch::WildMatch;
+
+use crate::config::{Action, Keep, Limits, Prove};
+use crate::seen::Seen;
+
+/// What a rule matches by: each is a pattern in which `*` stands for any characters and `?` for one. All that are
+/// there have to match.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Matcher {
+    /// The command's name, or the last part of the program's path.
+    pub name: Option<String>,
+    /// The systemd unit.
+    pub unit: Option<String>,
+    /// The cgroup's path.
+    pub cgroup: Option<String>,
+    /// The user's name or number.
+    pub user: Option<String>,
+    /// The UID of a Kubernetes pod.
+    pub pod: Option<String>,
+}
+
+impl Matcher {
+    /// Whether it asks for nothing, and so matches everything.
+    pub fn is_empty(&self) -> bool {
+        *self == Matcher::default()
+    }
+
+    /// Whether it names programs, rather than a class of them.
+    pub fn names_a_program(&self) -> bool {
+        let names = |pattern: &Option<String>| pattern.as_ref().is_some_and(|p| !p.contains('*'));
+        names(&self.name) || names(&self.unit)
+    }
+
+    /// Whether a program is meant.
+    pub fn matches(&self, seen: &Seen) -> bool {
+        let says = |pattern: &Option<String>, texts: &[Option<&str>]| match pattern {
+            None => true,
+            Some(pattern) => {
+                let pattern = WildMatch::new(pattern);
+                texts.iter().flatten().any(|text| pattern.matches(text))
+            }
+        };
+        let uid = seen.uid.to_string();
+        says(
+            &self.name,
+            &[Some(&seen.name), seen.program_name.as_deref()],
+        ) && says(&self.unit, &[seen.unit.as_deref()])
+            && says(&self.cgroup, &[seen.cgroup.as_deref()])
+            && says(&self.user, &[seen.user.as_deref(), Some(&uid)])
+            && says(&self.pod, &[seen.pod.as_deref()])
+    }
+}
+
+/// As it is written, in one line.
+impl fmt::Display for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("everything");
+        }
+        let keys = [
+            ("name", &self.name),
+            ("unit", &self.unit),
+            ("cgroup", &self.cgroup),
+            ("user", &self.user),
+            ("pod", &self.pod),
+        ];
+        let said = keys
+            .iter()
+            .filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        for (n, (key, value)) in said.enumerate() {
+            write!(f, "{}{key} {value}", if n == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// What is to be done with programs of a kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// What it is called where a decision names it.
+    pub label: String,
+    /// What it matches.
+    pub matcher: Matcher,
+    /// What is done.
+    pub action: Action,
+    /// What a program has to meet, and what a move may cost.
+    pub limits: Limits,
+    /// Whether it goes over what a program asked for by prctl.
+    pub overrides: bool,
+    /// The metric that says what it brought, as `prove --metric` takes it.
+    pub metric: Option<String>,
+    /// How that is tested; `None` for not at all.
+    pub prove: Option<Prove>,
+    /// When what was moved stays.
+    pub keep: Keep,
+}
+
+/// The rule of a program: the first that matches.
+pub fn rule_of<'a>(rules: &'a [Rule], seen: &Seen) -> Option<&'a Rule> {
+    rules.iter().find(|rule| rule.matcher.matches(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::seen;
+
+    fn matcher(change: impl FnOnce(&mut Matcher)) -> Matcher {
+        let mut matcher = Matcher::default();
+        change(&mut matcher);
+        matcher
+    }
+
+    #[test]
+    fn every_key_has_to_match() {
+        let mut program = seen(7);
+        program.name = "postgres".into();
+        program.unit = Some("postgresql@15-main.service".into());
+        program.cgroup = Some("/system.slice/system-postgresql.slice/x".into());
+        program.user = Some("postgres".into());
+        program.uid = 103;
+        let some = |text: &str| Some(text.to_owned());
+        let cases = [
+            (matcher(|_| {}), true),
+            (matcher(|m| m.name = some("postgres")), true),
+            (matcher(|m| m.name = some("postgre")), false),
+            (matcher(|m| m.unit = some("postgresql@*.service")), true),
+            (matcher(|m| m.cgroup = some("/system.slice/*")), true),
+            (matcher(|m| m.cgroup = some("/user.slice/*")), false),
+            (matcher(|m| m.user = some("103")), true),
+            (matcher(|m| m.user = some("10?")), true),
+            (matcher(|m| m.pod = some("*")), false),
+        ];
+        for (matcher, matches) in cases {
+            assert_eq!(matcher.matches(&program), matches, "{matcher}");
+        }
+        let both = matcher(|m| {
+            m.name = some("postgres");
+            m.user = some("root");
+        });
+        assert!(!both.matches(&program));
+        assert_eq!(both.to_string(), "name postgres, user root");
+    }
+
+    #[test]
+    fn a_pattern_names_no_program() {
+        assert!(matcher(|m| m.name = Some("redis-server".into())).names_a_program());
+        assert!(matcher(|m| m.unit = Some("redis.service".into())).names_a_program());
+        assert!(!matcher(|m| m.name = Some("*".into())).names_a_program());
+        assert!(!matcher(|m| m.user = Some("redis".into())).names_a_program());
+    }
+}

@@ -1,0 +1,370 @@
+//! What the guard knows from earlier looks. A value: the policy changes it, the daemon writes it to a file, so that a
+//! restart goes on where it was.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_proof::Verdict;
+use hugeleaf_units::{Bytes, Range};
+use serde::{Deserialize, Serialize};
+
+use crate::seen::{Closer, FileId, ProgramId};
+use crate::why::Standing;
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct State {
+    /// The programs that run and are worth a closer look.
+    #[serde(with = "as_list")]
+    pub tracks: BTreeMap<ProgramId, Track>,
+    /// What tests said, for programs of the same name that start later.
+    pub remembered: Vec<Remembered>,
+    /// Whether a person has stopped all moves, and when (seconds since 1970).
+    pub paused_since: Option<i64>,
+    /// No move while memory is too fragmented for huge pages.
+    pub fragmented: BackOff,
+    /// Until when nothing is moved because the host was short of memory, since boot.
+    pub short_until: Duration,
+    /// What was done since the state began.
+    pub counts: Counts,
+}
+
+/// A program that is watched.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Track {
+    /// What it is called.
+    pub name: String,
+    /// What it counts under.
+    pub group: String,
+    /// So many looks in a row found it fit to be moved.
+    pub looks: u32,
+    /// The last closer look.
+    pub closer: Closer,
+    /// When that was, since boot; `None` before the first.
+    pub closer_at: Option<Duration>,
+    /// What was resident then.
+    pub closer_resident: Bytes,
+    /// How long until it is looked at closely again although it seems unchanged.
+    pub closer_every: Duration,
+    /// What is being done with it.
+    pub job: Option<JobKind>,
+    /// What was moved of it.
+    pub moved: Option<Moved>,
+    /// After a move that got nothing.
+    pub back_off: BackOff,
+    /// Since when it waits for other tasks to need the processors less.
+    pub waits_since: Option<Duration>,
+    /// What is known of what it brought.
+    pub proof: Proof,
+    /// Where it stands, as of the last look.
+    #[serde(skip)]
+    pub standing: Option<Standing>,
+    /// How often it was moved.
+    pub moves: u64,
+    /// Coverage over time, newest last; at most [`Track::HISTORY`].
+    #[serde(skip)]
+    pub history: Vec<f64>,
+}
+
+impl Track {
+    /// So many readings of coverage are kept.
+    pub const HISTORY: usize = 120;
+}
+
+/// What is done with a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// Its memory is moved to huge pages.
+    Promote,
+    /// It is moved back.
+    Demote,
+    /// It is tested.
+    Test,
+}
+
+/// What was moved of a program.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Moved {
+    /// When last, since boot.
+    pub at: Duration,
+    /// How much in all.
+    pub bytes: Bytes,
+    /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
+    pub grown: Bytes,
+    /// What stayed on small pages after the last move; `None` until the next look.
+    pub left: Option<Bytes>,
+    /// When what is left is tried again, since boot; `None` where all was got.
+    pub again: Option<Duration>,
+    /// Which memory, by process: that and no other is moved back.
+    pub ranges: Vec<(u32, Vec<(u64, u64)>)>,
+}
+
+impl Moved {
+    /// Adds ranges of a process; neighbours become one.
+    pub fn add(&mut self, pid: u32, more: &[Range]) {
+        let at = match self.ranges.iter().position(|(p, _)| *p == pid) {
+            Some(at) => at,
+            None => {
+                self.ranges.push((pid, Vec::new()));
+                self.ranges.len() - 1
+            }
+        };
+        let list = &mut self.ranges[at].1;
+        list.extend(more.iter().map(|r| (r.start(), r.end())));
+        list.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(list.len());
+        for &(start, end) in list.iter() {
+            match joined.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => joined.push((start, end)),
+            }
+        }
+        *list = joined;
+    }
+}
+
+/// Waits longer after each attempt that got nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct BackOff {
+    /// Attempts in a row that got nothing.
+    pub failures: u32,
+    /// Until when to wait, since boot.
+    pub until: Duration,
+}
+
+impl BackOff {
+    /// The first wait, doubled by each failure, and the longest.
+    const FIRST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_secs(3600);
+
+    /// Another one failed.
+    pub fn failed(&mut self, now: Duration) {
+        let wait = BackOff::FIRST * 2u32.saturating_pow(self.failures.min(10));
+        self.failures = self.failures.saturating_add(1);
+        self.until = now + wait.min(BackOff::LONGEST);
+    }
+
+    /// One went through.
+    pub fn worked(&mut self) {
+        *self = BackOff::default();
+    }
+
+    /// Whether to wait.
+    pub fn waits(&self, now: Duration) -> bool {
+        now < self.until
+    }
+}
+
+/// What is known of what larger pages brought a program.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum Proof {
+    /// Nothing: it has no metric, or was not tested yet.
+    #[default]
+    Unproven,
+    /// A test goes on.
+    Testing(Test),
+    /// A test said so.
+    Proven(Proven),
+}
+
+/// A test that goes on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Test {
+    /// Log ratios of the pairs so far, large over base.
+    pub logs: Vec<f64>,
+    /// Whether more is better; known from the first pairs on.
+    pub better: Option<String>,
+    /// When the next pairs are due, since boot.
+    pub next: Duration,
+    /// Attempts in a row that failed.
+    pub failures: u32,
+}
+
+/// What a test said: larger over base pages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proven {
+    /// In a word.
+    pub verdict: Verdict,
+    /// The ratio, and its interval at 95 %.
+    pub ratio: f64,
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// Of so many pairs.
+    pub pairs: usize,
+    /// By which metric.
+    pub metric: String,
+    /// When, in seconds since 1970.
+    pub at: i64,
+}
+
+/// What a test said, for the next process of that program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// Its unit, pod, or name.
+    pub group: String,
+    /// Its command's name.
+    pub name: String,
+    /// The program file.
+    pub file: Option<FileId>,
+    /// How much it held.
+    pub held: Bytes,
+    /// On which kernel.
+    pub kernel: String,
+    /// What was said.
+    pub proven: Proven,
+    /// Whether its memory was moved back.
+    pub reverted: bool,
+}
+
+impl Remembered {
+    /// Whether it says something of this program: the same file, within twice or half the size, on this kernel.
+    pub fn holds_for(&self, group: &str, name: &str, closer: &Closer, kernel: &str) -> bool {
+        let (then, now) = (self.held.get().max(1), closer.held().get().max(1));
+        self.group == group
+            && self.name == name
+            && self.file == closer.file
+            && self.kernel == kernel
+            && now < then.saturating_mul(2)
+            && then < now.saturating_mul(2)
+    }
+}
+
+/// What was done since the state began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Moves to huge pages.
+    pub promotions: u64,
+    /// Memory moved by them.
+    pub promoted: Bytes,
+    /// Moves back.
+    pub demotions: u64,
+    /// By how much processes grew.
+    pub grown: Bytes,
+    /// Time for which processes were stalled by moves, at most.
+    pub stalled: Duration,
+    /// Moves that got less than they asked for.
+    pub short: u64,
+    /// Tests that said `faster`.
+    pub faster: u64,
+    /// `slower`.
+    pub slower: u64,
+    /// `same`.
+    pub same: u64,
+    /// `unclear`.
+    pub unclear: u64,
+    /// Tests that were given up.
+    pub dropped: u64,
+}
+
+impl Counts {
+    /// Counts a verdict.
+    pub fn add(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Faster => &mut self.faster,
+            Verdict::Slower => &mut self.slower,
+            Verdict::Same => &mut self.same,
+            Verdict::Unclear => &mut self.unclear,
+        } += 1;
+    }
+}
+
+/// A map whose keys are no texts, as a list of pairs.
+mod as_list {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::{ProgramId, Track};
+
+    pub fn serialize<S: Serializer>(
+        map: &BTreeMap<ProgramId, Track>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<ProgramId, Track>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_an_hour() {
+        let mut back_off = BackOff::default();
+        let now = Duration::from_secs(1000);
+        assert!(!back_off.waits(now));
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            back_off.failed(now);
+            waits.push((back_off.until - now).as_secs());
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        assert!(back_off.waits(now) && !back_off.waits(now + BackOff::LONGEST));
+        back_off.worked();
+        assert!(!back_off.waits(now));
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let mut moved = Moved::default();
+        let range = |a, b| Range::new(a, b).unwrap();
+        moved.add(1, &[range(0, 10), range(30, 40)]);
+        moved.add(1, &[range(10, 20), range(35, 50)]);
+        moved.add(2, &[range(0, 1)]);
+        assert_eq!(
+            moved.ranges,
+            [(1, vec![(0, 20), (30, 50)]), (2, vec![(0, 1)])]
+        );
+    }
+
+    #[test]
+    fn what_was_said_holds_while_nothing_changed() {
+        let closer = |bytes, inode| Closer {
+            small: Bytes(bytes),
+            file: Some(FileId {
+                device: 1,
+                inode,
+                changed: 5,
+            }),
+            ..Closer::default()
+        };
+        let remembered = Remembered {
+            group: "redis.service".into(),
+            name: "redis-server".into(),
+            file: closer(0, 7).file,
+            held: Bytes(1000),
+            kernel: "6.18".into(),
+            proven: Proven {
+                verdict: Verdict::Slower,
+                ratio: 0.9,
+                low: 0.88,
+                high: 0.92,
+                pairs: 12,
+                metric: "redis:…".into(),
+                at: 0,
+            },
+            reverted: true,
+        };
+        let holds = |group: &str, bytes, inode, kernel: &str| {
+            remembered.holds_for(group, "redis-server", &closer(bytes, inode), kernel)
+        };
+        assert!(holds("redis.service", 1900, 7, "6.18"));
+        assert!(holds("redis.service", 501, 7, "6.18"));
+        assert!(!holds("redis.service", 2000, 7, "6.18"), "it has grown");
+        assert!(!holds("redis.service", 500, 7, "6.18"), "it has shrunk");
+        assert!(!holds("redis.service", 1000, 8, "6.18"), "another program");
+        assert!(!holds("redis.service", 1000, 7, "6.19"), "another kernel");
+        assert!(!holds("other.service", 1000, 7, "6.18"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Programs for tests.
+
+use std::time::Duration;
+
+use hugeleaf_sys::Pid;
+use hugeleaf_units::Bytes;
+
+use crate::seen::{Closer, ProgramId, Seen};
+
+/// A server that has run for an hour, busy, with a gigabyte on small pages that nobody has looked at closely.
+pub fn seen(pid: u32) -> Seen {
+    Seen {
+        id: ProgramId {
+            pid,
+            start_ticks: 100,
+        },
+        pids: vec![Pid(pid)],
+        name: "server".into(),
+        program_name: None,
+        unit: None,
+        cgroup: None,
+        pod: None,
+        uid: 1000,
+        user: None,
+        is_own: false,
+        age: Duration::from_secs(3600),
+        cpu: Some(0.5),
+        resident: Bytes::from_mib(1024),
+        closer: None,
+    }
+}
+
+/// So many megabytes on small and on huge pages.
+pub fn closer(small: u64, large: u64) -> Closer {
+    Closer {
+        small: Bytes::from_mib(small),
+        large: Bytes::from_mib(large),
+        ..Closer::default()
+    }
+}

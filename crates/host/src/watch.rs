@@ -1,0 +1,527 @@
+//! Looks at the same host again and again, for views and daemons that go on: one small file a process each time, and
+//! a closer look, which walks page tables, only for those that a caller names.
+//!
+//! What [`crate::snapshot`] and [`crate::process`] read is exact and costs milliseconds a process; this costs about
+//! twenty microseconds. Processes that were forked from one another without an execve are one [`Program`]: they
+//! share memory, and it is moved together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hugeleaf_sys::{Kernel, PageState, Pid, ScanDetail, ticks_per_second};
+use hugeleaf_units::{Bytes, PageSize, Range};
+
+use crate::fact::{Fact, ReadError};
+use crate::model::{Host, MemoryLimit};
+use crate::parse::ParseError;
+use crate::process::file_of;
+use crate::process::maps::{MapLine, SmapsEntry, read_maps, read_smaps_lines};
+use crate::process::stat::{Stat, Status, parse_cgroup, parse_stat, parse_status, unit_of};
+use crate::root::Root;
+use crate::snapshot::all_pids;
+use crate::system::memory_limits_of;
+
+/// After so many looks a thread of the kernel is looked at again: its id may be somebody else's by then.
+const KERNEL_THREADS_EVERY: u32 = 12;
+/// The longest beginning of a command line that is looked at for the program's name.
+const COMMAND: Bytes = Bytes(4096);
+
+/// What is remembered from one look to the next.
+#[derive(Debug, Default)]
+pub struct Watch {
+    known: BTreeMap<Pid, Known>,
+    /// When the last look was, since boot.
+    at: Option<Duration>,
+    looks: u32,
+}
+
+#[derive(Debug)]
+struct Known {
+    stat: Stat,
+    resident: Bytes,
+    /// Processor time up to the look before, in ticks; `None` at the first.
+    before: Option<u64>,
+    about: Option<Arc<About>>,
+}
+
+/// A program that runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Its first process: one whose parent runs another program.
+    pub leader: Pid,
+    /// When that one started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// All of its processes, ids ascending.
+    pub pids: Vec<Pid>,
+    /// Name of the command (`comm`) of the first one.
+    pub name: String,
+    /// How long it runs.
+    pub age: Duration,
+    /// How much of one processor it used since the look before; `None` at its first look.
+    pub cpu: Option<f64>,
+    /// What its processes have resident, added up: what they share counts in each.
+    pub resident: Bytes,
+    /// Whose it is; `None` of programs smaller than the look asked for.
+    pub about: Option<Arc<About>>,
+}
+
+/// What does not change while a program runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// The last part of the first argument, where that is not the name of the command.
+    pub program_name: Option<String>,
+    /// Its cgroup's path.
+    pub cgroup: Option<String>,
+    /// Its systemd unit.
+    pub unit: Option<String>,
+    /// Effective user id.
+    pub uid: u32,
+}
+
+impl Watch {
+    /// Looks once: the programs of this host, and the time since boot; `page` is the host's base page. What takes more than one file a process
+    /// is read of those that have at least `least` resident.
+    ///
+    /// # Errors
+    /// Where `/proc/uptime` cannot be read: then nothing can be.
+    pub fn look(
+        &mut self,
+        root: &Root,
+        page: PageSize,
+        least: Bytes,
+    ) -> Result<(Vec<Program>, Duration), ReadError> {
+        let now = since_boot(root)?;
+        let passed = self.at.map(|at| now.saturating_sub(at));
+        self.at = Some(now);
+        self.looks = self.looks.wrapping_add(1);
+        let all = self.looks % KERNEL_THREADS_EVERY == 1;
+        let mut before = std::mem::take(&mut self.known);
+        for pid in all_pids(root) {
+            let old = before.remove(&pid);
+            if let Some(old) = old.filter(|old| !all && old.stat.is_kernel_thread()) {
+                self.known.insert(pid, old);
+                continue;
+            }
+            let text = root.read(file_of(pid, "stat"));
+            let Some((stat, resident)) = text.known().and_then(|text| glance(text, page)) else {
+                continue;
+            };
+            let old = before_of(&mut before, pid, &stat);
+            self.known.insert(pid, Known::new(stat, resident, old));
+        }
+        Ok((self.programs(root, least, now, passed), now))
+    }
+
+    /// Processes by the program they belong to.
+    fn programs(
+        &mut self,
+        root: &Root,
+        least: Bytes,
+        now: Duration,
+        passed: Option<Duration>,
+    ) -> Vec<Program> {
+        let mut leaders: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        for (pid, known) in &self.known {
+            if !known.stat.is_kernel_thread() && !matches!(known.stat.state, 'Z' | 'X') {
+                leaders.entry(self.leader_of(*pid)).or_default().push(*pid);
+            }
+        }
+        let ticks = ticks_per_second().max(1);
+        let mut programs = Vec::with_capacity(leaders.len());
+        for (leader, pids) in leaders {
+            let of = |pid: &Pid| &self.known[pid];
+            let resident: Bytes = pids.iter().map(|pid| of(pid).resident).sum();
+            if resident >= least {
+                let known = self.known.get_mut(&leader);
+                if let Some(known) = known.filter(|known| known.about.is_none()) {
+                    known.about = read_about(root, leader, &known.stat.name).map(Arc::new);
+                }
+            }
+            let of = |pid: &Pid| &self.known[pid];
+            let first = of(&leader);
+            #[allow(clippy::cast_precision_loss)]
+            let seconds = |ticks_used: u64| ticks_used as f64 / ticks as f64;
+            let used = pids.iter().filter_map(|pid| of(pid).used());
+            let cpu = match (first.before, passed) {
+                (Some(_), Some(passed)) if !passed.is_zero() => {
+                    Some(seconds(used.sum()) / passed.as_secs_f64())
+                }
+                _ => None,
+            };
+            let started = Duration::from_secs_f64(seconds(first.stat.start_ticks));
+            programs.push(Program {
+                leader,
+                start_ticks: first.stat.start_ticks,
+                name: first.stat.name.clone(),
+                age: now.saturating_sub(started),
+                cpu,
+                resident,
+                about: first.about.clone(),
+                pids,
+            });
+        }
+        programs
+    }
+
+    /// The oldest ancestor that runs the same program at the same addresses: it forked, and nobody has called
+    /// execve since.
+    fn leader_of(&self, pid: Pid) -> Pid {
+        let mut leader = pid;
+        // Ids that were read at different times could form a circle; no chain is longer than there are processes.
+        for _ in 0..self.known.len() {
+            let child = &self.known[&leader].stat;
+            let parent = Pid(child.parent);
+            match self.known.get(&parent) {
+                Some(known) if is_fork(&known.stat, child) => leader = parent,
+                _ => break,
+            }
+        }
+        leader
+    }
+}
+
+/// Whether a child still runs what its parent does. Without the right to read addresses they are all zero, and tell
+/// nothing.
+fn is_fork(parent: &Stat, child: &Stat) -> bool {
+    child.image != [0; 4] && parent.image == child.image && !matches!(parent.state, 'Z' | 'X')
+}
+
+/// What was known of this very process.
+fn before_of(before: &mut BTreeMap<Pid, Known>, pid: Pid, now: &Stat) -> Option<Known> {
+    let old = before.remove(&pid)?;
+    (old.stat.start_ticks == now.start_ticks && old.stat.image == now.image).then_some(old)
+}
+
+impl Known {
+    fn new(stat: Stat, resident: Bytes, old: Option<Known>) -> Known {
+        let (before, about) = match old {
+            Some(old) => (Some(old.stat.user_ticks + old.stat.system_ticks), old.about),
+            None => (None, None),
+        };
+        Known {
+            stat,
+            resident,
+            before,
+            about,
+        }
+    }
+
+    /// Processor time since the look before, in ticks.
+    fn used(&self) -> Option<u64> {
+        let now = self.stat.user_ticks + self.stat.system_ticks;
+        Some(now.saturating_sub(self.before?))
+    }
+}
+
+/// `/proc/PID/stat` with the resident size, field 24, in pages.
+fn glance(text: &str, page: PageSize) -> Option<(Stat, Bytes)> {
+    let stat = parse_stat(text).ok()?;
+    let rest = &text[text.rfind(')')? + 1..];
+    let pages: u64 = rest.split_ascii_whitespace().nth(24 - 3)?.parse().ok()?;
+    Some((stat, Bytes(pages.saturating_mul(page.bytes().get()))))
+}
+
+/// The time since this host was started, suspended time included (`/proc/uptime`): it never goes back.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn since_boot(root: &Root) -> Result<Duration, ReadError> {
+    let parse = |text: &str| {
+        let first = text.split_ascii_whitespace().next().unwrap_or("");
+        let seconds = first.parse().ok().map(Duration::try_from_secs_f64);
+        match seconds {
+            Some(Ok(time)) => Ok(time),
+            _ => Err(ParseError::new(1, "expected seconds since boot", text)),
+        }
+    };
+    match root.parse("proc/uptime", parse) {
+        Fact::Known(time) => Ok(time),
+        Fact::Unreadable(error) => Err(error),
+        Fact::Absent => Err(ReadError::Io {
+            path: root.path("proc/uptime"),
+            reason: "no such file".into(),
+            denied: false,
+        }),
+    }
+}
+
+fn read_about(root: &Root, pid: Pid, name: &str) -> Option<About> {
+    let status = root.parse(file_of(pid, "status"), parse_status);
+    let cgroup = root.read(file_of(pid, "cgroup"));
+    let cgroup = cgroup.known().and_then(|text| parse_cgroup(text));
+    let command = root.beginning(file_of(pid, "cmdline"), COMMAND);
+    let program = command.known().and_then(|line| {
+        let first = line.split(['\0', ' ']).next()?;
+        first
+            .rsplit('/')
+            .next()
+            .filter(|p| !p.is_empty() && *p != name)
+    });
+    Some(About {
+        program_name: program.map(str::to_owned),
+        unit: cgroup.as_deref().and_then(unit_of),
+        cgroup,
+        uid: status.known()?.uid,
+    })
+}
+
+/// What a closer look at a program finds. What its processes share counts once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holding {
+    /// Anonymous and shared memory that could be on huge pages and is on smaller ones.
+    pub small: Bytes,
+    /// Memory on huge pages, of THP and of pools.
+    pub large: Bytes,
+    /// Its page tables, of all its processes.
+    pub page_tables: Bytes,
+    /// Whether THP is switched off for its first process (`THP_enabled: 0`).
+    pub thp_disabled: bool,
+    /// Whether a process that was forked from the first one holds at least half as much private memory as that,
+    /// which is what a save looks like.
+    pub saving: bool,
+    /// What the nearest memory limit of its cgroups leaves, page cache given up; `None` without a limit.
+    pub room: Option<Bytes>,
+    /// Device, inode and time of change of the program file of the first process.
+    pub file: Option<(u64, u64, i64)>,
+}
+
+/// So much private memory makes a fork a save.
+const SAVE: Bytes = Bytes::from_mib(64);
+
+/// Walks the memory of a program's processes.
+///
+/// # Errors
+/// Why the first process's memory cannot be read; one that ended is [`Fact::Absent`] there.
+pub fn look_closer(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    pids: &[Pid],
+    leader: Pid,
+) -> Fact<Holding> {
+    let status = |pid: Pid| root.parse(file_of(pid, "status"), parse_status);
+    let first = match status(leader) {
+        Fact::Known(status) => status,
+        Fact::Absent => return Fact::Absent,
+        Fact::Unreadable(error) => return Fact::Unreadable(error),
+    };
+    let Some(pmd) = host.pmd_page.get() else {
+        return Fact::Absent;
+    };
+    let anon = |status: &Status| status.resident_anon.unwrap_or_default();
+    let mut holding = Holding {
+        page_tables: first.page_tables.unwrap_or_default(),
+        large: first.hugetlb.unwrap_or_default(),
+        thp_disabled: first.thp_enabled == Some(false),
+        room: room_of(&memory_limits_of(root, leader)),
+        file: file_of_program(root, leader),
+        ..Holding::default()
+    };
+    let mut objects = BTreeMap::new();
+    for pid in pids {
+        if *pid != leader
+            && let Fact::Known(status) = status(*pid)
+        {
+            holding.page_tables += status.page_tables.unwrap_or_default();
+            let half = Bytes(anon(&first).get() / 2);
+            holding.saving |= anon(&status) >= half && anon(&first) >= SAVE;
+        }
+        match holds(root, kernel, *pid, pmd, &mut objects) {
+            Fact::Known((small, large)) => {
+                holding.small += small;
+                holding.large += large;
+            }
+            Fact::Unreadable(error) if *pid == leader => return Fact::Unreadable(error),
+            Fact::Absent if *pid == leader => return Fact::Absent,
+            // It ended between two files.
+            Fact::Absent | Fact::Unreadable(_) => {}
+        }
+    }
+    for (small, large) in objects.into_values() {
+        holding.small += small;
+        holding.large += large;
+    }
+    Fact::Known(holding)
+}
+
+type Objects = BTreeMap<(u32, u32, u64), (Bytes, Bytes)>;
+
+/// Private memory on small and on huge pages; objects are walked where they were not yet.
+fn holds(
+    root: &Root,
+    kernel: &dyn Kernel,
+    pid: Pid,
+    pmd: PageSize,
+    objects: &mut Objects,
+) -> Fact<(Bytes, Bytes)> {
+    let maps = match root.parse_lines(file_of(pid, "maps"), read_maps) {
+        Fact::Known(maps) => maps,
+        Fact::Absent => return Fact::Absent,
+        Fact::Unreadable(error) => return Fact::Unreadable(error),
+    };
+    let Ok(pagemap) = root.open(file_of(pid, "pagemap")) else {
+        return by_smaps(root, pid, pmd, objects);
+    };
+    let walk = |range: Range| -> Option<(Bytes, Bytes)> {
+        let map = kernel.page_map(&pagemap, range, ScanDetail::Sizes).ok()?;
+        map.huge_known.then_some(())?;
+        let in_memory = |s: PageState| s.has(PageState::PRESENT) && !s.has(PageState::ZERO);
+        let runs = map.runs.iter().filter(|run| in_memory(run.state));
+        Some(
+            runs.fold((Bytes::ZERO, Bytes::ZERO), |(small, large), run| match run
+                .state
+                .has(PageState::HUGE)
+            {
+                true => (small, large + run.range.len()),
+                false => (small + run.range.len(), large),
+            }),
+        )
+    };
+    let mut own = (Bytes::ZERO, Bytes::ZERO);
+    for map in maps.iter().filter(|map| can_be_huge(map, pmd)) {
+        if map.shared && objects.contains_key(&map.object) {
+            continue;
+        }
+        let Some((small, large)) = walk(map.range) else {
+            // A kernel before PAGEMAP_SCAN.
+            return by_smaps(root, pid, pmd, objects);
+        };
+        let sum = match map.shared {
+            true => objects.entry(map.object).or_default(),
+            false => &mut own,
+        };
+        *sum = (sum.0 + small, sum.1 + large);
+    }
+    Fact::Known(own)
+}
+
+/// Anonymous memory, and shared memory with no file behind it, where a huge page fits in.
+fn can_be_huge(map: &MapLine, pmd: PageSize) -> bool {
+    let (start, end) = (map.range.start(), map.range.end());
+    let size = pmd.bytes().get();
+    let fits = start
+        .checked_next_multiple_of(size)
+        .is_some_and(|at| at.saturating_add(size) <= end);
+    let is_memory = match map.shared {
+        // Devices without a driver of their own (major 0) are those of shared memory and of file systems that
+        // are kept by name; what is on a disk has another.
+        true => map.object.0 == 0 && map.object.2 != 0,
+        false => map.object.2 == 0,
+    };
+    fits && is_memory && map.permissions[1] && map.name != "[vsyscall]"
+}
+
+fn by_smaps(root: &Root, pid: Pid, pmd: PageSize, objects: &mut Objects) -> Fact<(Bytes, Bytes)> {
+    let entries = root.parse_lines(file_of(pid, "smaps"), read_smaps_lines);
+    let Fact::Known(entries) = entries else {
+        return entries.map(|_| (Bytes::ZERO, Bytes::ZERO));
+    };
+    let mut own = (Bytes::ZERO, Bytes::ZERO);
+    let mut seen: Vec<(u32, u32, u64)> = Vec::new();
+    for SmapsEntry { map, counts, .. } in entries.iter().filter(|e| can_be_huge(&e.map, pmd)) {
+        let (small, large) = (counts.resident - counts.pmd_mapped, counts.pmd_mapped);
+        let is_new = !objects.contains_key(&map.object) || seen.contains(&map.object);
+        match map.shared {
+            true if is_new => {
+                seen.push(map.object);
+                let sum = objects.entry(map.object).or_default();
+                *sum = (sum.0 + small, sum.1 + large);
+            }
+            true => {}
+            false => own = (own.0 + small, own.1 + large),
+        }
+    }
+    Fact::Known(own)
+}
+
+fn room_of(limits: &[MemoryLimit]) -> Option<Bytes> {
+    limits.iter().map(MemoryLimit::room_at_most).min()
+}
+
+fn file_of_program(root: &Root, pid: Pid) -> Option<(u64, u64, i64)> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata(root.path(file_of(pid, "exe"))).ok()?;
+    Some((file.dev(), file.ino(), file.mtime()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hugeleaf_sys::RealKernel;
+
+    #[test]
+    fn this_program_and_what_it_forks() {
+        let root = Root::live();
+        let mut watch = Watch::default();
+        let own = hugeleaf_sys::own_pid();
+        let page = RealKernel::new().base_page();
+        let (programs, first) = watch.look(&root, page, Bytes::ZERO).unwrap();
+        let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
+        assert!(me.cpu.is_none() && !me.resident.is_zero());
+        assert!(
+            me.about
+                .as_ref()
+                .is_some_and(|a| a.uid == hugeleaf_sys::effective_uid())
+        );
+        // Something to count.
+        let mut x = 1u64;
+        while since_boot(&root).unwrap() < first + Duration::from_millis(300) {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        }
+        std::hint::black_box(x);
+        let (programs, second) = watch.look(&root, page, Bytes::ZERO).unwrap();
+        let me = programs.iter().find(|p| p.pids.contains(&own)).unwrap();
+        assert!(second > first && me.cpu.is_some_and(|cpu| cpu > 0.0));
+    }
+
+    #[test]
+    fn memory_is_seen_by_size() {
+        let root = Root::live();
+        let kernel = RealKernel::new();
+        let host = crate::system::read_host(&root).unwrap();
+        let Some(pmd) = host.pmd_page.get() else {
+            return;
+        };
+        let own = hugeleaf_sys::own_pid();
+        let held = || match look_closer(&root, &kernel, &host, &[own], own) {
+            Fact::Known(holding) => holding,
+            other => panic!("{other:?}"),
+        };
+        let before = held();
+        let much = usize::try_from(pmd.bytes().get() * 16).unwrap();
+        let memory = vec![1u8; much];
+        let after = held();
+        std::hint::black_box(&memory);
+        let grown = (after.small + after.large) - (before.small + before.large);
+        assert!(
+            grown.get() >= pmd.bytes().get() * 14,
+            "{before:?} {after:?}"
+        );
+        assert!(after.file.is_some());
+    }
+
+    #[test]
+    fn a_stat_that_is_cut_is_nobody() {
+        let page = PageSize::new(Bytes(4096)).unwrap();
+        let whole = "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 99 1000 250 1";
+        let (stat, resident) = glance(whole, page).unwrap();
+        assert_eq!((stat.parent, resident), (1, Bytes(250 * 4096)));
+        for cut in 0..whole.len() - 2 {
+            let _ = glance(&whole[..cut], page);
+        }
+        assert!(glance("7 (a) S 1", page).is_none());
+    }
+
+    #[test]
+    fn a_fork_is_told_by_its_addresses() {
+        let stat = |image: [u64; 4], state| Stat {
+            image,
+            state,
+            ..Stat::default()
+        };
+        assert!(is_fork(&stat([1, 2, 3, 4], 'S'), &stat([1, 2, 3, 4], 'R')));
+        assert!(!is_fork(&stat([1, 2, 3, 5], 'S'), &stat([1, 2, 3, 4], 'R')));
+        assert!(!is_fork(&stat([0; 4], 'S'), &stat([0; 4], 'S')));
+    }
+}
