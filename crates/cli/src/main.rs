@@ -45,6 +45,8 @@ enum Command {
     Verify(cmd::verify::Args),
     /// Where time goes: processes, functions, locks, faults, pins; one file, replayable, diffable
     Trace(Box<cmd::trace::Args>),
+    /// Keep larger pages by rule, all the time, and take back what brings nothing
+    Guard(cmd::guard::Args),
     /// A controlled experiment on a running server: what did larger pages bring?
     Prove(cmd::prove::Args),
     /// What pages of each size cost and gain here: latency, page tables
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Some(Command::Undo(args)) => cmd::undo::run(&args, &context),
         Some(Command::Verify(args)) => cmd::verify::run(&args, &context),
         Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
+        Some(Command::Guard(args)) => cmd::guard::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),
         Some(Command::Compare(args)) => cmd::compare::run(&args, &context),

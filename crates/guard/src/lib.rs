@@ -9,17 +9,33 @@
 //!
 //! Main types: [`Config`], [`State`], [`Observation`], [`Decision`].
 
+pub mod client;
 pub mod config;
+mod daemon;
+mod files;
+mod keep;
+pub mod log;
+mod observe;
+pub mod once;
+mod pace;
 pub mod policy;
 pub mod rule;
 pub mod seen;
+pub mod serve;
 pub mod state;
+pub mod status;
 #[cfg(test)]
 mod testing;
 pub mod why;
+mod work;
 
 pub use config::{Action, Config, ConfigError};
+pub use daemon::{Guard, GuardError, Order, Orders, Places, Views};
+pub use files::Files;
+pub use observe::Observer;
 pub use policy::{Came, Decision, Job, decide, learn, needs_closer};
 pub use seen::{Now, Observation, ProgramId, Seen};
 pub use state::State;
+pub use status::Status;
 pub use why::{Stand, Standing, WhyNot};
+pub use work::{Tools, work};

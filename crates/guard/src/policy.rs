@@ -329,10 +329,7 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
     let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
     let remembered = remembered(state, seen, host).cloned();
     let Some(track) = state.tracks.get_mut(&seen.id) else {
-        return match seen.age < min_age {
-            true => no(WhyNot::Young(seen.age, min_age)),
-            false => no(WhyNot::Small(seen.resident.min(min_bytes), min_bytes)),
-        };
+        return no(not_looked_at(rule, seen));
     };
     if let Some(job) = track.job {
         return Judged::Stands(going_on(job, track, rule));
@@ -388,6 +385,21 @@ fn judge(rule: &Rule, state: &mut State, seen: &Seen, host: &HostSeen, now: Now)
             track.closer.held()
         ),
     })
+}
+
+/// Why a program was not worth a closer look.
+fn not_looked_at(rule: &Rule, seen: &Seen) -> WhyNot {
+    let (min_bytes, min_age) = (rule.limits.min_bytes, rule.limits.min_age);
+    match seen.resident >= min_bytes && seen.age < min_age {
+        true => WhyNot::Young(seen.age, min_age),
+        false => WhyNot::Small(seen.resident, min_bytes),
+    }
+}
+
+/// Why a program is in no list: no rule lets it be looked at, or it is too small or too young.
+pub fn passed_over(config: &Config, seen: &Seen) -> Option<WhyNot> {
+    let rule = rule_of(&config.rules, seen)?;
+    Some(never(rule, seen).unwrap_or_else(|| not_looked_at(rule, seen)))
 }
 
 fn never(rule: &Rule, seen: &Seen) -> Option<WhyNot> {

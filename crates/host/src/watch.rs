@@ -98,9 +98,9 @@ impl Watch {
         let all = self.looks % KERNEL_THREADS_EVERY == 1;
         let mut before = std::mem::take(&mut self.known);
         for pid in all_pids(root) {
-            let old = before.remove(&pid);
-            if let Some(old) = old.filter(|old| !all && old.stat.is_kernel_thread()) {
-                self.known.insert(pid, old);
+            let is_kernel_thread = before.get(&pid).is_some_and(|k| k.stat.is_kernel_thread());
+            if is_kernel_thread && !all {
+                self.known.extend(before.remove_entry(&pid));
                 continue;
             }
             let text = root.read(file_of(pid, "stat"));
@@ -479,7 +479,7 @@ mod tests {
     fn memory_is_seen_by_size() {
         let root = Root::live();
         let kernel = RealKernel::new();
-        let host = crate::system::read_host(&root).unwrap();
+        let host = crate::system::read_host(&root, &kernel).unwrap();
         let Some(pmd) = host.pmd_page.get() else {
             return;
         };

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod bench;
 pub mod compare;
 pub mod completions;
+pub mod guard;
 pub mod mem;
 pub mod plan;
 pub mod promote;

@@ -232,7 +232,7 @@ fn errors_say_where() {
         ("schema = 1\n[default]\nname = 'x'", (2, 1), "[[rule]]"),
         ("schema = 1\n[rule]\nname = 'x'", (2, 1), "sequence"),
         ("schema = 1\nschema = 1", (2, 1), "duplicate"),
-        ("schéma = 1", (1, 1), "schema"),
+        ("schéma = 1", (1, 4), "key"),
     ];
     let mut wrong = Vec::new();
     for (text, at, word) in cases {

@@ -40,32 +40,55 @@ impl Page {
     pub fn html(&self) -> String {
         document(self, &html! { (blocks(&self.blocks, 2)) })
     }
+
+    /// The same as one of several pages that are served: below links to the others, and with a script that may
+    /// replace what `main` holds. Without the script it is the same page.
+    pub(crate) fn html_within(&self, style: &str, nav: &Markup, script: &str) -> String {
+        let body = html! {
+            (nav)
+            main { (head(self)) (blocks(&self.blocks, 2)) }
+            script { (PreEscaped(script)) }
+        };
+        whole(self, &format!("{STYLE}{style}"), &body)
+    }
 }
 
 /// The page's head and header around a body; its blocks are not drawn.
 pub(crate) fn document(page: &Page, body: &Markup) -> String {
-    // One of both is enough.
-    let title = if page.title.is_empty() {
+    whole(page, STYLE, &html! { (head(page)) (body) })
+}
+
+/// What stands for the page: its title, or where it has none the lead.
+fn title(page: &Page) -> &str {
+    if page.title.is_empty() {
         &page.lead
     } else {
         &page.title
-    };
+    }
+}
+
+fn head(page: &Page) -> Markup {
+    // One of both is enough.
+    let title = title(page);
+    html! {
+        header class=[class(page.mark)] {
+            h1 { (title) }
+            @if !page.lead.is_empty() && page.lead != *title { p.lead { (page.lead) } }
+        }
+    }
+}
+
+fn whole(page: &Page, style: &str, body: &Markup) -> String {
     let document = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
+                title { (title(page)) }
+                style { (PreEscaped(style)) }
             }
-            body {
-                header class=[class(page.mark)] {
-                    h1 { (title) }
-                    @if !page.lead.is_empty() && page.lead != *title { p.lead { (page.lead) } }
-                }
-                (body)
-            }
+            body { (body) }
         }
     };
     crate::screen::screen(&document.into_string(), false).into_owned()

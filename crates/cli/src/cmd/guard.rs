@@ -1,0 +1,252 @@
+//! See `hugeleaf guard --help`.
+
+use std::path::PathBuf;
+
+use hugeleaf_guard::client::{AskError, ask, ask_status};
+use hugeleaf_guard::once::once;
+use hugeleaf_guard::status::Status as GuardStatus;
+use hugeleaf_guard::{ConfigError, Files, Guard, GuardError, Order, Places, State, Views};
+use hugeleaf_report::guard as views;
+use hugeleaf_report::json::answer;
+use hugeleaf_report::metrics::{OPEN_METRICS, open_metrics, text};
+use serde_json::json;
+
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  hugeleaf guard --once --dry-run       what it would do now, and why not with the others
+  hugeleaf guard --check                whether the rules can be read
+  hugeleaf guard                        watch, and act where the rules say so, until it is ended
+  hugeleaf guard status                 what the running guard does
+
+Without rules it watches and says what it would do. One line in /etc/hugeleaf/guard.toml after
+\"schema = 1\" lets it act: default.action = \"promote\". Programs that hold 256M on small pages,
+have run for 30 seconds and use a tenth of a processor are then moved; what a rule says of a
+program comes first. SIGHUP reads the rules again, SIGTERM ends it.
+
+Exit status: 0 done; 1 with --once: a move got less than it asked for; 2 wrong usage, or rules
+that are wrong; 3 a precondition is missing."
+)]
+pub struct Args {
+    /// The rules [default: /etc/hugeleaf/guard.toml and guard.d/*.toml next to it]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Look, act, and end
+    #[arg(long)]
+    once: bool,
+    /// Change nothing: say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Read the rules, say whether they are right, and end
+    #[arg(long, conflicts_with_all = ["once", "dry_run"])]
+    check: bool,
+    #[command(subcommand)]
+    ask: Option<Ask>,
+}
+
+/// What a running guard is asked.
+#[derive(Debug, clap::Subcommand)]
+enum Ask {
+    /// What the running guard does, and with which program
+    Status(Whom),
+    /// What it decided, and what came of it
+    Log(Log),
+    /// Have it move nothing until it is told to go on
+    Pause(Whom),
+    /// Have it go on
+    Resume(Whom),
+    /// Have it read its rules again
+    Reload(Whom),
+}
+
+#[derive(Debug, clap::Args)]
+struct Whom {
+    /// The guard's socket [default: /run/hugeleaf/guard.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Log {
+    #[command(flatten)]
+    whom: Whom,
+    /// So many entries at most, the newest
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    lines: usize,
+}
+
+/// Runs it.
+pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
+    match &args.ask {
+        Some(Ask::Status(whom)) => {
+            let status = ask_status(&socket(whom))?;
+            print(context, || answer(&status), || views::status(&status))
+        }
+        Some(Ask::Log(log)) => {
+            let mut entries = ask_status(&socket(&log.whom))?.log;
+            entries.drain(..entries.len().saturating_sub(log.lines));
+            print(context, || answer(&json!({ "log": entries })), || views::log(&entries))
+        }
+        Some(Ask::Pause(whom)) => order(whom, "/pause"),
+        Some(Ask::Resume(whom)) => order(whom, "/resume"),
+        Some(Ask::Reload(whom)) => order(whom, "/reload"),
+        None if args.check => check(&files(args), context),
+        None if args.once => pass(args, context),
+        None => guard(args, context),
+    }
+}
+
+fn socket(whom: &Whom) -> PathBuf {
+    whom.socket
+        .clone()
+        .unwrap_or_else(|| Places::default().socket())
+}
+
+fn files(args: &Args) -> Files {
+    args.config.as_ref().map_or_else(Files::usual, Files::named)
+}
+
+fn print(
+    context: &Context,
+    json: impl FnOnce() -> String,
+    page: impl FnOnce() -> hugeleaf_report::page::Page,
+) -> Result<Status, Failure> {
+    Context::print(&match context.json {
+        true => json(),
+        false => page().text(Context::view(false)),
+    })?;
+    Ok(Status::Good)
+}
+
+fn order(whom: &Whom, what: &str) -> Result<Status, Failure> {
+    ask(&socket(whom), "POST", what)?;
+    Ok(Status::Good)
+}
+
+fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
+    let config = files.read()?;
+    let found: Vec<String> = files
+        .found()
+        .iter()
+        .map(|f| f.display().to_string())
+        .collect();
+    let rules: Vec<&str> = config
+        .rules
+        .iter()
+        .map(|rule| rule.label.as_str())
+        .collect();
+    if context.json {
+        Context::print(&answer(
+            &json!({ "files": found, "rules": rules, "acts": config.acts() }),
+        ))?;
+        return Ok(Status::Good);
+    }
+    let from = match found.len() {
+        0 => "no file: everything is watched".to_owned(),
+        _ => format!("{}: {} rules", found.join(", "), rules.len() - 1),
+    };
+    let acts = if config.acts() {
+        "it acts"
+    } else {
+        "it watches, and changes nothing"
+    };
+    Context::print(&format!("{from}; {acts}\n"))?;
+    Ok(Status::Good)
+}
+
+fn pass(args: &Args, context: &Context) -> Result<Status, Failure> {
+    context.need_live("guard")?;
+    let config = files(args).read()?;
+    let host = context.host()?;
+    context.stop_on_signals()?;
+    let mut state = State::default();
+    let (root, kernel, stop) = (&context.root, &context.kernel, &context.stop);
+    let pass = once(root, kernel, &host, &config, &mut state, args.dry_run, stop)?;
+    print(context, || answer(&pass), || views::once(&pass))?;
+    Ok(match pass.done.iter().all(|done| done.good) {
+        true => Status::Good,
+        false => Status::No,
+    })
+}
+
+/// The pages that the guard serves.
+struct Served;
+
+impl Views for Served {
+    fn page(&self, path: &str, status: &GuardStatus) -> Option<(&'static str, Vec<u8>)> {
+        if path == "/metrics" {
+            let text = open_metrics(views::metrics(status, status.series));
+            return Some((OPEN_METRICS, text.into_bytes()));
+        }
+        let page = views::answer(path, status)?;
+        Some(("text/html; charset=utf-8", page.into_bytes()))
+    }
+
+    fn metrics(&self, status: &GuardStatus) -> String {
+        text(views::metrics(status, status.series))
+    }
+}
+
+fn guard(args: &Args, context: &Context) -> Result<Status, Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    context.need_live("guard")?;
+    let host = context.host()?;
+    let places = Places::default();
+    let files = files(args);
+    let files = if args.dry_run {
+        files.watching()
+    } else {
+        files
+    };
+    let guard = Guard::new(&context.root, &context.kernel, &host, files, places)?;
+    let orders = guard.orders();
+    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
+        .map_err(|e| Failure::missing(format!("signals: {e}"), "try again"))?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            orders.send(match signal {
+                SIGHUP => Order::Reload,
+                _ => Order::Stop,
+            });
+        }
+    });
+    guard.run(&Served)?;
+    Ok(Status::Good)
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        Failure::usage(
+            error.to_string(),
+            "docs/reference/guard.md has all that a rule can say; then: hugeleaf guard --check",
+        )
+    }
+}
+
+impl From<GuardError> for Failure {
+    fn from(error: GuardError) -> Failure {
+        let text = error.to_string();
+        match error {
+            GuardError::Config(error) => error.into(),
+            GuardError::Read(error) => error.into(),
+            GuardError::Another(_) => Failure::missing(text, "hugeleaf guard status"),
+            GuardError::Place { .. } => {
+                Failure::missing(text, "run as root, or: hugeleaf guard --once --dry-run")
+            }
+        }
+    }
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Failure {
+        let next = match error.is_denied() {
+            true => "run as root, or as a member of the group that the rules name (group = \"…\")",
+            false => "systemctl start hugeleaf-guard, or: hugeleaf guard",
+        };
+        Failure::missing(error.to_string(), next)
+    }
+}

@@ -1,0 +1,800 @@
+//! The loop: looks, decides, has the work done by threads, learns what came of it, and tells who asks.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::{Fact, Host, Root};
+use hugeleaf_sys::{HostLock, Kernel, lock_host, process_usage};
+use hugeleaf_units::Bytes;
+use jiff::Timestamp;
+
+use crate::config::{Config, ConfigError};
+use crate::files::{Files, group_id};
+use crate::keep::StateFile;
+use crate::log::{Entry, Log};
+use crate::observe::Observer;
+use crate::pace::Pace;
+use crate::policy::{Came, Decision, Job, decide, learn, proof_in_words};
+use crate::seen::{Now, Observation, ProgramId, Seen};
+use crate::serve::{Listener, Request, Response, serve};
+use crate::state::{Proof, State};
+use crate::status::{self, Cost, SCHEMA, Status};
+use crate::work::{Tools, work};
+
+/// The state is written so often at most, but for what a decision changes.
+const SAVE_EVERY: Duration = Duration::from_secs(60);
+/// So many log entries go with the status.
+const LOG_SHOWN: usize = 200;
+/// A listener that could not be had is tried again so often.
+const LISTEN_AGAIN: Duration = Duration::from_secs(60);
+
+/// Where the guard keeps what it keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// What must not be there twice on a host: `/run/hugeleaf`, with the lock and the socket.
+    pub run: PathBuf,
+    /// The state: `/var/lib/hugeleaf`.
+    pub state: PathBuf,
+    /// The log: `/var/log/hugeleaf`.
+    pub log: PathBuf,
+}
+
+impl Default for Places {
+    /// Where systemd says (systemd.exec(5), `RuntimeDirectory=` and its like), or the usual folders.
+    fn default() -> Places {
+        let place = |variable: &str, usual: &str| {
+            // systemd separates several by colons; a unit of ours has one.
+            let said = std::env::var(variable)
+                .ok()
+                .filter(|said| said.starts_with('/'));
+            said.and_then(|said| said.split(':').next().map(PathBuf::from))
+                .unwrap_or_else(|| usual.into())
+        };
+        Places {
+            run: place("RUNTIME_DIRECTORY", "/run/hugeleaf"),
+            state: place("STATE_DIRECTORY", "/var/lib/hugeleaf"),
+            log: place("LOGS_DIRECTORY", "/var/log/hugeleaf"),
+        }
+    }
+}
+
+impl Places {
+    /// The socket.
+    pub fn socket(&self) -> PathBuf {
+        self.run.join("guard.sock")
+    }
+}
+
+/// Why the guard does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The configuration is none.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// Another one runs.
+    #[error("another guard runs on this host (process {0})")]
+    Another(String),
+    /// A folder or the lock cannot be had.
+    #[error("{what}")]
+    Place {
+        /// What failed.
+        what: String,
+    },
+    /// `/proc` cannot be read.
+    #[error("{0}")]
+    Read(#[from] hugeleaf_host::ReadError),
+}
+
+/// What the guard is told while it runs.
+#[derive(Debug)]
+pub enum Order {
+    /// Read the rules again (SIGHUP).
+    Reload,
+    /// Move nothing until told otherwise.
+    Pause,
+    /// Go on.
+    Resume,
+    /// End (SIGTERM): what was begun is put in order first.
+    Stop,
+}
+
+/// How the status becomes a page: the guard draws nothing itself.
+pub trait Views: Send + Sync {
+    /// The answer to a path that is none of the guard's own; `None` where there is no such page.
+    fn page(&self, path: &str, status: &Status) -> Option<(&'static str, Vec<u8>)>;
+
+    /// All metrics in the text format that node_exporter reads.
+    fn metrics(&self, status: &Status) -> String;
+}
+
+enum Event {
+    Order(Order),
+    Done(Box<Decision>, Came, Duration),
+}
+
+/// Sends orders to a guard that runs.
+#[derive(Clone)]
+pub struct Orders(Sender<Event>);
+
+impl Orders {
+    /// Sends one; a guard that has ended takes none.
+    pub fn send(&self, order: Order) {
+        let _ = self.0.send(Event::Order(order));
+    }
+}
+
+/// What a guard is made of.
+pub struct Guard<'a> {
+    root: &'a Root,
+    kernel: &'a dyn Kernel,
+    host: &'a Host,
+    files: Files,
+    places: Places,
+    config: Config,
+    state: State,
+    state_file: StateFile,
+    log: Log,
+    observer: Observer<'a>,
+    pace: Pace,
+    shared: Arc<Shared>,
+    serving: BTreeMap<&'static str, Serving>,
+    /// When a listener could not be had.
+    tried: BTreeMap<&'static str, Instant>,
+    events: (Sender<Event>, Receiver<Event>),
+    /// Work that goes on: its stop flag.
+    jobs: BTreeMap<ProgramId, Arc<AtomicBool>>,
+    seen: BTreeMap<ProgramId, Seen>,
+    observation: Observation,
+    problems: BTreeMap<&'static str, String>,
+    started: i64,
+    looks: u64,
+    wait: Duration,
+    saved: Option<Instant>,
+    _lock: HostLock,
+}
+
+/// What the servers' threads read.
+type Shared = RwLock<Arc<Status>>;
+
+/// A listener that is served by a thread of its own.
+struct Serving {
+    at: String,
+    stop: Arc<AtomicBool>,
+}
+
+fn now_text() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn wall_text(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(
+        |_| String::new(),
+        |t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    )
+}
+
+impl<'a> Guard<'a> {
+    /// Takes the lock, reads rules and state.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub fn new(
+        root: &'a Root,
+        kernel: &'a dyn Kernel,
+        host: &'a Host,
+        files: Files,
+        places: Places,
+    ) -> Result<Guard<'a>, GuardError> {
+        let config = files.read()?;
+        for folder in [&places.run, &places.state] {
+            make(folder)?;
+        }
+        let lock = take_lock(&places)?;
+        let (state_file, state, problem) = StateFile::open(root, &places.state.join("guard.json"));
+        let mut problems = BTreeMap::new();
+        if let Some(problem) = problem {
+            problems.insert("state", problem);
+        }
+        // Without a place for it the log is in memory alone, and that is said.
+        let log = match make(&places.log) {
+            Ok(()) => Some(places.log.join("guard.jsonl")),
+            Err(error) => {
+                problems.insert("log", error.to_string());
+                None
+            }
+        };
+        Ok(Guard {
+            root,
+            kernel,
+            host,
+            log: Log::new(log, config.log_bytes),
+            observer: Observer::new(root, kernel, host),
+            files,
+            places,
+            wait: config.every,
+            config,
+            state,
+            state_file,
+            pace: Pace::default(),
+            shared: Arc::default(),
+            serving: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            events: channel(),
+            jobs: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            observation: Observation::default(),
+            problems,
+            started: Timestamp::now().as_second(),
+            looks: 0,
+            saved: None,
+            _lock: lock,
+        })
+    }
+
+    /// Where orders go.
+    pub fn orders(&self) -> Orders {
+        Orders(self.events.0.clone())
+    }
+
+    /// Runs until it is told to stop.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read any more.
+    pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
+        self.say("started", "", self.rules_in_words());
+        std::thread::scope(|scope| {
+            let outcome = loop {
+                self.keep_serving(scope, views);
+                match self.step(scope) {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            self.finish();
+            for serving in self.serving.values() {
+                serving.stop.store(true, Ordering::Relaxed);
+            }
+            outcome
+        })?;
+        let _ = std::fs::remove_file(self.places.socket());
+        Ok(())
+    }
+
+    /// Serves what the rules ask for; what cannot be had is said, and tried again in a minute.
+    fn keep_serving<'s, 'v: 's>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        views: &'v dyn Views,
+    ) {
+        let page = self.config.listen.map(|address| address.to_string());
+        let socket = Some(self.places.socket().display().to_string());
+        for (what, wanted) in [("page", page), ("socket", socket)] {
+            let has = self.serving.get(what).map(|serving| serving.at.clone());
+            if has == wanted {
+                continue;
+            }
+            if let Some(old) = self.serving.remove(what) {
+                old.stop.store(true, Ordering::Relaxed);
+            }
+            let is_due = self
+                .tried
+                .get(what)
+                .is_none_or(|at| at.elapsed() >= LISTEN_AGAIN);
+            let Some(at) = wanted.filter(|_| is_due) else {
+                continue;
+            };
+            match if what == "page" {
+                self.open_page()
+            } else {
+                self.open_socket()
+            } {
+                Ok(listener) => {
+                    let stop = Arc::new(AtomicBool::new(false));
+                    let (flag, orders) = (Arc::clone(&stop), self.orders());
+                    let shared = Arc::clone(&self.shared);
+                    scope.spawn(move || {
+                        serve(&listener, &flag, &|r| answer(r, &shared, &orders, views));
+                    });
+                    self.serving.insert(what, Serving { at, stop });
+                    self.problem(what, None);
+                }
+                Err(why) => {
+                    self.tried.insert(what, Instant::now());
+                    self.problem(what, Some(why));
+                }
+            }
+        }
+    }
+
+    /// One look and what follows, then the wait for the next; `false` where it is to end.
+    fn step<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>) -> Result<bool, GuardError>
+    where
+        'a: 's,
+    {
+        let before = process_usage().processor();
+        let was_busy = !self.jobs.is_empty();
+        let (observation, now) = self.observer.look(&self.config, &self.state)?;
+        let closer = observation.programs.iter().any(|p| p.closer.is_some());
+        let decisions = decide(&self.config, &mut self.state, &observation, now);
+        self.looks += 1;
+        self.seen = observation
+            .programs
+            .iter()
+            .map(|p| (p.id, p.clone()))
+            .collect();
+        self.observation = observation;
+        let changed = closer || !decisions.is_empty() || !self.jobs.is_empty();
+        for decision in decisions {
+            self.begin(scope, decision);
+        }
+        self.save(false);
+        self.publish(now);
+        let cost = process_usage().processor().saturating_sub(before);
+        let cost = (!was_busy && self.jobs.is_empty()).then_some(cost);
+        self.wait = self
+            .pace
+            .next(self.config.every, self.config.cpu, cost, changed);
+        self.notify(&[
+            sd_notify::NotifyState::Ready,
+            sd_notify::NotifyState::Watchdog,
+        ]);
+        self.wait_for_next(scope)
+    }
+
+    /// Waits, and takes orders and results as they come.
+    fn wait_for_next<'s>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+    ) -> Result<bool, GuardError>
+    where
+        'a: 's,
+    {
+        let until = Instant::now() + self.wait;
+        // A watchdog wants to hear something twice in its time.
+        let slice = watchdog()
+            .map_or(self.wait, |time| time / 3)
+            .max(Duration::from_millis(100));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            match self.events.1.recv_timeout(left.min(slice)) {
+                Ok(Event::Order(Order::Stop)) => return Ok(false),
+                Ok(Event::Order(order)) => {
+                    self.obey(&order);
+                    return Ok(true);
+                }
+                Ok(Event::Done(decision, came, took)) => {
+                    self.done(scope, &decision, &came, took)?;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.notify(&[sd_notify::NotifyState::Watchdog]);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            }
+        }
+    }
+
+    /// Has something done by a thread of its own. It is in the log before it begins.
+    fn begin<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>, decision: Decision)
+    where
+        'a: 's,
+    {
+        self.tell(
+            &decision,
+            what_of(&decision.job),
+            decision.why.clone(),
+            None,
+            None,
+        );
+        self.save(true);
+        let stop = Arc::new(AtomicBool::new(false));
+        self.jobs.insert(decision.id, Arc::clone(&stop));
+        let (kernel, root, host) = (self.kernel, self.root, self.host);
+        let events = self.events.0.clone();
+        scope.spawn(move || {
+            let tools = Tools {
+                kernel,
+                root,
+                host,
+                stop: &stop,
+            };
+            let began = Instant::now();
+            let came =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(tools, &decision)))
+                    .unwrap_or_else(|_| Came::Failed {
+                        why: "a fault in hugeleaf; please report it".into(),
+                        ended: false,
+                    });
+            let _ = events.send(Event::Done(Box::new(decision), came, began.elapsed()));
+        });
+    }
+
+    fn done<'s>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        decision: &Decision,
+        came: &Came,
+        took: Duration,
+    ) -> Result<(), GuardError>
+    where
+        'a: 's,
+    {
+        let now = self.observer.now()?;
+        if let Some(next) = self.learn(decision, came, took, now) {
+            self.begin(scope, next);
+        }
+        self.save(true);
+        self.publish(now);
+        Ok(())
+    }
+
+    /// Takes over what came of something; what is to be done next.
+    fn learn(
+        &mut self,
+        decision: &Decision,
+        came: &Came,
+        took: Duration,
+        now: Now,
+    ) -> Option<Decision> {
+        self.jobs.remove(&decision.id);
+        let seconds = Some(took.as_secs_f64());
+        let seen = self.seen.get(&decision.id).cloned();
+        let host = self.observation.host.clone();
+        let next = match &seen {
+            Some(seen) => learn(&self.config, &mut self.state, seen, came, &host, now),
+            None => None,
+        };
+        let (what, text, bytes) = match came {
+            Came::Promoted {
+                asked, done, grown, ..
+            } => {
+                let grown = match grown.is_zero() {
+                    true => String::new(),
+                    false => format!(", {grown} larger by that"),
+                };
+                (
+                    "promoted",
+                    format!("{done} of {asked} to huge pages{grown}"),
+                    Some(*done),
+                )
+            }
+            Came::Demoted { done } => ("demoted", format!("{done} to base pages"), Some(*done)),
+            Came::Tested { logs, metric, .. } => {
+                let track = self.state.tracks.get(&decision.id);
+                let proof = track.map_or(&Proof::Unproven, |t| &t.proof);
+                let text = format!(
+                    "{} pairs by {metric}: {}",
+                    logs.len(),
+                    proof_in_words(proof)
+                );
+                ("tested", text, None)
+            }
+            Came::Failed { why, .. } => ("failed", why.clone(), None),
+        };
+        self.tell(decision, what, text, bytes, seconds);
+        next
+    }
+
+    fn obey(&mut self, order: &Order) {
+        match order {
+            Order::Reload => {
+                self.notify(&[sd_notify::NotifyState::Reloading]);
+                match self.files.read() {
+                    Ok(config) => {
+                        self.log.set_most(config.log_bytes);
+                        self.config = config;
+                        self.problem("rules", None);
+                        self.say("reloaded", "", self.rules_in_words());
+                    }
+                    // The old ones stay in force.
+                    Err(error) => {
+                        self.problem(
+                            "rules",
+                            Some(format!("{error}; the rules before it are in force")),
+                        );
+                    }
+                }
+                self.notify(&[sd_notify::NotifyState::Ready]);
+            }
+            Order::Pause => {
+                if self.state.paused_since.is_none() {
+                    self.state.paused_since = Some(Timestamp::now().as_second());
+                    self.say(
+                        "paused",
+                        "",
+                        "nothing is moved until it is told to go on".into(),
+                    );
+                }
+                for stop in self.jobs.values() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Order::Resume => {
+                if self.state.paused_since.take().is_some() {
+                    self.say("resumed", "", String::new());
+                }
+            }
+            Order::Stop => {}
+        }
+        self.save(true);
+    }
+
+    /// Ends what goes on: what is being moved stops where it is, what is being tested is put back as it was.
+    fn finish(&mut self) {
+        self.notify(&[sd_notify::NotifyState::Stopping]);
+        for stop in self.jobs.values() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        while !self.jobs.is_empty() {
+            match self.events.1.recv_timeout(Duration::from_secs(1)) {
+                Ok(Event::Done(decision, came, took)) => {
+                    let Ok(now) = self.observer.now() else { break };
+                    // What would follow from it waits for the next start.
+                    if let Some(next) = self.learn(&decision, &came, took, now)
+                        && let Some(track) = self.state.tracks.get_mut(&next.id)
+                    {
+                        track.job = None;
+                    }
+                }
+                Ok(Event::Order(_)) | Err(RecvTimeoutError::Timeout) => {
+                    self.notify(&[sd_notify::NotifyState::Watchdog]);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.say("stopped", "", String::new());
+        self.save(true);
+    }
+
+    fn rules_in_words(&self) -> String {
+        let files = self.files.found();
+        let from = match files.len() {
+            0 => "no rules: everything is watched, nothing changed".to_owned(),
+            n => format!("{} rules of {n} files", self.config.rules.len() - 1),
+        };
+        match self.config.acts() {
+            true => format!("{from}, and it acts"),
+            false if files.is_empty() => from,
+            false => format!("{from}, and it watches"),
+        }
+    }
+
+    fn say(&mut self, what: &str, name: &str, text: String) {
+        self.log.add(Entry {
+            at: now_text(),
+            what: what.into(),
+            name: name.into(),
+            text,
+            ..Entry::default()
+        });
+    }
+
+    fn tell(
+        &mut self,
+        decision: &Decision,
+        what: &str,
+        text: String,
+        bytes: Option<Bytes>,
+        seconds: Option<f64>,
+    ) {
+        self.log.add(Entry {
+            at: now_text(),
+            what: what.into(),
+            pid: Some(decision.id.pid),
+            name: decision.name.clone(),
+            group: decision.group.clone(),
+            rule: decision.rule.clone(),
+            text,
+            bytes,
+            seconds,
+        });
+    }
+
+    /// Notes what does not work, once; `None` where it works again.
+    fn problem(&mut self, what: &'static str, problem: Option<String>) {
+        match problem {
+            None => {
+                self.problems.remove(what);
+            }
+            Some(text) => {
+                if self.problems.get(what) != Some(&text) {
+                    self.say("problem", "", text.clone());
+                    self.problems.insert(what, text);
+                }
+            }
+        }
+    }
+
+    fn save(&mut self, now: bool) {
+        let is_due = self.saved.is_none_or(|at| at.elapsed() >= SAVE_EVERY);
+        if !now && !is_due {
+            return;
+        }
+        self.saved = Some(Instant::now());
+        let saved = self.state_file.save(&self.state);
+        self.problem("state", saved.err());
+    }
+
+    /// Makes what is known visible to who asks.
+    fn publish(&mut self, now: Now) {
+        let log_problem = self.log.problem().map(str::to_owned);
+        if let Some(problem) = log_problem {
+            self.problems.insert("log", problem);
+        } else if self.log_is_in_file() {
+            self.problems.remove("log");
+        }
+        let host = &self.observation.host;
+        if host.waiting.is_none() && self.looks > 1 {
+            let why = "this kernel has no pressure stall information (PSI): pressure on memory is seen by what \
+                       tasks reclaim, pressure on processors is not seen";
+            self.problems.insert("pressure", why.into());
+        }
+        let status = Status {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            started: wall_text(self.started),
+            started_seconds: self.started as f64,
+            at: now_text(),
+            files: self
+                .files
+                .found()
+                .iter()
+                .map(|f| f.display().to_string())
+                .collect(),
+            acts: self.config.acts(),
+            rules: self.config.rules.len() - 1,
+            paused_since: self.state.paused_since.map(wall_text),
+            problems: self.problems.values().cloned().collect(),
+            cost: Cost {
+                look_seconds: self.pace.cost().as_secs_f64(),
+                wait_seconds: self.wait.as_secs_f64(),
+                looks: self.looks,
+                cpu_seconds: process_usage().processor().as_secs_f64(),
+                resident_bytes: own_resident(self.root),
+            },
+            host: self.observer.host_status(host),
+            programs: status::programs(&self.config, &self.state, &self.observation, now),
+            seen: self.observation.programs.len(),
+            counts: self.state.counts,
+            remembered: self.state.remembered.clone(),
+            series: self.config.series,
+            log: self.log.newest(LOG_SHOWN),
+        };
+        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        *shared = Arc::new(status);
+    }
+
+    fn log_is_in_file(&self) -> bool {
+        self.places.log.is_dir()
+    }
+
+    fn notify(&self, state: &[sd_notify::NotifyState<'_>]) {
+        // Nobody listens where it was not started by systemd.
+        let _ = sd_notify::notify(false, state);
+    }
+
+    fn open_page(&self) -> Result<Listener, String> {
+        let Some(address) = self.config.listen else {
+            return Err("no address".into());
+        };
+        let fail = |error| format!("no page and no metrics at {address}: {error}");
+        let listener = TcpListener::bind(address).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Listener::Tcp(listener))
+    }
+
+    fn open_socket(&self) -> Result<Listener, String> {
+        let path = self.places.socket();
+        let fail =
+            |error: &dyn std::fmt::Display| format!("no socket at {}: {error}", path.display());
+        match std::fs::symlink_metadata(&path) {
+            // The lock is ours, so whoever made it has ended.
+            Ok(file) if file.file_type().is_socket() => {
+                std::fs::remove_file(&path).map_err(|e| fail(&e))?;
+            }
+            Ok(_) => return Err(fail(&"something else is in its place")),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(|e| fail(&e))?;
+        listener.set_nonblocking(true).map_err(|e| fail(&e))?;
+        let group = match &self.config.group {
+            Some(name) => Some(
+                group_id(self.root, name)
+                    .ok_or_else(|| fail(&format!("there is no group '{name}'")))?,
+            ),
+            None => None,
+        };
+        // Whoever may connect may order: its owner, and the group that the rules name.
+        std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, mode).map_err(|e| fail(&e))?;
+        Ok(Listener::Unix(listener))
+    }
+}
+
+const fn what_of(job: &Job) -> &'static str {
+    match job {
+        Job::Promote { .. } => "promote",
+        Job::Demote { .. } => "demote",
+        Job::Test { .. } => "test",
+    }
+}
+
+fn watchdog() -> Option<Duration> {
+    let mut micros = 0;
+    sd_notify::watchdog_enabled(false, &mut micros).then(|| Duration::from_micros(micros))
+}
+
+fn own_resident(root: &Root) -> Bytes {
+    let parse = hugeleaf_host::process::stat::parse_status;
+    match root.parse("proc/self/status", parse) {
+        Fact::Known(status) => status.resident.unwrap_or_default(),
+        _ => Bytes::ZERO,
+    }
+}
+
+/// A folder of root's own.
+fn make(folder: &Path) -> Result<(), GuardError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(folder);
+    made.map_err(|error| GuardError::Place {
+        what: format!("{}: {error}", folder.display()),
+    })
+}
+
+fn take_lock(places: &Places) -> Result<HostLock, GuardError> {
+    let path = places.run.join("guard.lock");
+    match lock_host(&path, false) {
+        Ok(lock) => {
+            let _ = lock.note(&std::process::id().to_string());
+            Ok(lock)
+        }
+        Err(error) if error.errno == hugeleaf_sys::Errno::AGAIN => {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            Err(GuardError::Another(holder.trim().to_owned()))
+        }
+        Err(error) => Err(GuardError::Place {
+            what: error.to_string(),
+        }),
+    }
+}
+
+/// The answer to a request; in the server's thread.
+fn answer(request: Request<'_>, shared: &Shared, orders: &Orders, views: &dyn Views) -> Response {
+    let status = Arc::clone(&shared.read().unwrap_or_else(PoisonError::into_inner));
+    if request.method == "POST" {
+        let order = match request.path {
+            "/pause" => Order::Pause,
+            "/resume" => Order::Resume,
+            "/reload" => Order::Reload,
+            _ => return Response::refuse(404, "there is no such order"),
+        };
+        orders.send(order);
+        return Response::ok("text/plain; charset=utf-8", "done\n");
+    }
+    match request.path {
+        "/status.json" => match serde_json::to_vec(&*status) {
+            Ok(bytes) => Response::ok("application/json", bytes),
+            Err(error) => Response::refuse(500, &error.to_string()),
+        },
+        path => match views.page(path, &status) {
+            Some((kind, body)) => Response::ok(kind, body),
+            None => Response::refuse(404, "there is no such page"),
+        },
+    }
+}

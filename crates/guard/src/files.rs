@@ -1,0 +1,125 @@
+//! Where rules are read from.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Root;
+
+use crate::config::{Action, Config, ConfigError};
+
+/// A configuration is no longer than this.
+const LONGEST: u64 = 1 << 20;
+/// And there are no more drop-ins than this.
+const MOST: usize = 1000;
+
+/// The main file, and the folder of its drop-ins: next to it, with `.d` for `.toml`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    main: PathBuf,
+    /// Whether a main file that is missing is an error: one that was named.
+    named: bool,
+    /// Whether no rule may act, whatever it says.
+    watching: bool,
+}
+
+impl Files {
+    /// Where it is by custom; it may be missing.
+    pub fn usual() -> Files {
+        Files {
+            main: "/etc/hugeleaf/guard.toml".into(),
+            named: false,
+            watching: false,
+        }
+    }
+
+    /// One that was named.
+    pub fn named(path: impl Into<PathBuf>) -> Files {
+        Files {
+            main: path.into(),
+            named: true,
+            watching: false,
+        }
+    }
+
+    /// The same, of which no rule acts.
+    #[must_use]
+    pub fn watching(mut self) -> Files {
+        self.watching = true;
+        self
+    }
+
+    /// The files there are, in the order in which they count.
+    pub fn found(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = (self.main.exists() || self.named)
+            .then(|| self.main.clone())
+            .into_iter()
+            .collect();
+        let folder = self.main.with_extension("d");
+        let mut drop_ins: Vec<PathBuf> =
+            (std::fs::read_dir(folder).into_iter().flatten().flatten())
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+                .filter(|path| {
+                    !path
+                        .file_name()
+                        .is_some_and(|n| n.to_string_lossy().starts_with('.'))
+                })
+                .take(MOST)
+                .collect();
+        drop_ins.sort();
+        found.extend(drop_ins);
+        found
+    }
+
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// The first that cannot be read or is wrong.
+    pub fn read(&self) -> Result<Config, ConfigError> {
+        let texts: Result<Vec<(PathBuf, String)>, ConfigError> = (self.found().into_iter())
+            .map(|path| Ok((path.clone(), read(&path)?)))
+            .collect();
+        let mut config = match texts? {
+            texts if texts.is_empty() => Config::default(),
+            texts => Config::parse(&texts)?,
+        };
+        if self.watching {
+            for rule in &mut config.rules {
+                if rule.action == Action::Promote {
+                    rule.action = Action::Watch;
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    use std::io::Read;
+    let error = |what: String| ConfigError {
+        path: path.to_owned(),
+        at: None,
+        what,
+    };
+    let file = hugeleaf_sys::open_regular(path).map_err(|e| error(e.to_string()))?;
+    let mut text = String::new();
+    let read = file.take(LONGEST + 1).read_to_string(&mut text);
+    match read {
+        Ok(n) if n as u64 > LONGEST => Err(error("longer than 1M".into())),
+        Ok(_) => Ok(text),
+        Err(e) => Err(error(e.to_string())),
+    }
+}
+
+/// The number of a group (`/etc/group`, group(5)), by its name or as it is.
+pub(crate) fn group_id(root: &Root, name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let text = root.read("etc/group");
+    text.known()?.lines().find_map(|line| {
+        let mut parts = line.split(':');
+        (parts.next()? == name)
+            .then(|| parts.nth(1)?.parse().ok())
+            .flatten()
+    })
+}

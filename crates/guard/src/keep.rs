@@ -1,0 +1,183 @@
+//! The state in a file, so that a restart knows what was done.
+
+use std::path::{Path, PathBuf};
+
+use hugeleaf_host::Root;
+use hugeleaf_sys::{Existing, rename, write_whole};
+use serde::{Deserialize, Serialize};
+
+use crate::state::State;
+
+/// What the file holds.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    schema: u64,
+    /// Which start of the host it is of: process ids and times since boot mean nothing after the next.
+    boot: String,
+    state: State,
+}
+
+/// A state file.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    boot: String,
+    /// What was written last.
+    last: Vec<u8>,
+}
+
+impl StateFile {
+    /// A file, and the state in it. One that cannot be read, or is none, is put aside, and a new state begun; then
+    /// the reason comes too.
+    pub fn open(root: &Root, path: &Path) -> (StateFile, State, Option<String>) {
+        let boot = root.read("proc/sys/kernel/random/boot_id");
+        let mut file = StateFile {
+            path: path.to_owned(),
+            boot: boot
+                .known()
+                .map_or_else(String::new, |id| id.trim().to_owned()),
+            last: Vec::new(),
+        };
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return (file, State::default(), None);
+            }
+            Err(error) => {
+                return (
+                    file,
+                    State::default(),
+                    Some(format!("{}: {error}", path.display())),
+                );
+            }
+        };
+        match serde_json::from_slice::<Kept>(&bytes) {
+            Ok(kept) if kept.schema == 1 => {
+                let mut state = kept.state;
+                file.last = bytes;
+                if kept.boot != file.boot {
+                    // Verdicts outlive a reboot, processes do not.
+                    state.tracks.clear();
+                    state.fragmented.worked();
+                    state.short_until = std::time::Duration::ZERO;
+                }
+                for track in state.tracks.values_mut() {
+                    // Whoever was at it has ended.
+                    track.job = None;
+                }
+                (file, state, None)
+            }
+            other => {
+                let why = other
+                    .err()
+                    .map_or_else(|| "another schema".to_owned(), |e| e.to_string());
+                let mut aside = path.as_os_str().to_owned();
+                aside.push(".bad");
+                let kept = rename(path, Path::new(&aside)).is_ok();
+                let what = if kept { "put aside as .bad" } else { "left" };
+                let why = format!(
+                    "{}: {why}; it was {what}, and a new state begun",
+                    path.display()
+                );
+                (file, State::default(), Some(why))
+            }
+        }
+    }
+
+    /// Writes it, whole or not at all, where it changed.
+    ///
+    /// # Errors
+    /// Why it could not be written; the old one is there still.
+    pub fn save(&mut self, state: &State) -> Result<(), String> {
+        let kept = Kept {
+            schema: 1,
+            boot: self.boot.clone(),
+            state: state.clone(),
+        };
+        let bytes = serde_json::to_vec(&kept).map_err(|e| e.to_string())?;
+        if bytes == self.last {
+            return Ok(());
+        }
+        write_whole(&self.path, &bytes, Existing::Replaced).map_err(|e| e.to_string())?;
+        self.last = bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seen::ProgramId;
+    use crate::state::{JobKind, Track};
+
+    fn host(boot: &str) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let random = dir.path().join("proc/sys/kernel/random");
+        std::fs::create_dir_all(&random).unwrap();
+        std::fs::write(random.join("boot_id"), boot).unwrap();
+        let root = Root::at(dir.path());
+        (dir, root)
+    }
+
+    fn state() -> State {
+        let mut state = State::default();
+        let id = ProgramId {
+            pid: 7,
+            start_ticks: 9,
+        };
+        let track = Track {
+            job: Some(JobKind::Promote),
+            moves: 3,
+            ..Track::default()
+        };
+        state.tracks.insert(id, track);
+        state.counts.promotions = 3;
+        state
+    }
+
+    #[test]
+    fn a_restart_knows_what_was_done() {
+        let (dir, root) = host("one");
+        let path = dir.path().join("state.json");
+        let (mut file, empty, problem) = StateFile::open(&root, &path);
+        assert_eq!((empty, problem), (State::default(), None));
+        file.save(&state()).unwrap();
+        let (_, again, _) = StateFile::open(&root, &path);
+        let track = again.tracks.values().next().unwrap();
+        assert_eq!(
+            (track.job, track.moves, again.counts.promotions),
+            (None, 3, 3)
+        );
+        // After a reboot the ids are somebody else's.
+        let (_other, rebooted) = host("two");
+        let (_, again, _) = StateFile::open(&rebooted, &path);
+        assert_eq!((again.tracks.len(), again.counts.promotions), (0, 3));
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_put_aside() {
+        for bad in [
+            "",
+            "{",
+            "[]",
+            "{\"schema\":2,\"boot\":\"\",\"state\":{}}",
+            "\u{0}\u{1}",
+        ] {
+            let (dir, root) = host("one");
+            let path = dir.path().join("state.json");
+            std::fs::write(&path, bad).unwrap();
+            let (mut file, state, problem) = StateFile::open(&root, &path);
+            assert_eq!(state, State::default());
+            assert!(problem.unwrap().contains(".bad"), "{bad}");
+            file.save(&state).unwrap();
+            assert!(dir.path().join("state.json.bad").exists());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_the_old_one() {
+        let (dir, root) = host("one");
+        let (mut file, ..) = StateFile::open(&root, &dir.path().join("no/state.json"));
+        assert!(file.save(&state()).unwrap_err().contains("no"));
+    }
+}

@@ -1,0 +1,270 @@
+//! The log of decisions: one JSON object a line, in a file that is bounded and rotated, and in the system's log.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{append_to, rename};
+use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// So many entries are kept in memory for who asks.
+const KEPT: usize = 1000;
+/// The owner, and who he lets into its folder.
+const MODE: u32 = 0o640;
+/// Where syslogd or journald listens.
+const SYSLOG: &str = "/dev/log";
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Entry {
+    /// When: RFC 3339, UTC.
+    pub at: String,
+    /// What: `promote`, `promoted`, `demote`, `demoted`, `test`, `tested`, `failed`, `started`, `stopped`,
+    /// `reloaded`, `paused`, `resumed`, `problem`.
+    pub what: String,
+    /// The program's first process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its unit, pod or name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// By which rule.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rule: String,
+    /// In words, with the numbers.
+    pub text: String,
+    /// How much it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Bytes>,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+/// Where entries go.
+#[derive(Debug)]
+pub struct Log {
+    path: Option<PathBuf>,
+    most: Bytes,
+    length: u64,
+    entries: VecDeque<Entry>,
+    system: System,
+    /// Why the last entry is not in the file.
+    problem: Option<String>,
+    /// How many are not.
+    lost: u64,
+}
+
+/// The system's log.
+#[derive(Debug)]
+enum System {
+    /// Lines on stderr with a level, as journald takes them from a service (sd-daemon(3)).
+    Journal,
+    /// syslogd.
+    Syslog(UnixDatagram),
+    /// Nobody listens.
+    Nobody,
+}
+
+impl System {
+    fn find() -> System {
+        if std::env::var_os("JOURNAL_STREAM").is_some() {
+            return System::Journal;
+        }
+        let connect = || -> std::io::Result<UnixDatagram> {
+            let socket = UnixDatagram::unbound()?;
+            // A log that stands still must not stop the guard.
+            socket.set_nonblocking(true)?;
+            socket.connect(SYSLOG)?;
+            Ok(socket)
+        };
+        connect().map_or(System::Nobody, System::Syslog)
+    }
+
+    /// A line without what a terminal would act on.
+    fn say(&self, text: &str, is_problem: bool) {
+        let level = if is_problem { 4 } else { 6 };
+        match self {
+            System::Journal => {
+                let _ = writeln!(std::io::stderr(), "<{level}>{text}");
+            }
+            System::Syslog(socket) => {
+                // The facility of daemons is 3 (RFC 3164).
+                let line = format!(
+                    "<{}>hugeleaf-guard[{}]: {text}",
+                    3 * 8 + level,
+                    std::process::id()
+                );
+                let _ = socket.send(line.as_bytes());
+            }
+            System::Nobody => {}
+        }
+    }
+}
+
+impl Log {
+    /// A log in a file, or in memory alone. What the file holds already counts.
+    pub fn new(path: Option<PathBuf>, most: Bytes) -> Log {
+        let length = path.as_deref().map_or(0, length_of);
+        Log {
+            path,
+            most,
+            length,
+            entries: VecDeque::new(),
+            system: System::find(),
+            problem: None,
+            lost: 0,
+        }
+    }
+
+    /// Another bound.
+    pub fn set_most(&mut self, most: Bytes) {
+        self.most = most;
+    }
+
+    /// Adds an entry. A file that cannot be written loses it, which [`Log::problem`] says.
+    pub fn add(&mut self, entry: Entry) {
+        let whom = entry
+            .pid
+            .map_or(String::new(), |pid| format!("{} {pid}: ", entry.name));
+        let line = plain(&format!("{}: {whom}{}", entry.what, entry.text));
+        self.system
+            .say(&line, matches!(entry.what.as_str(), "failed" | "problem"));
+        if let Some(path) = self.path.clone() {
+            match self.write(&path, &entry) {
+                Ok(()) => self.problem = None,
+                Err(error) => {
+                    self.lost += 1;
+                    self.problem = Some(format!("{error}; entries lost: {}", self.lost));
+                }
+            }
+        }
+        if self.entries.len() == KEPT {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(entry);
+    }
+
+    fn write(&mut self, path: &Path, entry: &Entry) -> Result<(), String> {
+        let mut line = serde_json::to_vec(entry).map_err(|e| e.to_string())?;
+        line.push(b'\n');
+        if self.length + line.len() as u64 > self.most.get() {
+            let mut old = path.as_os_str().to_owned();
+            old.push(".1");
+            rename(path, Path::new(&old)).map_err(|e| e.to_string())?;
+            self.length = 0;
+        }
+        if let Err(error) = append_to(path, &line, MODE) {
+            // A full disk may have taken a part of a line.
+            if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
+                let _ = file.set_len(self.length);
+            }
+            return Err(error.to_string());
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+
+    /// The newest entries, oldest first.
+    pub fn newest(&self, count: usize) -> Vec<Entry> {
+        let skip = self.entries.len().saturating_sub(count);
+        self.entries.iter().skip(skip).cloned().collect()
+    }
+
+    /// Why the last entry is not in the file.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+}
+
+/// Names are anybody's: what a terminal or a reader of lines would act on is written out.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => plain.extend(c.escape_default()),
+            false => plain.push(c),
+        }
+    }
+    plain
+}
+
+fn length_of(path: &Path) -> u64 {
+    std::fs::symlink_metadata(path).map_or(0, |file| file.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str) -> Entry {
+        Entry {
+            at: "2026-01-01T00:00:00Z".into(),
+            what: "promoted".into(),
+            text: text.into(),
+            ..Entry::default()
+        }
+    }
+
+    fn lines(path: &Path) -> Vec<Entry> {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn it_is_bounded_and_every_line_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("guard.jsonl");
+        let most = Bytes(4096);
+        for n in 0..500 {
+            // Each log goes on where the one before ended.
+            let mut log = Log::new(Some(path.clone()), most);
+            log.add(entry(&format!("entry {n}")));
+            assert_eq!(log.problem(), None);
+        }
+        let old = dir.path().join("guard.jsonl.1");
+        assert!(length_of(&path) <= most.get() && length_of(&old) <= most.get());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        let all: Vec<Entry> = lines(&old).into_iter().chain(lines(&path)).collect();
+        assert_eq!(all.last().unwrap().text, "entry 499");
+        let first: usize = all[0].text[6..].parse().unwrap();
+        assert_eq!(all.len(), 500 - first);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_kept_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Log::new(Some(dir.path().join("no/guard.jsonl")), Bytes(4096));
+        log.add(entry("a"));
+        log.add(entry("b"));
+        assert!(log.problem().unwrap().ends_with("entries lost: 2"));
+        assert_eq!(log.newest(1)[0].text, "b");
+        std::fs::create_dir(dir.path().join("no")).unwrap();
+        log.add(entry("c"));
+        assert_eq!(log.problem(), None);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut log = Log::new(None, Bytes(4096));
+        for n in 0..3 * KEPT {
+            log.add(entry(&n.to_string()));
+        }
+        assert_eq!(
+            (log.newest(usize::MAX).len(), log.newest(2)[1].text.as_str()),
+            (KEPT, "2999")
+        );
+    }
+
+    #[test]
+    fn names_write_no_lines_of_their_own() {
+        assert_eq!(plain("a\n<0>b\x1b[2Jc"), "a\\n<0>b\\u{1b}[2Jc");
+    }
+}

@@ -1,0 +1,354 @@
+//! Looks at the host for the policy: through `hugeleaf-host`, never by a file of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hugeleaf_change::pressure::{available, floor_of};
+use hugeleaf_host::demand::read_user;
+use hugeleaf_host::system::read_pools;
+use hugeleaf_host::watch::{Holding, Program, Watch, look_closer, since_boot};
+use hugeleaf_host::{Fact, Host, ReadError, Root};
+use hugeleaf_proof::MetricSpec;
+use hugeleaf_sys::{Kernel, own_pid};
+use hugeleaf_units::{Bytes, Pages};
+use jiff::Zoned;
+
+use crate::config::{Action, Config};
+use crate::policy::needs_closer;
+use crate::seen::{Closer, FileId, HostSeen, Now, Observation, ProgramId, Seen, pod_of};
+use crate::state::State;
+use crate::status::{HostStatus, PoolStatus};
+
+/// What is remembered of the host between two looks.
+pub struct Observer<'a> {
+    root: &'a Root,
+    kernel: &'a dyn Kernel,
+    host: &'a Host,
+    watch: Watch,
+    users: BTreeMap<u32, Option<String>>,
+    before: Option<Pressure>,
+    counts: bool,
+    unable: Option<String>,
+}
+
+/// Counters of the host that only rise.
+#[derive(Debug, Clone, Copy)]
+struct Pressure {
+    at: Duration,
+    memory: Option<Duration>,
+    processors: Option<Duration>,
+    scanned: Option<u64>,
+}
+
+/// So many users are remembered by name.
+const USERS: usize = 4096;
+
+impl<'a> Observer<'a> {
+    /// Nothing is read yet, but for what this host can do.
+    pub fn new(root: &'a Root, kernel: &'a dyn Kernel, host: &'a Host) -> Observer<'a> {
+        let counter = "cpi".parse::<MetricSpec>();
+        Observer {
+            root,
+            kernel,
+            host,
+            watch: Watch::default(),
+            users: BTreeMap::new(),
+            before: None,
+            counts: counter.is_ok_and(|cpi| cpi.open(&[own_pid()]).is_ok()),
+            unable: unable(kernel, host),
+        }
+    }
+
+    /// What the clocks say.
+    ///
+    /// # Errors
+    /// Where `/proc/uptime` cannot be read.
+    pub fn now(&self) -> Result<Now, ReadError> {
+        since_boot(self.root).map(at)
+    }
+
+    /// One look.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read at all.
+    pub fn look(
+        &mut self,
+        config: &Config,
+        state: &State,
+    ) -> Result<(Observation, Now), ReadError> {
+        let least = least(config, state);
+        let (programs, time) = self.watch.look(self.root, self.host.base_page, least)?;
+        let now = at(time);
+        let mut seen: Vec<Seen> = Vec::with_capacity(programs.len());
+        for program in programs {
+            let mut program = self.seen(program);
+            if needs_closer(config, state, &program, now) {
+                program.closer = self.closer(&program);
+            }
+            seen.push(program);
+        }
+        let observation = Observation {
+            host: self.host_seen(time),
+            programs: seen,
+        };
+        Ok((observation, now))
+    }
+
+    /// What metrics say of the host: pools, and the kernel's counters.
+    pub fn host_status(&self, seen: &HostSeen) -> HostStatus {
+        let pools = read_pools(self.root, self.host.memory.default_hugetlb_page.get())
+            .into_iter()
+            .filter_map(|pool| {
+                let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
+                Some(PoolStatus {
+                    page_bytes: pool.size.bytes(),
+                    node: pool.node,
+                    total: pool.total.get()?.get(),
+                    free: count(&pool.free),
+                    reserved: count(&pool.reserved),
+                    surplus: count(&pool.surplus),
+                })
+            });
+        let events = self.root.read("proc/vmstat");
+        let meminfo = self.root.read("proc/meminfo");
+        HostStatus {
+            kernel: seen.kernel.clone(),
+            huge_page_bytes: seen.huge,
+            stalled: seen.stalled,
+            waiting: seen.waiting,
+            unable: seen.unable.clone(),
+            counts: seen.counts,
+            page_tables_bytes: meminfo.known().and_then(|text| page_tables_in(text)),
+            pools: pools.collect(),
+            events: events
+                .known()
+                .map_or_else(BTreeMap::new, |text| events_in(text)),
+        }
+    }
+
+    fn seen(&mut self, program: Program) -> Seen {
+        let about = program.about.unwrap_or_default();
+        let user = (program.resident > Bytes::ZERO)
+            .then(|| self.user(about.uid))
+            .flatten();
+        Seen {
+            id: ProgramId {
+                pid: program.leader.0,
+                start_ticks: program.start_ticks,
+            },
+            is_own: program.pids.contains(&own_pid()),
+            pids: program.pids,
+            name: program.name,
+            program_name: about.program_name.clone(),
+            unit: about.unit.clone(),
+            pod: about.cgroup.as_deref().and_then(pod_of),
+            cgroup: about.cgroup.clone(),
+            uid: about.uid,
+            user,
+            age: program.age,
+            cpu: program.cpu,
+            resident: program.resident,
+            closer: None,
+        }
+    }
+
+    fn user(&mut self, uid: u32) -> Option<String> {
+        if self.users.len() >= USERS {
+            self.users.clear();
+        }
+        let root = self.root;
+        let name = || {
+            read_user(root, &uid.to_string())
+                .known()
+                .and_then(|user| user.name.clone())
+        };
+        self.users.entry(uid).or_insert_with(name).clone()
+    }
+
+    /// `None` where it ended.
+    fn closer(&self, seen: &Seen) -> Option<Closer> {
+        let leader = hugeleaf_sys::Pid(seen.id.pid);
+        let look = look_closer(self.root, self.kernel, self.host, &seen.pids, leader);
+        match look {
+            Fact::Known(holding) => Some(closer_of(holding)),
+            Fact::Absent => None,
+            Fact::Unreadable(error) => Some(Closer {
+                unreadable: Some(error.to_string()),
+                ..Closer::default()
+            }),
+        }
+    }
+
+    fn host_seen(&mut self, at: Duration) -> HostSeen {
+        let text = |path: &str| self.root.read(path).known().cloned().unwrap_or_default();
+        let now = Pressure {
+            at,
+            memory: stalled_in(&text("proc/pressure/memory")),
+            processors: stalled_in(&text("proc/pressure/cpu")),
+            scanned: scanned_in(&text("proc/vmstat")),
+        };
+        let before = self.before.replace(now);
+        let span = before.map(|before| now.at.saturating_sub(before.at).as_secs_f64());
+        let part = |was: Option<Duration>, is: Option<Duration>| {
+            let (span, was, is) = (span.filter(|s| *s > 0.0)?, was?, is?);
+            Some((is.saturating_sub(was).as_secs_f64() / span).min(1.0))
+        };
+        let of = |which: fn(&Pressure) -> Option<Duration>| {
+            part(before.as_ref().and_then(which), which(&now))
+        };
+        let huge = self
+            .host
+            .pmd_page
+            .get()
+            .map_or(Bytes::ZERO, |page| page.bytes());
+        let floor = self
+            .host
+            .pmd_page
+            .get()
+            .map(|page| floor_of(self.host, page));
+        let is_short = floor.is_some_and(|floor| available(self.root).is_some_and(|a| a < floor));
+        HostSeen {
+            // Until there are two readings nothing is known, and one without PSI has none.
+            stalled: of(|p| p.memory).or(now.memory.map(|_| 0.0)),
+            waiting: of(|p| p.processors),
+            reclaimed: before.and_then(|before| Some(now.scanned?.saturating_sub(before.scanned?))),
+            is_short,
+            counts: self.counts,
+            unable: self.unable.clone(),
+            kernel: self.host.kernel.known().cloned().unwrap_or_default(),
+            huge,
+        }
+    }
+}
+
+fn closer_of(holding: Holding) -> Closer {
+    Closer {
+        small: holding.small,
+        large: holding.large,
+        page_tables: holding.page_tables,
+        thp_disabled: holding.thp_disabled,
+        saving: holding.saving,
+        room: holding.room,
+        file: holding.file.map(|(device, inode, changed)| FileId {
+            device,
+            inode,
+            changed,
+        }),
+        touched: None,
+        unreadable: None,
+    }
+}
+
+/// Programs smaller than this are no rule's business, so that nothing more is read of them.
+fn least(config: &Config, state: &State) -> Bytes {
+    if state.tracks.values().any(|track| track.moved.is_some()) {
+        // One that was moved may have shrunk.
+        return Bytes::from_mib(16);
+    }
+    let rules = config
+        .rules
+        .iter()
+        .filter(|rule| rule.action != Action::Never);
+    rules
+        .map(|rule| rule.limits.min_bytes)
+        .min()
+        .unwrap_or_default()
+}
+
+fn at(since_boot: Duration) -> Now {
+    let wall = Zoned::now();
+    let minute = i32::from(wall.hour()) * 60 + i32::from(wall.minute());
+    Now {
+        since_boot,
+        wall: wall.timestamp().as_second(),
+        minute: u16::try_from(minute).unwrap_or(0),
+    }
+}
+
+/// Why nothing can be moved on this host.
+fn unable(kernel: &dyn Kernel, host: &Host) -> Option<String> {
+    if !kernel.knows_process_madvise() {
+        return Some("this kernel has no process_madvise (Linux 5.10)".into());
+    }
+    if !kernel.knows_collapse() {
+        return Some("this kernel has no MADV_COLLAPSE (Linux 6.1)".into());
+    }
+    match &host.pmd_page {
+        Fact::Known(_) => None,
+        Fact::Absent => Some("this kernel has no transparent huge pages".into()),
+        Fact::Unreadable(error) => Some(error.to_string()),
+    }
+}
+
+/// `total=` of the `some` line, in microseconds (Documentation/accounting/psi.rst).
+fn stalled_in(text: &str) -> Option<Duration> {
+    let line = text.lines().find(|line| line.starts_with("some "))?;
+    let total = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("total="))?;
+    total.parse().ok().map(Duration::from_micros)
+}
+
+/// Pages that tasks scanned themselves because they needed memory (`pgscan_direct`).
+fn scanned_in(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix("pgscan_direct ")?.trim().parse().ok())
+}
+
+/// `PageTables` of `/proc/meminfo` (proc(5)).
+fn page_tables_in(text: &str) -> Option<Bytes> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PageTables:"))?;
+    line.split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+        .map(Bytes::from_kib)
+}
+
+/// The kernel's counters of THP and compaction (mm/vmstat.c).
+fn events_in(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let of_ours =
+        lines.filter(|(name, _)| name.starts_with("thp_") || name.starts_with("compact_"));
+    of_ours
+        .filter_map(|(name, n)| Some((name.to_owned(), n.trim().parse().ok()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes() {
+        let vmstat = "pgscan_direct 12\nthp_fault_alloc 7\ncompact_stall 3\nnr_free 9\nthp_x y\n";
+        assert_eq!(scanned_in(vmstat), Some(12));
+        let events = events_in(vmstat);
+        assert_eq!(
+            events.into_iter().collect::<Vec<_>>(),
+            [("compact_stall".into(), 3), ("thp_fault_alloc".into(), 7)]
+        );
+        assert_eq!(
+            page_tables_in("MemTotal: 1 kB\nPageTables:      12 kB\n"),
+            Some(Bytes::from_kib(12))
+        );
+        let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
+        assert_eq!(stalled_in(psi), Some(Duration::from_millis(1500)));
+        for text in [
+            "",
+            "some",
+            "some total=x",
+            "full total=3",
+            "PageTables:",
+            "thp_",
+        ] {
+            assert_eq!(
+                (stalled_in(text), page_tables_in(text), scanned_in(text)),
+                (None, None, None)
+            );
+            assert!(events_in(text).is_empty());
+        }
+    }
+}

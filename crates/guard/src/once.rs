@@ -1,0 +1,173 @@
+//! One pass over the host, for a person or a timer: what would be done, or done now, and why not with the others.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::{Host, ReadError, Root};
+use hugeleaf_sys::Kernel;
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::observe::Observer;
+use crate::policy::{Came, Decision, decide, learn, passed_over};
+use crate::seen::{Now, Observation};
+use crate::state::State;
+use crate::status::{ProgramStatus, programs};
+use crate::why::Stand;
+use crate::work::{Tools, work};
+
+/// How long the two looks lie apart that tell what a program uses of the processors.
+const APART: Duration = Duration::from_secs(1);
+
+/// What one pass found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Pass {
+    /// The programs that were looked at closely.
+    pub programs: Vec<ProgramStatus>,
+    /// How many of the others there are, by reason.
+    pub passed_over: BTreeMap<&'static str, usize>,
+    /// What was done; empty where nothing was to be.
+    pub done: Vec<Done>,
+    /// Whether it was to look only.
+    pub dry_run: bool,
+}
+
+/// Something that was done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Done {
+    /// The program's first process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// What came of it, in words.
+    pub text: String,
+    /// Whether all of it was got.
+    pub good: bool,
+}
+
+/// Looks twice and decides. A person who asks once does not wait for four looks in a row, and nothing is tested.
+///
+/// # Errors
+/// Where `/proc` cannot be read.
+pub fn once(
+    root: &Root,
+    kernel: &dyn Kernel,
+    host: &Host,
+    config: &Config,
+    state: &mut State,
+    dry_run: bool,
+    stop: &AtomicBool,
+) -> Result<Pass, ReadError> {
+    let mut config = config.clone();
+    for rule in &mut config.rules {
+        rule.limits.looks = 1;
+        rule.prove = None;
+        if dry_run {
+            // What would be moved in the end, whoever is first.
+            rule.limits.at_once = u32::MAX;
+        }
+    }
+    if dry_run {
+        config.at_once = u32::MAX;
+    }
+    let mut observer = Observer::new(root, kernel, host);
+    observer.look(&config, state)?;
+    kernel.sleep(APART);
+    let (mut seen, mut now) = observer.look(&config, state)?;
+    let mut decisions = decide(&config, state, &seen, now);
+    let mut done = Vec::new();
+    let mut texts: BTreeMap<u32, String> = BTreeMap::new();
+    while !dry_run && !decisions.is_empty() && !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        for decision in std::mem::take(&mut decisions) {
+            let tools = Tools {
+                kernel,
+                root,
+                host,
+                stop,
+            };
+            let began = Instant::now();
+            let came = work(tools, &decision);
+            let (text, good) = said(&came, began.elapsed());
+            texts.insert(decision.id.pid, text.clone());
+            done.push(Done {
+                pid: decision.id.pid,
+                name: decision.name.clone(),
+                text,
+                good,
+            });
+            take(&config, state, &seen, &decision, &came, observer.now()?);
+        }
+        (seen, now) = observer.look(&config, state)?;
+        decisions = decide(&config, state, &seen, now);
+        // Once each: what is left is for the next time.
+        decisions.retain(|d| !texts.contains_key(&d.id.pid));
+    }
+    Ok(Pass {
+        programs: standings(&config, state, &seen, now, &texts),
+        passed_over: counts(&config, state, &seen),
+        done,
+        dry_run,
+    })
+}
+
+fn take(
+    config: &Config,
+    state: &mut State,
+    seen: &Observation,
+    decision: &Decision,
+    came: &Came,
+    now: Now,
+) {
+    if let Some(program) = seen.programs.iter().find(|p| p.id == decision.id) {
+        learn(config, state, program, came, &seen.host, now);
+    }
+}
+
+fn said(came: &Came, took: Duration) -> (String, bool) {
+    match came {
+        Came::Promoted { asked, done, .. } => (
+            format!(
+                "{done} of {asked} moved to huge pages in {:.1} s",
+                took.as_secs_f64()
+            ),
+            asked == done,
+        ),
+        Came::Demoted { done } => (format!("{done} moved back"), true),
+        Came::Tested { .. } => (String::new(), true),
+        Came::Failed { why, .. } => (why.clone(), false),
+    }
+}
+
+/// What is decided and was not done would be done next; what was done says what came of it.
+fn standings(
+    config: &Config,
+    state: &State,
+    seen: &Observation,
+    now: Now,
+    done: &BTreeMap<u32, String>,
+) -> Vec<ProgramStatus> {
+    let mut all = programs(config, state, seen, now);
+    for program in &mut all {
+        if program.standing.state == Stand::Moving {
+            program.standing.state = Stand::Next;
+        }
+        if let Some(text) = done.get(&program.pid) {
+            program.standing.text.clone_from(text);
+        }
+    }
+    all.sort_by_key(|p| p.standing.state);
+    all
+}
+
+fn counts(config: &Config, state: &State, seen: &Observation) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    let others = seen
+        .programs
+        .iter()
+        .filter(|p| !state.tracks.contains_key(&p.id));
+    for why in others.filter_map(|program| passed_over(config, program)) {
+        *counts.entry(why.id()).or_default() += 1;
+    }
+    counts
+}

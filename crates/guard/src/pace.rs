@@ -1,0 +1,93 @@
+//! How long to wait until the next look. Pure.
+
+use std::time::Duration;
+
+use crate::config::Share;
+
+/// Where nothing changes, looks come up to so many times less often.
+const QUIETEST: u32 = 3;
+/// After so many looks that changed nothing the next wait is longer.
+const QUIET_AFTER: u32 = 12;
+/// No wait is longer, whatever a look costs: a service that grows must not wait for half an hour.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// What looks cost so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pace {
+    /// Processor time of a look: the mean of the last ones, the newest counting a quarter.
+    cost: Option<Duration>,
+    quiet: u32,
+}
+
+impl Pace {
+    /// A look took `cost` of a processor, or more work went on beside it, and then its cost is not known;
+    /// `changed` where something came of it. How long to wait: `every`, longer while nothing changes, and so long
+    /// that looking keeps within `budget`.
+    pub fn next(
+        &mut self,
+        every: Duration,
+        budget: Share,
+        cost: Option<Duration>,
+        changed: bool,
+    ) -> Duration {
+        if let Some(cost) = cost {
+            self.cost = Some(self.cost.map_or(cost, |before| (before * 3 + cost) / 4));
+        }
+        self.quiet = match changed {
+            true => 0,
+            false => self.quiet.saturating_add(1),
+        };
+        let times = (1 + self.quiet / QUIET_AFTER).min(QUIETEST);
+        let least = self.cost.map_or(Duration::ZERO, |cost| {
+            let part = budget.0.max(0.0001);
+            Duration::try_from_secs_f64(cost.as_secs_f64() / part).unwrap_or(LONGEST)
+        });
+        (every * times).max(least).min(LONGEST.max(every))
+    }
+
+    /// Processor time of a look.
+    pub fn cost(&self) -> Duration {
+        self.cost.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(5);
+    const ONE: Share = Share(0.01);
+
+    fn millis(n: u64) -> Option<Duration> {
+        Some(Duration::from_millis(n))
+    }
+
+    #[test]
+    fn what_looks_cost_stays_within_the_budget() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.next(EVERY, ONE, millis(20), true), EVERY);
+        // 200 ms at 1 % is every 20 s.
+        for _ in 0..40 {
+            pace.next(EVERY, ONE, millis(200), true);
+        }
+        let wait = pace.next(EVERY, ONE, None, true);
+        assert!(
+            wait.abs_diff(EVERY * 4) < Duration::from_millis(200),
+            "{wait:?}"
+        );
+        for _ in 0..40 {
+            pace.next(EVERY, ONE, millis(60_000), true);
+        }
+        assert_eq!(pace.next(EVERY, ONE, None, true), LONGEST);
+    }
+
+    #[test]
+    fn quiet_hosts_are_looked_at_less_often() {
+        let mut pace = Pace::default();
+        let waits: Vec<u64> = (0..40)
+            .map(|_| pace.next(EVERY, ONE, None, false).as_secs())
+            .collect();
+        assert_eq!((waits[0], waits[11], waits[23], waits[39]), (5, 10, 15, 15));
+        assert_eq!(pace.next(EVERY, ONE, None, true), EVERY);
+    }
+}

@@ -1,0 +1,236 @@
+//! What the guard says of itself: one value behind `guard status`, the page and the metrics.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Action, Config};
+use crate::log::Entry;
+use crate::policy::proof_in_words;
+use crate::rule::rule_of;
+use crate::seen::{Now, Observation};
+use crate::state::{Counts, Proof, Remembered, State, Track};
+use crate::why::{Stand, Standing};
+
+/// The schema of what is said.
+pub const SCHEMA: u64 = 1;
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The schema.
+    pub schema: u64,
+    /// Of this program.
+    pub version: String,
+    /// The guard's process.
+    pub pid: u32,
+    /// When it began: RFC 3339, UTC.
+    pub started: String,
+    /// The same in seconds since 1970.
+    pub started_seconds: f64,
+    /// When this was said.
+    pub at: String,
+    /// The files that its rules come from; empty where there is none.
+    pub files: Vec<String>,
+    /// Whether any rule lets it act.
+    pub acts: bool,
+    /// How many rules there are.
+    pub rules: usize,
+    /// Since when a person has stopped it: RFC 3339, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_since: Option<String>,
+    /// What does not work, a sentence each.
+    pub problems: Vec<String>,
+    /// What looking costs.
+    pub cost: Cost,
+    /// The host.
+    pub host: HostStatus,
+    /// The programs that are worth a line.
+    pub programs: Vec<ProgramStatus>,
+    /// How many programs run in all.
+    pub seen: usize,
+    /// What was done.
+    pub counts: Counts,
+    /// What tests said.
+    pub remembered: Vec<Remembered>,
+    /// So many units have metrics of their own.
+    pub series: usize,
+    /// The newest decisions.
+    pub log: Vec<Entry>,
+}
+
+/// What looking costs.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// Processor time of a look.
+    pub look_seconds: f64,
+    /// Time until the next.
+    pub wait_seconds: f64,
+    /// Looks so far.
+    pub looks: u64,
+    /// Processor time of the guard so far, that of moves in it.
+    pub cpu_seconds: f64,
+    /// What it has resident.
+    pub resident_bytes: Bytes,
+}
+
+/// The host, as the guard sees it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The size of a huge page.
+    pub huge_page_bytes: Bytes,
+    /// The part of the time in which tasks stall for memory; missing where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<f64>,
+    /// The part of the time in which tasks wait for a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<f64>,
+    /// Why nothing can be moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unable: Option<String>,
+    /// Whether the processor's counters are there.
+    pub counts: bool,
+    /// Page tables of all processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_tables_bytes: Option<Bytes>,
+    /// The pools of the host and of its nodes.
+    pub pools: Vec<PoolStatus>,
+    /// The kernel's counters of THP and compaction, by their names in `/proc/vmstat`.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// A pool of hugetlb pages, in pages.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// The size of a page.
+    pub page_bytes: Bytes,
+    /// The node; missing of the whole host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// All of them, surplus ones too.
+    pub total: u64,
+    /// In nobody's use.
+    pub free: u64,
+    /// Of those, promised.
+    pub reserved: u64,
+    /// Beyond the size of the pool.
+    pub surplus: u64,
+}
+
+/// A program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramStatus {
+    /// Its first process.
+    pub pid: u32,
+    /// How many it has.
+    pub processes: usize,
+    /// Its name.
+    pub name: String,
+    /// Its unit, pod or name.
+    pub group: String,
+    /// Its user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What its rule says.
+    pub action: Action,
+    /// Where it stands.
+    #[serde(flatten)]
+    pub standing: Standing,
+    /// Memory on pages smaller than a huge page that could be on huge ones.
+    pub small_bytes: Bytes,
+    /// Memory on huge pages.
+    pub large_bytes: Bytes,
+    /// The second over both; missing where there is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<f64>,
+    /// Its page tables.
+    pub page_tables_bytes: Bytes,
+    /// How much of one processor it uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// How long it runs.
+    pub age_seconds: f64,
+    /// How much was moved of it so far.
+    pub moved_bytes: Bytes,
+    /// By how much it grew by that.
+    pub grown_bytes: Bytes,
+    /// How often.
+    pub moves: u64,
+    /// What is known of what it brought, in words: `unproven` where nothing is.
+    pub proof: String,
+    /// The same with its numbers.
+    pub proof_detail: Proof,
+    /// Bytes on small pages that it touches a second, where that was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touched_bytes_per_second: Option<f64>,
+    /// Coverage over time, oldest first.
+    pub history: Vec<f64>,
+}
+
+/// The programs that are worth a line: all that were looked at closely, the most promising of each standing first.
+pub fn programs(
+    config: &Config,
+    state: &State,
+    seen: &Observation,
+    now: Now,
+) -> Vec<ProgramStatus> {
+    let _ = now;
+    let mut programs: Vec<ProgramStatus> = (seen.programs.iter())
+        .filter_map(|program| {
+            let track = state.tracks.get(&program.id)?;
+            let rule = rule_of(&config.rules, program)?;
+            let standing = track.standing.clone()?;
+            let moved = track.moved.clone().unwrap_or_default();
+            Some(ProgramStatus {
+                pid: program.id.pid,
+                processes: program.pids.len(),
+                name: program.name.clone(),
+                group: track.group.clone(),
+                user: program.user.clone(),
+                action: rule.action,
+                standing,
+                small_bytes: track.closer.small,
+                large_bytes: track.closer.large,
+                coverage: coverage(track),
+                page_tables_bytes: track.closer.page_tables,
+                cpu: program.cpu,
+                age_seconds: program.age.as_secs_f64(),
+                moved_bytes: moved.bytes,
+                grown_bytes: moved.grown,
+                moves: track.moves,
+                proof: proof_in_words(&track.proof),
+                proof_detail: track.proof.clone(),
+                touched_bytes_per_second: track.closer.touched,
+                history: track.history.clone(),
+            })
+        })
+        .collect();
+    programs.sort_by(|a, b| {
+        let key = |p: &ProgramStatus| {
+            (
+                p.standing.state,
+                std::cmp::Reverse(p.small_bytes + p.large_bytes),
+                p.pid,
+            )
+        };
+        key(a).cmp(&key(b))
+    });
+    programs
+}
+
+fn coverage(track: &Track) -> Option<f64> {
+    track.closer.large.share_of(track.closer.held())
+}
+
+impl Status {
+    /// How many programs stand so.
+    pub fn count(&self, state: Stand) -> usize {
+        self.programs
+            .iter()
+            .filter(|p| p.standing.state == state)
+            .count()
+    }
+}

@@ -1,0 +1,273 @@
+//! `hugeleaf guard`: what it says of itself, its log, and one pass; as screens, and as the page that it serves.
+
+use hugeleaf_guard::log::Entry;
+use hugeleaf_guard::once::Pass;
+use hugeleaf_guard::status::{ProgramStatus, Status};
+use hugeleaf_guard::{Action, Stand};
+
+use crate::page::{Cell, Mark, Narrow, Note, Page, Table, TableOf, Value};
+
+mod metrics;
+#[cfg(test)]
+mod testing;
+mod web;
+
+pub use metrics::metrics;
+pub use web::answer;
+
+/// `guard status`.
+pub fn status(status: &Status) -> Page {
+    let mut page = Page::new("hugeleaf guard", lead(status));
+    page.mark = match (status.problems.is_empty(), status.paused_since.is_some()) {
+        (true, false) => Mark::Good,
+        _ => Mark::Warn,
+    };
+    page.section("PROGRAMS", vec![programs(&status.programs).into()])
+        .section("WHY", why(&status.programs))
+        .section("SO FAR", vec![counts(status).into()])
+        .section("THE GUARD ITSELF", vec![itself(status).into()]);
+    let problems = status.problems.iter();
+    page.add(
+        problems
+            .map(|problem| Note::new(Cell::from("problem").marked(Mark::Warn), problem.as_str()))
+            .collect::<Vec<_>>(),
+    );
+    page
+}
+
+fn lead(status: &Status) -> String {
+    let kept = status.count(Stand::Kept) + status.count(Stand::Testing);
+    let would = status.count(Stand::Would);
+    let what = match (&status.paused_since, status.acts) {
+        (Some(since), _) => format!("Paused since {since}"),
+        (None, true) => "Acting by its rules".to_owned(),
+        (None, false) => "Watching only: no rule lets it act".to_owned(),
+    };
+    let kept = match kept {
+        1 => "1 program is kept on huge pages".to_owned(),
+        n => format!("{n} programs are kept on huge pages"),
+    };
+    let would = match would {
+        0 => String::new(),
+        n => format!(", {n} would be moved"),
+    };
+    format!("{what}; {kept}{would}.")
+}
+
+/// A program is a line; what is on small pages first, for that is what there is to do.
+fn programs(all: &[ProgramStatus]) -> TableOf<&ProgramStatus> {
+    Table::of(all)
+        .left("STANDS", |p| stand(p))
+        .right("PID", |p| Value::Text(p.pid.to_string()))
+        .left("NAME", |p| p.name.as_str())
+        .left("UNIT OR POD", |p| match p.group == p.name {
+            true => Cell::empty(),
+            false => p.group.as_str().into(),
+        })
+        .narrow(Narrow::Goes(2))
+        .right("SMALL", |p| p.small_bytes)
+        .right("LARGE", |p| p.large_bytes)
+        .right("COVERAGE", |p| Cell::percent(p.coverage))
+        .right("CPU", |p| Cell::percent(p.cpu))
+        .narrow(Narrow::Goes(3))
+        .right("MOVED", |p| Cell::some_bytes(p.moved_bytes))
+        .narrow(Narrow::Goes(4))
+        .left("PROOF", |p| p.proof.as_str())
+        .narrow(Narrow::Goes(1))
+}
+
+fn stand(program: &ProgramStatus) -> Cell {
+    let mark = match program.standing.state {
+        Stand::Kept | Stand::Large => Mark::Good,
+        Stand::Moving | Stand::Reverting | Stand::Testing | Stand::Next | Stand::Would => {
+            Mark::Warn
+        }
+        Stand::No => Mark::Dim,
+    };
+    Cell::from(program.standing.state.name()).marked(mark)
+}
+
+/// Why each that is not on huge pages is not, and what would be done.
+fn why(all: &[ProgramStatus]) -> Vec<crate::page::Block> {
+    let said = all
+        .iter()
+        .filter(|p| !matches!(p.standing.state, Stand::Large | Stand::Kept));
+    let table = Table::of(said)
+        .right("PID", |p| Value::Text(p.pid.to_string()))
+        .left("NAME", |p| p.name.as_str())
+        .left("RULE", |p| {
+            format!("{}: {}", p.standing.rule, action(p.action))
+        })
+        .narrow(Narrow::Goes(1))
+        .left("WHY", |p| p.standing.text.as_str())
+        .narrow(Narrow::Wraps);
+    vec![table.into()]
+}
+
+const fn action(action: Action) -> &'static str {
+    match action {
+        Action::Promote => "promote",
+        Action::Watch => "watch",
+        Action::Never => "never",
+    }
+}
+
+fn counts(status: &Status) -> Vec<(String, Cell)> {
+    let counts = &status.counts;
+    let moves = format!(
+        "{} to huge pages ({} in all), {} back; {} got less than they asked for",
+        counts.promotions, counts.promoted, counts.demotions, counts.short
+    );
+    let tests = format!(
+        "{} faster, {} slower, {} same, {} unclear; {} given up",
+        counts.faster, counts.slower, counts.same, counts.unclear, counts.dropped
+    );
+    vec![
+        ("moves".into(), moves.into()),
+        (
+            "growth".into(),
+            format!("{}: what moves added to processes", counts.grown).into(),
+        ),
+        (
+            "stalls".into(),
+            format!(
+                "at most {:.1} s in calls that move memory",
+                counts.stalled.as_secs_f64()
+            )
+            .into(),
+        ),
+        ("tests".into(), tests.into()),
+    ]
+}
+
+fn itself(status: &Status) -> Vec<(String, Cell)> {
+    let cost = &status.cost;
+    let rules = match status.files.len() {
+        0 => "none: everything is watched".to_owned(),
+        _ => format!("{} in {}", status.rules, status.files.join(", ")),
+    };
+    let share = match cost.wait_seconds > 0.0 {
+        true => cost.look_seconds / cost.wait_seconds,
+        false => 0.0,
+    };
+    let looks = format!(
+        "{} at {} programs; one takes {:.0} ms of a processor, every {:.0} s: {:.2} %",
+        cost.looks,
+        status.seen,
+        cost.look_seconds * 1e3,
+        cost.wait_seconds,
+        share * 100.0
+    );
+    let pressure = match (status.host.stalled, status.host.waiting) {
+        (None, None) => Cell::from("not told by this kernel"),
+        (stalled, waiting) => Cell::from(format!(
+            "tasks stall for memory {}, wait for a processor {} of the time",
+            Cell::percent(stalled),
+            Cell::percent(waiting)
+        )),
+    };
+    vec![
+        ("rules".into(), rules.into()),
+        ("looks".into(), looks.into()),
+        (
+            "process".into(),
+            format!(
+                "{} since {}, {} resident, {:.1} s of processor time",
+                status.pid, status.started, cost.resident_bytes, cost.cpu_seconds
+            )
+            .into(),
+        ),
+        ("pressure".into(), pressure),
+    ]
+}
+
+/// `guard log`, oldest first.
+pub fn log(entries: &[Entry]) -> Page {
+    let mut page = Page::new("hugeleaf guard log", "");
+    match entries.is_empty() {
+        true => page.lead = "Nothing was decided yet.".into(),
+        false => {
+            page.add(entries_table(entries));
+        }
+    }
+    page
+}
+
+fn entries_table(entries: &[Entry]) -> TableOf<&Entry> {
+    Table::of(entries)
+        .left("TIME", |e| e.at.as_str())
+        .left("WHAT", |e| what(e))
+        .right("PID", |e| e.pid.map(|pid| Value::Text(pid.to_string())))
+        .left("NAME", |e| e.name.as_str())
+        .right("TOOK", |e| e.seconds.map(Value::Duration))
+        .narrow(Narrow::Goes(1))
+        .left("", |e| e.text.as_str())
+        .narrow(Narrow::Wraps)
+}
+
+fn what(entry: &Entry) -> Cell {
+    let mark = match entry.what.as_str() {
+        "failed" | "problem" => Mark::Warn,
+        "promoted" | "tested" => Mark::Good,
+        _ => Mark::Plain,
+    };
+    Cell::from(entry.what.as_str()).marked(mark)
+}
+
+/// `guard --once`.
+pub fn once(pass: &Pass) -> Page {
+    let count = |state| {
+        pass.programs
+            .iter()
+            .filter(|p| p.standing.state == state)
+            .count()
+    };
+    let programs_of = |n: usize| {
+        if n == 1 {
+            "1 program".to_owned()
+        } else {
+            format!("{n} programs")
+        }
+    };
+    let lead = match (
+        pass.dry_run,
+        count(Stand::Next),
+        count(Stand::Would),
+        pass.done.len(),
+    ) {
+        (_, 0, 0, 0) => "Nothing is to be done.".to_owned(),
+        (true, next, would, _) => match (next, would) {
+            (0, n) => format!(
+                "{} would be moved if a rule let the guard act.",
+                programs_of(n)
+            ),
+            (n, 0) => format!("{} would be moved.", programs_of(n)),
+            (n, w) => format!(
+                "{} would be moved, and {} if their rule let the guard act.",
+                programs_of(n),
+                w
+            ),
+        },
+        (false, _, _, done) => format!("{} moved.", programs_of(done)),
+    };
+    let mut page = Page::new("hugeleaf guard --once", lead);
+    page.section("PROGRAMS", vec![programs(&pass.programs).into()])
+        .section("WHY", why(&pass.programs));
+    let others: Vec<(String, Cell)> = (pass.passed_over.iter())
+        .map(|(why, n)| (in_words(why).to_owned(), Cell::from(*n as u64)))
+        .collect();
+    page.section("NOT LOOKED AT", vec![others.into()]);
+    page
+}
+
+/// A reason's name, for a count of programs.
+fn in_words(reason: &str) -> &str {
+    match reason {
+        "too-small" => "too small for their rule",
+        "too-young" => "too young for their rule",
+        "rule-says-never" => "their rule says never",
+        "own" => "the guard itself",
+        "init" => "the first process",
+        other => other,
+    }
+}

@@ -1,0 +1,297 @@
+//! What the guard says of itself and of this host, for Prometheus. Labels are units, pods or names of programs, never
+//! process ids, and there are no more of them than the rules say: what is beyond that is added up as `other`.
+
+use std::collections::BTreeMap;
+
+use hugeleaf_guard::Stand;
+use hugeleaf_guard::state::Proof;
+use hugeleaf_guard::status::{PoolStatus, ProgramStatus, Status};
+use hugeleaf_units::{Bytes, PageSize};
+
+use crate::metrics::Family;
+
+/// What is beyond the limit of series.
+const OTHER: &str = "other";
+
+/// All metrics; programs of at most `series` units have samples of their own.
+pub fn metrics(status: &Status, series: usize) -> Vec<Family> {
+    let mut all = vec![info(status)];
+    all.extend(pools(&status.host.pools));
+    all.extend(by_group(status, series));
+    all.push(programs(status));
+    all.extend(counts(status));
+    all.extend(proofs(status, series));
+    all.extend(host(status));
+    all.extend(itself(status));
+    all
+}
+
+fn info(status: &Status) -> Family {
+    let labels = [
+        ("version", status.version.as_str()),
+        ("kernel", status.host.kernel.as_str()),
+        ("mode", mode(status)),
+    ];
+    Family::gauge(
+        "hugeleaf_info",
+        "What runs here, and whether it acts, watches or is paused",
+    )
+    .of(labels, 1.0)
+}
+
+fn mode(status: &Status) -> &'static str {
+    match (&status.paused_since, status.acts) {
+        (Some(_), _) => "paused",
+        (None, true) => "acting",
+        (None, false) => "watching",
+    }
+}
+
+fn pools(pools: &[PoolStatus]) -> Vec<Family> {
+    let mut held = Family::gauge(
+        "hugeleaf_pool_bytes",
+        "Hugetlb pages of each size and node: in use, promised and not yet touched, and free; they add up to the pool",
+    );
+    let mut surplus = Family::gauge(
+        "hugeleaf_pool_surplus_bytes",
+        "Hugetlb pages taken beyond the size of the pool, which are in the pool's bytes while they last",
+    );
+    for pool in pools {
+        let size =
+            PageSize::new(pool.page_bytes).map_or_else(|_| String::new(), |size| size.to_string());
+        let node = pool
+            .node
+            .map_or_else(|| "all".to_owned(), |node| node.to_string());
+        let bytes = |pages: u64| pages as f64 * pool.page_bytes.as_f64();
+        let reserved = pool.reserved.min(pool.free);
+        let states = [
+            ("used", pool.total.saturating_sub(pool.free)),
+            ("reserved", reserved),
+            ("free", pool.free - reserved),
+        ];
+        for (state, pages) in states {
+            held.add(
+                [("page_size", &size), ("node", &node), ("state", state)],
+                bytes(pages),
+            );
+        }
+        surplus.add([("page_size", &size), ("node", &node)], bytes(pool.surplus));
+    }
+    vec![held, surplus]
+}
+
+/// Sums of the programs of a unit, pod or name.
+#[derive(Default)]
+struct Group {
+    small: Bytes,
+    large: Bytes,
+    tables: Bytes,
+    moved: Bytes,
+}
+
+/// The largest groups by name, the rest together.
+fn groups(status: &Status, series: usize) -> BTreeMap<String, Group> {
+    let mut all: BTreeMap<&str, Group> = BTreeMap::new();
+    for program in &status.programs {
+        all.entry(&program.group).or_default().add(program);
+    }
+    let mut sorted: Vec<(&str, Group)> = all.into_iter().collect();
+    sorted.sort_by_key(|(name, group)| (std::cmp::Reverse(group.small + group.large), *name));
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    for (n, (name, group)) in sorted.into_iter().enumerate() {
+        let name = if n < series { name } else { OTHER };
+        groups.entry(name.to_owned()).or_default().join(&group);
+    }
+    groups
+}
+
+impl Group {
+    fn add(&mut self, program: &ProgramStatus) {
+        self.join(&Group {
+            small: program.small_bytes,
+            large: program.large_bytes,
+            tables: program.page_tables_bytes,
+            moved: program.moved_bytes,
+        });
+    }
+
+    fn join(&mut self, other: &Group) {
+        self.small += other.small;
+        self.large += other.large;
+        self.tables += other.tables;
+        self.moved += other.moved;
+    }
+}
+
+fn by_group(status: &Status, series: usize) -> Vec<Family> {
+    let mut memory = Family::gauge(
+        "hugeleaf_memory_bytes",
+        "Memory that could be on huge pages, by where it is; both add up to what is asked for",
+    );
+    let mut tables = Family::gauge(
+        "hugeleaf_page_tables_bytes",
+        "Page tables of the processes of a unit",
+    );
+    let mut moved = Family::gauge(
+        "hugeleaf_moved_bytes",
+        "What was moved to huge pages of the processes of a unit that run now",
+    );
+    for (name, group) in groups(status, series) {
+        memory.add([("unit", &name), ("pages", "small")], group.small.as_f64());
+        memory.add([("unit", &name), ("pages", "huge")], group.large.as_f64());
+        tables.add([("unit", &name)], group.tables.as_f64());
+        moved.add([("unit", &name)], group.moved.as_f64());
+    }
+    vec![memory, tables, moved]
+}
+
+fn programs(status: &Status) -> Family {
+    let mut family = Family::gauge(
+        "hugeleaf_programs",
+        "Programs that were looked at closely, by where they stand",
+    );
+    for state in Stand::ALL {
+        family.add([("state", state.name())], status.count(state) as f64);
+    }
+    family
+}
+
+fn counts(status: &Status) -> Vec<Family> {
+    let counts = &status.counts;
+    let mut tests = Family::counter("hugeleaf_tests", "Tests that came to an end, by verdict");
+    for (verdict, n) in [
+        ("faster", counts.faster),
+        ("slower", counts.slower),
+        ("same", counts.same),
+        ("unclear", counts.unclear),
+        ("dropped", counts.dropped),
+    ] {
+        tests.add([("verdict", verdict)], n as f64);
+    }
+    vec![
+        Family::counter("hugeleaf_promotions", "Moves to huge pages")
+            .of([], counts.promotions as f64),
+        Family::counter("hugeleaf_promoted_bytes", "What they moved")
+            .of([], counts.promoted.as_f64()),
+        Family::counter(
+            "hugeleaf_promotions_short",
+            "Moves that got less than they asked for",
+        )
+        .of([], counts.short as f64),
+        Family::counter("hugeleaf_demotions", "Moves back").of([], counts.demotions as f64),
+        Family::counter(
+            "hugeleaf_grown_bytes",
+            "What moves added to processes; 0 unless a rule allows it",
+        )
+        .of([], counts.grown.as_f64()),
+        Family::counter(
+            "hugeleaf_stall_seconds",
+            "Time in calls that move memory, for which processes may have stood still",
+        )
+        .of([], counts.stalled.as_secs_f64()),
+        tests,
+    ]
+}
+
+/// The last proof of each unit, with its bounds.
+fn proofs(status: &Status, series: usize) -> Vec<Family> {
+    let mut ratio = Family::gauge(
+        "hugeleaf_proof_ratio",
+        "What the last test of a unit said, large over base pages, with the ends of its interval at 95 %",
+    );
+    let mut at = Family::gauge(
+        "hugeleaf_proof_timestamp_seconds",
+        "When that was, in seconds since 1970",
+    );
+    let mut proven: BTreeMap<&str, &Proof> = BTreeMap::new();
+    for program in &status.programs {
+        if matches!(program.proof_detail, Proof::Proven(_)) {
+            proven.insert(&program.group, &program.proof_detail);
+        }
+    }
+    for (group, proof) in proven.into_iter().take(series) {
+        let Proof::Proven(proof) = proof else {
+            continue;
+        };
+        let verdict = proof.verdict.to_string();
+        for (bound, value) in [
+            ("low", proof.low),
+            ("estimate", proof.ratio),
+            ("high", proof.high),
+        ] {
+            ratio.add(
+                [("unit", group), ("verdict", &verdict), ("bound", bound)],
+                value,
+            );
+        }
+        at.add([("unit", group)], proof.at as f64);
+    }
+    vec![ratio, at]
+}
+
+fn host(status: &Status) -> Vec<Family> {
+    let mut events = Family::counter(
+        "hugeleaf_kernel_events",
+        "The kernel's counters of THP and compaction (/proc/vmstat)",
+    );
+    for (name, n) in &status.host.events {
+        events.add([("event", name)], *n as f64);
+    }
+    let mut pressure = Family::gauge(
+        "hugeleaf_pressure_ratio",
+        "The part of the time since the last look in which some task waited (PSI)",
+    );
+    for (resource, part) in [
+        ("memory", status.host.stalled),
+        ("cpu", status.host.waiting),
+    ] {
+        if let Some(part) = part {
+            pressure.add([("resource", resource)], part);
+        }
+    }
+    let mut tables = Family::gauge(
+        "hugeleaf_host_page_tables_bytes",
+        "Page tables of the whole host",
+    );
+    if let Some(bytes) = status.host.page_tables_bytes {
+        tables.add([], bytes.as_f64());
+    }
+    vec![events, pressure, tables]
+}
+
+fn itself(status: &Status) -> Vec<Family> {
+    let cost = &status.cost;
+    let mut all = vec![
+        Family::gauge(
+            "hugeleaf_problems",
+            "What does not work: hugeleaf guard status says it",
+        )
+        .of([], status.problems.len() as f64),
+        Family::counter("hugeleaf_looks", "Looks at the host").of([], cost.looks as f64),
+        Family::gauge("hugeleaf_look_cpu_seconds", "Processor time of a look")
+            .of([], cost.look_seconds),
+        Family::gauge("hugeleaf_look_wait_seconds", "Time between two looks")
+            .of([], cost.wait_seconds),
+    ];
+    // Those of a process have names of their own by convention; a restart shows in its start time.
+    if status.pid != 0 {
+        all.extend([
+            Family::counter("process_cpu_seconds", "Processor time of the guard")
+                .of([], cost.cpu_seconds),
+            Family::gauge(
+                "process_resident_memory_bytes",
+                "What the guard has resident",
+            )
+            .of([], cost.resident_bytes.as_f64()),
+            Family::gauge(
+                "process_start_time_seconds",
+                "When the guard was started, in seconds since 1970",
+            )
+            .of([], status.started_seconds),
+        ]);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! A guard that does a bit of everything.
+
+use hugeleaf_guard::state::{Counts, Proof, Proven, Remembered};
+use hugeleaf_guard::status::{Cost, HostStatus, PoolStatus, ProgramStatus, Status};
+use hugeleaf_guard::{Action, Stand, Standing};
+use hugeleaf_proof::Verdict;
+use hugeleaf_units::Bytes;
+
+fn proven() -> Proven {
+    Proven {
+        verdict: Verdict::Faster,
+        ratio: 1.12,
+        low: 1.07,
+        high: 1.16,
+        pairs: 12,
+        metric: "redis:127.0.0.1:6379".into(),
+        at: 1_800_000_000,
+    }
+}
+
+pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
+    let is_kept = state == Stand::Kept;
+    ProgramStatus {
+        pid,
+        processes: 1,
+        name: name.into(),
+        group: format!("{name}.service"),
+        user: Some("db".into()),
+        action: if state == Stand::Would {
+            Action::Watch
+        } else {
+            Action::Promote
+        },
+        standing: Standing {
+            state,
+            reason: if state == Stand::No {
+                "too-idle".into()
+            } else {
+                String::new()
+            },
+            text: match state {
+                Stand::No => "uses 3 % of a processor; the rule begins at 10%".into(),
+                Stand::Kept => "4G of 4G on huge pages, faster ×1.120 [1.070, 1.160]".into(),
+                _ => "1G of 1G on small pages".into(),
+            },
+            rule: format!("guard.toml rule 1: name {name}"),
+        },
+        small_bytes: Bytes::from_mib(if is_kept { 12 } else { 1024 }),
+        large_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        coverage: Some(if is_kept { 0.997 } else { 0.0 }),
+        page_tables_bytes: Bytes::from_mib(9),
+        cpu: Some(0.42),
+        age_seconds: 86_400.0,
+        moved_bytes: Bytes::from_mib(if is_kept { 4096 } else { 0 }),
+        grown_bytes: Bytes::ZERO,
+        moves: u64::from(is_kept),
+        proof: if is_kept {
+            "faster ×1.120 [1.070, 1.160]".into()
+        } else {
+            "unproven".into()
+        },
+        proof_detail: if is_kept {
+            Proof::Proven(proven())
+        } else {
+            Proof::Unproven
+        },
+        touched_bytes_per_second: None,
+        history: vec![0.0, 0.1, 0.6, 0.997],
+    }
+}
+
+/// A status with one of everything.
+pub fn status() -> Status {
+    Status {
+        schema: 1,
+        version: "0.1.0".into(),
+        pid: 4711,
+        started: "2026-11-24T10:00:00Z".into(),
+        started_seconds: 1_795_514_400.0,
+        at: "2026-11-24T12:00:00Z".into(),
+        files: vec!["/etc/hugeleaf/guard.toml".into()],
+        acts: true,
+        rules: 3,
+        paused_since: None,
+        problems: Vec::new(),
+        cost: Cost {
+            look_seconds: 0.012,
+            wait_seconds: 5.0,
+            looks: 1440,
+            cpu_seconds: 19.5,
+            resident_bytes: Bytes::from_mib(14),
+        },
+        host: HostStatus {
+            kernel: "6.18.0".into(),
+            huge_page_bytes: Bytes::from_mib(2),
+            stalled: Some(0.0),
+            waiting: Some(0.31),
+            page_tables_bytes: Some(Bytes::from_mib(80)),
+            pools: vec![PoolStatus {
+                page_bytes: Bytes::from_mib(2),
+                node: None,
+                total: 100,
+                free: 40,
+                reserved: 30,
+                surplus: 0,
+            }],
+            events: [("thp_collapse_alloc".to_owned(), 2048)].into(),
+            ..HostStatus::default()
+        },
+        programs: vec![
+            program(12, "redis-server", Stand::Next),
+            program(11, "mariadbd", Stand::Kept),
+            program(13, "java", Stand::No),
+            program(14, "python3", Stand::Would),
+        ],
+        seen: 412,
+        counts: Counts {
+            promotions: 7,
+            promoted: Bytes::from_mib(9000),
+            faster: 1,
+            slower: 2,
+            ..Counts::default()
+        },
+        remembered: vec![Remembered {
+            group: "mariadbd.service".into(),
+            name: "mariadbd".into(),
+            file: None,
+            held: Bytes::from_mib(4108),
+            kernel: "6.18.0".into(),
+            proven: proven(),
+            reverted: false,
+        }],
+        series: 200,
+        log: vec![hugeleaf_guard::log::Entry {
+            at: "2026-11-24T11:00:00Z".into(),
+            what: "promoted".into(),
+            pid: Some(11),
+            name: "mariadbd".into(),
+            group: "mariadbd.service".into(),
+            rule: "guard.toml rule 1: name mariadbd".into(),
+            text: "1G of 1G to huge pages".into(),
+            bytes: Some(Bytes::from_mib(1024)),
+            seconds: Some(9.5),
+        }],
+    }
+}

@@ -1,0 +1,170 @@
+//! The page that the guard serves: an overview, each program, decisions and proofs. Plain HTML that works without
+//! scripts; a few lines of one fetch it again while somebody looks.
+
+use hugeleaf_guard::state::Proof;
+use hugeleaf_guard::status::{ProgramStatus, Status};
+use maud::{Markup, html};
+
+use crate::page::{Axis, Cell, Chart, ChartKind, Page, Point, Series, Table, Unit, Value};
+
+use super::{entries_table, status as overview};
+
+/// Replaces what the page shows with what the guard shows now, while somebody looks at it.
+const SCRIPT: &str = "
+setInterval(async () => {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok) throw new Error(answer.status);
+    const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html');
+    document.querySelector('main').replaceWith(fresh.querySelector('main'));
+    document.title = fresh.title;
+    document.body.classList.remove('stale');
+  } catch { document.body.classList.add('stale'); }
+}, 5000);
+";
+
+const STYLE: &str = "
+nav a { margin-right: 1rem; } nav a[aria-current] { font-weight: bold; text-decoration: none; color: inherit; }
+nav { margin-bottom: 1rem; padding-bottom: .5rem; border-bottom: 1px solid var(--line); }
+a { color: LinkText; } .stale main { opacity: .5; }
+.stale nav::after { content: 'The guard does not answer: this is what it said last.'; color: var(--bad); }
+";
+
+/// The pages there are, by path.
+const PAGES: [(&str, &str); 3] = [
+    ("/", "Overview"),
+    ("/decisions", "Decisions"),
+    ("/proofs", "Proofs"),
+];
+
+/// The page of a path; `None` where there is none.
+pub fn answer(path: &str, status: &Status) -> Option<String> {
+    let page = match path {
+        "/" => overview(status),
+        "/decisions" => decisions(status),
+        "/proofs" => proofs(status),
+        _ => program(path.strip_prefix("/program/")?, status)?,
+    };
+    Some(page.html_within(STYLE, &nav(path, status), SCRIPT))
+}
+
+fn nav(path: &str, status: &Status) -> Markup {
+    html! {
+        nav aria-label="Pages" {
+            @for (at, name) in PAGES {
+                a href=(at) aria-current=[(at == path).then_some("page")] { (name) }
+            }
+            @for program in &status.programs {
+                @let at = format!("/program/{}", program.pid);
+                a href=(at) aria-current=[(at == path).then_some("page")] { (program.name) " " (program.pid) }
+            }
+        }
+    }
+}
+
+fn decisions(status: &Status) -> Page {
+    let mut page = Page::new(
+        "Decisions",
+        "What the guard decided, and what came of it; the newest first.",
+    );
+    let mut entries = status.log.clone();
+    entries.reverse();
+    page.add(entries_table(&entries));
+    page
+}
+
+fn proofs(status: &Status) -> Page {
+    let mut page = Page::new(
+        "Proofs",
+        "What tests said: large over base pages, with the interval at 95 %.",
+    );
+    let table = Table::of(&status.remembered)
+        .left("PROGRAM", |r| r.name.as_str())
+        .left("UNIT OR POD", |r| r.group.as_str())
+        .left("VERDICT", |r| r.proven.verdict.to_string())
+        .right("RATIO", |r| Value::Ratio(r.proven.ratio))
+        .right("FROM", |r| Value::Ratio(r.proven.low))
+        .right("TO", |r| Value::Ratio(r.proven.high))
+        .right("PAIRS", |r| r.proven.pairs as u64)
+        .left("METRIC", |r| r.proven.metric.as_str())
+        .left("", |r| if r.reverted { "moved back" } else { "kept" });
+    if status.remembered.is_empty() {
+        page.lead = "Nothing was tested yet. A rule with a metric has its programs tested: docs/guide/guard.md.".into();
+    }
+    page.add(table);
+    page
+}
+
+fn program(pid: &str, status: &Status) -> Option<Page> {
+    let pid: u32 = pid.parse().ok()?;
+    let program = status.programs.iter().find(|p| p.pid == pid)?;
+    let mut page = Page::new(
+        format!("{} {pid}", program.name),
+        program.standing.text.clone(),
+    );
+    page.add(facts(program)).add(history(program));
+    let of_it: Vec<_> = status
+        .log
+        .iter()
+        .rev()
+        .filter(|e| e.pid == Some(pid))
+        .cloned()
+        .collect();
+    page.section("Decisions", vec![entries_table(&of_it).into()]);
+    Some(page)
+}
+
+fn facts(program: &ProgramStatus) -> Vec<(String, Cell)> {
+    let mut facts = vec![
+        (
+            "stands".to_owned(),
+            Cell::from(program.standing.state.name()),
+        ),
+        ("rule".to_owned(), program.standing.rule.as_str().into()),
+        (
+            "unit, pod or name".to_owned(),
+            program.group.as_str().into(),
+        ),
+        ("processes".to_owned(), (program.processes as u64).into()),
+        ("on small pages".to_owned(), program.small_bytes.into()),
+        ("on huge pages".to_owned(), program.large_bytes.into()),
+        ("coverage".to_owned(), Cell::percent(program.coverage)),
+        ("page tables".to_owned(), program.page_tables_bytes.into()),
+        ("moved so far".to_owned(), program.moved_bytes.into()),
+        ("grown by that".to_owned(), program.grown_bytes.into()),
+        ("proof".to_owned(), program.proof.as_str().into()),
+    ];
+    if let Proof::Proven(proven) = &program.proof_detail {
+        facts.push(("metric".to_owned(), proven.metric.as_str().into()));
+    }
+    facts
+}
+
+fn history(program: &ProgramStatus) -> Chart {
+    #[allow(clippy::cast_precision_loss)]
+    let point = |(n, part): (usize, &f64)| Point {
+        x: n as f64,
+        y: *part,
+        ..Point::default()
+    };
+    Chart {
+        title: "Coverage at each closer look".into(),
+        kind: ChartKind::Curves,
+        x: Axis {
+            name: "look".into(),
+            ..Axis::default()
+        },
+        y: Axis {
+            name: "on huge pages".into(),
+            unit: Unit::Percent,
+            level: Some(0.0),
+            end: Some(1.0),
+            ..Axis::default()
+        },
+        series: vec![Series {
+            name: "coverage".into(),
+            points: program.history.iter().enumerate().map(point).collect(),
+        }],
+    }
+}

@@ -1,0 +1,191 @@
+//! Metrics for Prometheus, from values: OpenMetrics by `prometheus-client`, and the older text format, which
+//! node_exporter's textfile collector and `promtool check metrics` read.
+//!
+//! Names follow Prometheus's conventions: base units (bytes, seconds), `_total` on what only rises, `_info` for what is
+//! text, and states of one thing that add up.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+/// The type of the format that Prometheus asks for first.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The type of the older format.
+pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It only rises, until its process starts anew; its name gets `_total`.
+    Counter,
+    /// It has a value at each time.
+    Gauge,
+}
+
+/// One metric with its samples.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: Kind,
+    samples: Vec<(Labels, f64)>,
+}
+
+/// Labels of a sample, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Labels(Vec<(&'static str, String)>);
+
+impl Family {
+    /// A counter, without its `_total`.
+    pub const fn counter(name: &'static str, help: &'static str) -> Family {
+        Family::new(name, help, Kind::Counter)
+    }
+
+    /// A gauge.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Family {
+        Family::new(name, help, Kind::Gauge)
+    }
+
+    const fn new(name: &'static str, help: &'static str, kind: Kind) -> Family {
+        Family {
+            name,
+            help,
+            kind,
+            samples: Vec::new(),
+        }
+    }
+
+    /// Adds a sample; what is no number is left out.
+    pub fn add<const N: usize>(
+        &mut self,
+        labels: [(&'static str, &str); N],
+        value: f64,
+    ) -> &mut Family {
+        if value.is_finite() {
+            let labels = labels
+                .iter()
+                .map(|(name, text)| (*name, (*text).to_owned()));
+            self.samples.push((Labels(labels.collect()), value));
+        }
+        self
+    }
+
+    /// The same with one sample.
+    #[must_use]
+    pub fn of<const N: usize>(mut self, labels: [(&'static str, &str); N], value: f64) -> Family {
+        self.add(labels, value);
+        self
+    }
+}
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0.as_slice().encode(encoder)
+    }
+}
+
+/// All metrics of an answer.
+#[derive(Debug)]
+struct All(Vec<Family>);
+
+impl Collector for All {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for family in self.0.iter().filter(|family| !family.samples.is_empty()) {
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            let encode = |to: MetricEncoder<'_>, value: f64| match family.kind {
+                Kind::Counter => ConstCounter::new(value).encode(to),
+                Kind::Gauge => ConstGauge::new(value).encode(to),
+            };
+            match family.samples.as_slice() {
+                [(Labels(labels), value)] if labels.is_empty() => encode(metric, *value)?,
+                samples => {
+                    for (labels, value) in samples {
+                        encode(metric.encode_family(labels)?, *value)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As OpenMetrics.
+pub fn open_metrics(families: Vec<Family>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(All(families)));
+    let mut text = String::new();
+    // A String takes everything.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+/// As the older text format: there the type of a counter names its samples, `_total` included.
+pub fn text(families: Vec<Family>) -> String {
+    let counters: Vec<&'static str> = (families.iter())
+        .filter(|family| family.kind == Kind::Counter)
+        .map(|family| family.name)
+        .collect();
+    let open = open_metrics(families);
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|line| *line != "# EOF") {
+        let comment = line
+            .strip_prefix("# HELP ")
+            .or_else(|| line.strip_prefix("# TYPE "));
+        match comment.and_then(|rest| rest.split_once(' ')) {
+            Some((name, rest)) if counters.contains(&name) => {
+                text.push_str(&line[..7]);
+                text.push_str(name);
+                text.push_str("_total ");
+                text.push_str(rest);
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn families() -> Vec<Family> {
+        let mut by_unit = Family::gauge("a_bytes", "What is held");
+        by_unit
+            .add([("unit", "a\"b\\c\nd")], 1024.0)
+            .add([("unit", "x")], f64::NAN);
+        vec![
+            by_unit,
+            Family::counter("b_moves", "Moves").of([], 3.0),
+            Family::gauge("c", "Nothing"),
+        ]
+    }
+
+    #[test]
+    fn two_formats_of_the_same() {
+        let open = open_metrics(families());
+        assert_eq!(
+            open,
+            "# HELP a_bytes What is held\n# TYPE a_bytes gauge\na_bytes{unit=\"a\\\"b\\\\c\\nd\"} 1024.0\n\
+             # HELP b_moves Moves\n# TYPE b_moves counter\nb_moves_total 3.0\n# EOF\n"
+        );
+        let old = text(families());
+        assert!(
+            old.contains("# TYPE b_moves_total counter\nb_moves_total 3.0\n"),
+            "{old}"
+        );
+        assert!(!old.contains("EOF"));
+    }
+}
