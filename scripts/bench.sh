@@ -16,7 +16,7 @@ if [ "${1:-}" = --smoke ]; then
     smoke=(--smoke)
     shift
 fi
-all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile'
+all='promote latency shared servers region chase pagetables mover pin simulate run-coverage run-always run-rates run-pool trace oltp oltp-profile top'
 names=${*:-$all}
 
 if [ ${#smoke[@]} -gt 0 ]; then
@@ -134,7 +134,7 @@ for name in $names; do
             "$target/examples/bench_promote" --size 2G --pairs 20 --out "$out/promote.json"
         fi
         ;;
-    latency | shared | servers | region) must_reach "$name" ;;
+    latency | shared | servers | region | top) must_reach "$name" ;;
     run-coverage | run-always | run-rates | run-pool | trace | oltp-profile)
         # shellcheck disable=SC2086 # words without spaces
         must_reach "$name" ${RUN_OPTIONS:-}

@@ -363,4 +363,6 @@ pub struct Progress {
     pub total: Bytes,
     /// Since the start.
     pub elapsed: Duration,
+    /// Of that, time in calls that move memory: what the budget bounds.
+    pub moving: Duration,
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use hugeleaf_host::system::counters::{Resource, read_stalled};
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::{Bytes, PageSize};
 
@@ -43,7 +44,7 @@ pub fn sample(root: &Root, at: Duration, own: Duration) -> Sample {
     Sample {
         at,
         own,
-        stalled: stalled_in(&text("proc/pressure/memory")),
+        stalled: read_stalled(root, Resource::Memory).get(),
         available: available(root),
         compactions: number_after(&text("proc/vmstat"), "compact_stall"),
     }
@@ -88,15 +89,6 @@ pub fn floor_of(host: &Host, huge: PageSize) -> Bytes {
     Bytes(wanted.min((total / 8).max(huge.bytes().get())))
 }
 
-/// `total=` of the `some` line, in microseconds (Documentation/accounting/psi.rst).
-fn stalled_in(text: &str) -> Option<Duration> {
-    let line = text.lines().find(|l| l.starts_with("some "))?;
-    let total = line
-        .split_whitespace()
-        .find_map(|w| w.strip_prefix("total="))?;
-    total.parse().ok().map(Duration::from_micros)
-}
-
 /// The number after a word that begins a line.
 fn number_after(text: &str, word: &str) -> Option<u64> {
     text.lines().find_map(|line| {
@@ -123,11 +115,6 @@ mod tests {
 
     #[test]
     fn reads_what_the_kernel_writes() {
-        let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
-        assert_eq!(stalled_in(psi), Some(Duration::from_millis(1500)));
-        for text in ["", "some", "some total=", "some total=x", "full total=3"] {
-            assert_eq!(stalled_in(text), None, "{text}");
-        }
         assert_eq!(
             number_after("a 1\ncompact_stall 22\n", "compact_stall"),
             Some(22)

@@ -249,6 +249,7 @@ impl<'a> Job<'a> {
             done: self.done.min(self.total),
             total: self.total,
             elapsed: self.elapsed(),
+            moving: self.moving,
         };
         (self.progress)(&progress);
     }

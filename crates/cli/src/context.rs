@@ -268,6 +268,11 @@ impl Failure {
         self.status
     }
 
+    /// The two lines, for who shows them elsewhere.
+    pub fn into_lines(self) -> (String, String) {
+        (self.what, self.next)
+    }
+
     /// Prints the two lines and gives the status.
     pub fn report(&self) -> ExitCode {
         // Two lines, whatever is in the names that they hold.

@@ -45,6 +45,8 @@ enum Command {
     Verify(cmd::verify::Args),
     /// Where time goes: processes, functions, locks, faults, pins; one file, replayable, diffable
     Trace(Box<cmd::trace::Args>),
+    /// This host by page size, live on a terminal: why, promote, demote by a key
+    Top(cmd::top::Args),
     /// Keep larger pages by rule, all the time, and take back what brings nothing
     Guard(cmd::guard::Args),
     /// A controlled experiment on a running server: what did larger pages bring?
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Some(Command::Undo(args)) => cmd::undo::run(&args, &context),
         Some(Command::Verify(args)) => cmd::verify::run(&args, &context),
         Some(Command::Trace(args)) => cmd::trace::run(&args, &context),
+        Some(Command::Top(args)) => cmd::top::run(args, &context),
         Some(Command::Guard(args)) => cmd::guard::run(&args, &context),
         Some(Command::Prove(args)) => cmd::prove::run(&args, &context),
         Some(Command::Bench(args)) => cmd::bench::run(&args, &context),

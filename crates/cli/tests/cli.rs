@@ -11,7 +11,7 @@ use cli_support::{
 use serde_json::Value;
 
 /// Every command that a person types.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "status",
     "mem",
     "why",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 16] = [
     "undo",
     "verify",
     "prove",
+    "top",
     "trace",
     "bench",
     "compare",

@@ -136,6 +136,9 @@ pub struct ProgramStatus {
     pub user: Option<String>,
     /// What its rule says.
     pub action: Action,
+    /// The part of its time that moving may take, in percent.
+    #[serde(default)]
+    pub budget_percent: u8,
     /// Where it stands.
     #[serde(flatten)]
     pub standing: Standing,
@@ -191,6 +194,7 @@ pub fn programs(
                 group: track.group.clone(),
                 user: program.user.clone(),
                 action: rule.action,
+                budget_percent: rule.limits.budget.get(),
                 standing,
                 small_bytes: track.closer.small,
                 large_bytes: track.closer.large,

@@ -1,7 +1,7 @@
 //! A screen as data: what a command says, before anybody decides how it looks.
 //!
 //! A command has one function from its model to a [`Page`]. Renderers see nothing but the page: [`Page::text`]
-//! for a terminal, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
+//! for a terminal, [`Page::painted`] for a screen of cells, [`Page::html`] for a browser. So a value is a typed [`Cell`] until a renderer writes it, and
 //! widths, colours, limits and escaping are each in one place.
 //!
 //! ```
@@ -24,7 +24,7 @@ pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Uni
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
 pub(crate) use number::{duration, number, ratio, short, thousands, time};
-pub use text::{View, clean};
+pub use text::{Paint, PaintedLine, View, clean};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
 /// reader would act on.

@@ -71,12 +71,12 @@ fn acts(c: char) -> bool {
 }
 
 /// Columns that a text takes on a terminal: two of most characters of East Asia.
-pub(crate) fn width(text: &str) -> usize {
+pub fn width(text: &str) -> usize {
     text.width()
 }
 
 /// The text in at most so many columns: the end of a long one is replaced by `…`.
-pub(crate) fn cut(text: &str, columns: usize) -> String {
+pub fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }

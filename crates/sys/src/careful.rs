@@ -30,6 +30,9 @@ use rustix::process::Gid;
 use crate::Errno;
 use crate::walk::{MOST_LINKS, name_of};
 
+/// Most files that the kernel makes are shorter.
+const MOSTLY_ENOUGH: usize = 4 << 10;
+
 /// Whose files are opened: a file that this user could not open is not opened for them either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
@@ -307,7 +310,8 @@ pub fn copy_in_memory(file: &File, most: Bytes) -> Result<File> {
 /// # Errors
 /// Those of read(2); [`ErrorKind::FileTooLarge`].
 pub fn read_at_most(mut file: &File, most: Bytes) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // With room for it a file of the kernel is one read; without, std begins with 32 bytes and doubles.
+    let mut bytes = Vec::with_capacity(MOSTLY_ENOUGH);
     file.by_ref()
         .take(most.get().saturating_add(1))
         .read_to_end(&mut bytes)?;

@@ -60,7 +60,7 @@ pub use own_memory::OwnMemory;
 pub use pagemap::{LONGEST_UNSCANNED, PageMap, PageRun, PageState, ScanDetail};
 pub use patience::unless_stuck;
 pub use process::{
-    DIRECT_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine, own_pid,
+    DIRECT_FLAG, NOFOLLOW_FLAG, Pid, PidFd, effective_uid, free_space, kernel_log, machine, own_pid,
     terminal_columns, ticks_per_second,
 };
 pub use space::{NodePolicy, Reserve, Space, may_lock, own_page_map};

@@ -130,6 +130,9 @@ pub fn kernel_log() -> Result<String, SysError> {
 /// O_DIRECT, as the flags of `/proc/PID/fdinfo/N` have it.
 pub const DIRECT_FLAG: u32 = libc::O_DIRECT.cast_unsigned();
 
+/// O_NOFOLLOW: a name that is a link is an error.
+pub const NOFOLLOW_FLAG: i32 = libc::O_NOFOLLOW;
+
 /// Columns of the terminal on standard output; `None` where that is no terminal.
 pub fn terminal_columns() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;

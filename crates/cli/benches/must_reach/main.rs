@@ -8,13 +8,16 @@
 //! ```
 //!
 //! Names: `latency`, `shared`, `servers`, `region`, `run-coverage`, `run-always`, `run-rates`,
-//! `run-pool`, `trace`, `oltp-profile`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
-//! mean nothing. The last six also take `--rounds N`, `--only PART,…` (programs or calls by name), and
+//! `run-pool`, `trace`, `oltp-profile`, `top`; none means all. `--smoke` takes small sizes and one round: it shows that everything still runs, and its figures
+//! mean nothing. The six of them from `run-coverage` on also take `--rounds N`, `--only PART,…` (programs or calls by name), and
 //! `--more`, which adds to the samples that FOLDER has: hours of them need not be taken in one go.
 
 #[path = "../../tests/support/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // shared with the tests, which use the rest
 mod support;
+#[path = "../../tests/support/terminal.rs"]
+#[allow(clippy::unwrap_used)] // shared with the tests
+mod terminal;
 
 mod clients;
 mod holders;
@@ -26,6 +29,7 @@ mod run;
 mod servers;
 mod shared;
 mod timing;
+mod top;
 mod trace;
 
 use std::path::PathBuf;
@@ -41,7 +45,7 @@ enum Mode {
     Smoke,
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "latency",
     "shared",
     "servers",
@@ -52,6 +56,7 @@ const NAMES: [&str; 10] = [
     "run-pool",
     "trace",
     "oltp-profile",
+    "top",
 ];
 
 /// What a benchmark was asked for.
@@ -124,6 +129,7 @@ fn main() -> Result<(), Failed> {
             "run-pool" => run::pool(&asked)?,
             "trace" => trace::run(&asked)?,
             "oltp-profile" => oltp::run(&asked)?,
+            "top" => top::run(mode, out)?,
             _ => servers::run(mode, out)?,
         }
     }

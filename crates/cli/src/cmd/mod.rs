@@ -11,6 +11,7 @@ pub mod promote;
 pub mod prove;
 pub mod run;
 pub mod status;
+pub mod top;
 pub mod trace;
 pub mod try_;
 pub mod undo;

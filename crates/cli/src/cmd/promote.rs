@@ -140,12 +140,12 @@ fn run(
 }
 
 /// Where this program lies; its name where that cannot be told.
-fn own_path() -> String {
+pub fn own_path() -> String {
     std::env::current_exe().map_or_else(|_| "hugeleaf".into(), |path| path.display().to_string())
 }
 
 /// sd_booted(3) tells systemd by this folder.
-fn scheduler(context: &Context) -> Scheduler {
+pub fn scheduler(context: &Context) -> Scheduler {
     let exists = |path: &str| context.root.path(path).is_dir();
     if exists("run/systemd/system") {
         Scheduler::Systemd

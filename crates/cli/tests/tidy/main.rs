@@ -460,7 +460,7 @@ fn uses(name: &str) -> Vec<String> {
 /// Data goes one way: facts, judgement, change, proof, view.
 #[test]
 fn crates_use_only_what_lies_upstream() {
-    let allowed: [(&str, &[&str]); 16] = [
+    let allowed: [(&str, &[&str]); 18] = [
         ("units", &[]),
         ("vm", &["units", "sys"]),
         ("preload", &[]),
@@ -481,14 +481,26 @@ fn crates_use_only_what_lies_upstream() {
             ],
         ),
         (
+            "guard",
+            &["units", "sys", "host", "verdict", "change", "proof"],
+        ),
+        (
             "report",
-            &["units", "host", "verdict", "change", "proof", "trace"],
+            &[
+                "units", "host", "verdict", "change", "proof", "trace", "guard",
+            ],
+        ),
+        (
+            "top",
+            &[
+                "units", "sys", "host", "verdict", "change", "guard", "report",
+            ],
         ),
         (
             "cli",
             &[
                 "units", "sys", "host", "verdict", "change", "region", "workload", "proof",
-                "report", "trace",
+                "report", "trace", "guard", "top",
             ],
         ),
     ];

@@ -24,6 +24,8 @@ pub struct Stat {
     pub threads: u64,
     /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
+    /// Resident, in base pages.
+    pub resident_pages: u64,
     /// startcode, endcode, startstack and arg_start: they change on execve. Zeroes where the
     /// reader lacks ptrace access.
     pub image: [u64; 4],
@@ -39,6 +41,9 @@ impl Stat {
     }
 }
 
+/// The last field of `/proc/PID/stat` that is used: arg_start.
+const LAST: usize = 48;
+
 /// Parses `/proc/PID/stat`. Fields past those used may be missing (old kernels) or more (new
 /// ones).
 ///
@@ -52,23 +57,29 @@ pub fn parse_stat(text: &str) -> Result<Stat, ParseError> {
         .ok_or_else(|| error("expected a name in parentheses"))?;
     let close = text.rfind(')').filter(|c| *c > open);
     let close = close.ok_or_else(|| error("expected a name in parentheses"))?;
-    let rest: Vec<&str> = text[close + 1..].split_ascii_whitespace().collect();
-    // rest[0] is field 3 of proc(5).
-    let number = |field: usize| -> Option<u64> { rest.get(field - 3)?.parse().ok() };
-    let needed = |field: usize| number(field).ok_or_else(|| error("expected a number"));
+    let mut state = None;
+    let mut numbers = [None; LAST + 1];
+    for (field, word) in (3..=LAST).zip(text[close + 1..].split_ascii_whitespace()) {
+        match field {
+            3 => state = word.chars().next(),
+            4 | 9 | 14 | 15 | 20 | 22 | 24 | 26..=28 | LAST => {
+                numbers[field] = word.parse::<u64>().ok();
+            }
+            _ => {}
+        }
+    }
+    let needed = |field: usize| numbers[field].ok_or_else(|| error("expected a number"));
     Ok(Stat {
         name: text[open + 1..close].replace('\n', "\\n"),
-        state: rest
-            .first()
-            .and_then(|s| s.chars().next())
-            .ok_or_else(|| error("expected a state"))?,
+        state: state.ok_or_else(|| error("expected a state"))?,
         parent: u32::try_from(needed(4)?).map_err(|_| error("expected a process id"))?,
         flags: needed(9)?,
         user_ticks: needed(14)?,
         system_ticks: needed(15)?,
         threads: needed(20)?,
         start_ticks: needed(22)?,
-        image: [26, 27, 28, 48].map(|field| number(field).unwrap_or(0)),
+        resident_pages: numbers[24].unwrap_or(0),
+        image: [26, 27, 28, LAST].map(|field| numbers[field].unwrap_or(0)),
     })
 }
 
@@ -239,6 +250,7 @@ mod tests {
             ('S', 1, 3, 5555)
         );
         assert_eq!((stat.user_ticks, stat.system_ticks), (7, 8));
+        assert_eq!(stat.resident_pages, 200);
         assert_eq!(stat.image, [94000, 94100, 140_000, 98000]);
         assert!(!stat.is_kernel_thread());
     }

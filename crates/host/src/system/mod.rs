@@ -8,6 +8,8 @@ pub mod auxv;
 pub mod boot_time;
 pub mod buddy;
 pub mod cgroups;
+#[cfg(feature = "full")]
+pub mod counters;
 mod files;
 #[cfg(feature = "full")]
 mod identity;

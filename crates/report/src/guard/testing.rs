@@ -31,6 +31,7 @@ pub fn program(pid: u32, name: &str, state: Stand) -> ProgramStatus {
         } else {
             Action::Promote
         },
+        budget_percent: 10,
         standing: Standing {
             state,
             reason: if state == Stand::No {

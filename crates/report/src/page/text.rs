@@ -43,18 +43,9 @@ impl View {
     }
 
     fn paint(self, text: &str, paint: Paint) -> String {
-        let code = match paint {
-            Paint::Mark(Mark::Plain) => return text.to_owned(),
-            Paint::Bold => 1,
-            Paint::Mark(Mark::Dim) => 2,
-            Paint::Mark(Mark::Good) => 32,
-            Paint::Mark(Mark::Warn) => 33,
-            Paint::Mark(Mark::Bad) => 31,
-        };
-        if self.colour && !text.is_empty() {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
+        match PAINTS.iter().find(|(of, _)| *of == paint) {
+            Some((_, code)) if self.colour && !text.is_empty() => format!("{code}{text}{END}"),
+            _ => text.to_owned(),
         }
     }
 
@@ -96,13 +87,29 @@ impl View {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Paint {
+/// How a part of a line stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paint {
+    /// A heading.
     Bold,
+    /// By what it means.
     Mark(Mark),
 }
 
+/// The codes of a terminal for them.
+const PAINTS: [(Paint, &str); 5] = [
+    (Paint::Bold, "\x1b[1m"),
+    (Paint::Mark(Mark::Dim), "\x1b[2m"),
+    (Paint::Mark(Mark::Bad), "\x1b[31m"),
+    (Paint::Mark(Mark::Good), "\x1b[32m"),
+    (Paint::Mark(Mark::Warn), "\x1b[33m"),
+];
+const END: &str = "\x1b[0m";
+
 const PLAIN: Paint = Paint::Mark(Mark::Plain);
+
+/// Parts of a line with their paint.
+pub type PaintedLine = Vec<(String, Paint)>;
 
 impl Page {
     /// The page for a terminal, each line ended. What a terminal would act on is written out.
@@ -121,6 +128,33 @@ impl Page {
         parts.extend(blocks(&self.blocks, 0, view));
         join(&parts)
     }
+}
+
+impl Page {
+    /// The same lines for who draws on a screen of cells: parts with their paint in place of codes.
+    pub fn painted(&self, view: View) -> Vec<PaintedLine> {
+        let view = View {
+            colour: true,
+            ..view
+        };
+        // Names cannot hold a code: what a terminal would act on is written out in them.
+        self.text(view).lines().map(painted_parts).collect()
+    }
+}
+
+fn painted_parts(line: &str) -> PaintedLine {
+    let mut parts = Vec::new();
+    for part in line.split_inclusive(END) {
+        let (text, painted) = part.split_once('\x1b').unwrap_or((part, ""));
+        parts.push((text.to_owned(), PLAIN));
+        let code = |(_, code): &&(Paint, &str)| painted.starts_with(&code[1..]);
+        if let Some((paint, code)) = PAINTS.iter().find(code) {
+            let text = painted[code.len() - 1..].trim_end_matches(END);
+            parts.push((text.to_owned(), *paint));
+        }
+    }
+    parts.retain(|(text, _)| !text.is_empty());
+    parts
 }
 
 /// Each block as text, those that stand apart with an empty line before them.
@@ -545,6 +579,27 @@ mod tests {
         let mut page = Page::default();
         page.add(block);
         page.text(view)
+    }
+
+    #[test]
+    fn painted_lines_are_the_text() {
+        let mut page = Page::new("", "as it should be");
+        page.mark = Mark::Good;
+        page.section("ALL \x1b[31m", vec![names().into()])
+            .add(vec![Note::new(Cell::from("warning").marked(Mark::Warn), "one")]);
+        let view = View::plain(60);
+        let painted = page.painted(view);
+        let texts: Vec<String> = (painted.iter())
+            .map(|line| line.iter().map(|(text, _)| text.as_str()).collect())
+            .collect();
+        assert_eq!(texts, page.text(view).lines().collect::<Vec<_>>());
+        let good = Paint::Mark(Mark::Good);
+        assert_eq!(painted[0], [("as it should be".to_owned(), good)]);
+        let heading = painted.iter().find(|line| line[0].1 == Paint::Bold);
+        assert_eq!(heading.unwrap()[0].0, "ALL \\u001b[31m");
+        let last = painted.last().unwrap();
+        assert_eq!(last[0], ("warning".to_owned(), Paint::Mark(Mark::Warn)));
+        assert_eq!(last[1], ("  one".to_owned(), PLAIN));
     }
 
     #[test]

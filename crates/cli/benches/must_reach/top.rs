@@ -1,0 +1,85 @@
+//! What `top` costs: its share of a processor with 1,000 processes that sleep, in a terminal of 80×24 and in one of 120×40.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::process::stat::parse_stat;
+use hugeleaf_sys::ticks_per_second;
+
+use crate::record::{Record, median};
+use crate::terminal::Terminal;
+use crate::{Failed, HUGELEAF, Mode};
+
+/// The first looks are not counted: each program is looked at once more then, for its user and its unit.
+const WARM: Duration = Duration::from_secs(5);
+
+/// Processes that sleep, ended when dropped.
+struct Sleepers(Vec<Child>);
+
+impl Sleepers {
+    fn start(count: usize) -> Result<Sleepers, Failed> {
+        let mut all = Sleepers(Vec::with_capacity(count));
+        for _ in 0..count {
+            let sleeper = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
+            all.0.push(sleeper);
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Processor time of a process so far, in seconds.
+#[allow(clippy::cast_precision_loss)]
+fn used(pid: u32) -> Result<f64, Failed> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let stat = parse_stat(&text)?;
+    Ok((stat.user_ticks + stat.system_ticks) as f64 / ticks_per_second() as f64)
+}
+
+/// Draws for so long, reading all that is drawn.
+fn draw(terminal: &mut Terminal, time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        terminal.take(Duration::from_millis(50));
+    }
+}
+
+/// Runs it.
+pub fn run(mode: Mode, out: &Path) -> Result<(), Failed> {
+    let (count, sample, rounds) = match mode {
+        Mode::Full => (1000, Duration::from_secs(30), 6),
+        Mode::Smoke => (20, Duration::from_secs(1), 1),
+    };
+    let mut record = Record::new("top", "make bench");
+    let sleepers = Sleepers::start(count)?;
+    for size in [(80, 24), (120, 40)] {
+        let mut terminal = Terminal::start(Path::new(HUGELEAF), &["top", "--read-only"], size);
+        draw(&mut terminal, WARM);
+        let pid = terminal.child.id();
+        let mut shares = Vec::new();
+        for _ in 0..rounds {
+            let (before, began) = (used(pid)?, Instant::now());
+            draw(&mut terminal, sample);
+            shares.push((used(pid)? - before) / began.elapsed().as_secs_f64() * 100.0);
+        }
+        terminal.types("q");
+        let label = format!("{}x{}", size.0, size.1);
+        record.figure(format!("{count} processes, {label}: percent of a processor"), median(&shares));
+        record.arm(label, "percent", &shares);
+        terminal.end();
+    }
+    drop(sleepers);
+    record.write(out)?;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! See `hugeleaf top --help`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hugeleaf_guard::Places;
+use hugeleaf_host::TargetError;
+use hugeleaf_sys::RealKernel;
+use hugeleaf_top::act::Wording;
+use hugeleaf_top::app::Config;
+use hugeleaf_top::{Refusal, Settings, Tools, TopError};
+
+use crate::cmd::promote::{own_path, scheduler};
+use crate::context::{Context, Failure, Status};
+
+/// Flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys: arrows mark a program, w says why its memory is not on larger pages, p promotes it and d
+demotes it (both ask first, and say what will happen), / filters, < and > sort, ? shows all keys,
+q quits. A click marks a program or sorts by a column.
+
+A look costs a small file a process; page tables are read of the programs in sight first, within a
+two-hundredth of a processor. With many processes looks come less often than once a second, so
+that all of it stays below 3 % of one processor.
+
+Examples:
+  hugeleaf top                        this host, live
+  hugeleaf top --record today.jsonl   and every look in a file, of 256M at most
+  hugeleaf top --replay today.jsonl   that file: space pauses, arrows step, + and - set the speed
+
+Exit status: 0 it was quit; 2 wrong usage; 3 there is no terminal, or a file cannot be read or made.")]
+pub struct Args {
+    /// Write every look into a new file, to be played with --replay
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Play a recording in place of this host
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Move nothing, whatever is pressed
+    #[arg(long)]
+    read_only: bool,
+    /// The guard's socket, whose moves are shown too [default: /run/hugeleaf/guard.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Runs it.
+pub fn run(args: Args, context: &Context) -> Result<Status, Failure> {
+    if context.json {
+        return Err(Failure::usage(
+            "top draws a screen and has no JSON",
+            "hugeleaf mem --json; of several looks: hugeleaf top --record FILE",
+        ));
+    }
+    let host = context.host()?;
+    let why_not = match (&args.replay, context.root.is_live(), args.read_only) {
+        (Some(_), _, _) => "a recording cannot be moved",
+        (None, false, _) => "a captured host cannot be moved",
+        (None, true, true) => "--read-only was given: nothing is moved",
+        (None, true, false) => "",
+    };
+    let wording = Wording::of(&host, own_path(), scheduler(context));
+    let is_live = context.root.is_live();
+    let socket = || args.socket.unwrap_or_else(|| Places::default().socket());
+    let settings = Settings {
+        tools: Tools {
+            root: context.root.clone(),
+            kernel: Arc::new(RealKernel::new()),
+            host,
+            guard: is_live.then(socket),
+            explain_change: |error| Failure::from(error).into(),
+            explain_process: |error| Failure::from(TargetError::from(error)).into(),
+            wording: wording.clone(),
+        },
+        config: Config {
+            can_move: why_not.is_empty(),
+            why_not,
+            colour: Context::colour(),
+            wording,
+        },
+        record: args.record,
+        replay: args.replay,
+    };
+    hugeleaf_top::run(settings)?;
+    Ok(Status::Good)
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        let (what, next) = failure.into_lines();
+        Refusal { what, next }
+    }
+}
+
+impl From<TopError> for Failure {
+    fn from(error: TopError) -> Failure {
+        use hugeleaf_top::RecordingError::{Broken, Make, Read, Write};
+        let text = error.to_string();
+        match error {
+            TopError::NoTerminal(_) => {
+                Failure::missing(text, "run it in a terminal, or: hugeleaf mem")
+            }
+            TopError::Read(error) => error.into(),
+            TopError::Recording(Make(_) | Write { .. }) => Failure::missing(
+                text,
+                "name a new file in a folder of your own, with room for it",
+            ),
+            TopError::Recording(Read { .. }) => {
+                Failure::missing(text, "name a file that hugeleaf top --record wrote")
+            }
+            TopError::Recording(Broken { .. }) => Failure::missing(
+                text,
+                "name a file that hugeleaf top --record wrote; what is before that line can be played: \
+                 head -n LINES FILE",
+            ),
+        }
+    }
+}

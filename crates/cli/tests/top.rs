@@ -1,0 +1,381 @@
+//! `top` in a terminal of its own: keys, screens, and the terminal as it was before, whatever happens.
+// Helpers of tests unwrap as tests do: a panic is how a test fails.
+#![allow(clippy::unwrap_used)]
+
+mod cli_support;
+#[path = "support/host.rs"]
+#[allow(dead_code)]
+mod host;
+#[path = "support/terminal.rs"]
+mod terminal;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+
+use cli_support::{
+    Running, holder, hugeleaf, not_run, refused, repository, run, wait_until, works,
+};
+use host::HostGuard;
+use hugeleaf_sys::{Kernel, RealKernel};
+use rustix::process::{Pid, Signal, kill_process};
+use terminal::Terminal;
+
+/// Whether a terminal can be made here; says by name where not.
+fn can_run(test: &str) -> bool {
+    let can = works("setsid", &["--ctty", "--version"]) && Path::new("/dev/ptmx").exists();
+    if !can {
+        not_run(test, "no setsid(1) of util-linux, or no pseudo-terminals");
+    }
+    can
+}
+
+fn top(args: &[&str], size: (u16, u16)) -> Terminal {
+    let args: Vec<&str> = std::iter::once("top").chain(args.iter().copied()).collect();
+    Terminal::start(Path::new(env!("CARGO_BIN_EXE_hugeleaf")), &args, size)
+}
+
+fn send(terminal: &Terminal, signal: Signal) {
+    let pid = i32::try_from(terminal.child.id()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+#[track_caller]
+fn is_as_it_was(terminal: &Terminal) {
+    assert!(
+        terminal.is_cooked(),
+        "the terminal's modes are not as they were"
+    );
+    assert!(
+        !terminal.is_taken(),
+        "{}",
+        String::from_utf8_lossy(&terminal.written)
+    );
+}
+
+/// A table that shows one program alone: the process that holds memory.
+fn only(terminal: &mut Terminal, held: &Running) {
+    let pid = held.pid();
+    terminal.wait_text("SMALL");
+    terminal.types(&format!("/{pid}\r"));
+    terminal.wait_for("the holder alone", |s| {
+        s.contains(&format!("> {pid:>7}")) && s.contains(&format!("filter: {pid}"))
+    });
+}
+
+#[test]
+fn keys_screens_and_sizes() {
+    if !can_run("keys_screens_and_sizes") {
+        return;
+    }
+    let held = holder(64, None);
+    let mut terminal = top(&[], (80, 24));
+    only(&mut terminal, &held);
+    assert!(terminal.is_taken() && !terminal.is_cooked());
+    // Its memory was looked at.
+    let pid = held.pid();
+    terminal.wait_for("its memory", |shown| {
+        let row = shown
+            .lines()
+            .find(|line| line.contains(&format!("> {pid:>7}")));
+        row.is_some_and(|row| row.contains('%') && row.contains('M'))
+    });
+    terminal.types("w");
+    terminal.wait_text("WHY");
+    terminal.types("\x1b");
+    terminal.wait_text("filter:");
+    terminal.types("?");
+    terminal.wait_text("KEYS");
+    terminal.types("q");
+    terminal.wait_text("PRESSURE");
+    let narrow = terminal.shown();
+    assert!(!narrow.contains("HISTORY"), "{narrow}");
+    terminal.resize(120, 40);
+    terminal.wait_text("HISTORY");
+    terminal.resize(40, 10);
+    terminal.wait_text("needs 52 columns");
+    terminal.resize(80, 24);
+    terminal.wait_text("PRESSURE");
+    // A click on a head sorts by it: in the form of the mouse that has no limit on columns.
+    terminal.types("\x1b[<0;5;7M\x1b[<0;5;7m");
+    terminal.wait_text("▲PID");
+    terminal.types("q");
+    assert_eq!(terminal.end().code(), Some(0));
+    is_as_it_was(&terminal);
+}
+
+/// Root, and a kernel that can: the host locked, with THP for memory that asks for it alone.
+fn can_move(test: &str) -> Option<HostGuard> {
+    let why = if hugeleaf_sys::effective_uid() != 0 {
+        "needs root"
+    } else if !RealKernel::new().knows_collapse() {
+        "needs MADV_COLLAPSE, Linux 6.1"
+    } else {
+        let host = HostGuard::lock();
+        host.choose("enabled", "madvise");
+        return Some(host);
+    };
+    not_run(test, why);
+    None
+}
+
+#[test]
+fn a_program_is_promoted_and_demoted_by_keys() {
+    const NAME: &str = "a_program_is_promoted_and_demoted_by_keys";
+    if !can_run(NAME) {
+        return;
+    }
+    let Some(_host) = can_move(NAME) else { return };
+    let held = holder(64, None);
+    let mut terminal = top(&[], (100, 30));
+    only(&mut terminal, &held);
+    terminal.types("p");
+    terminal.wait_text("to huge pages?");
+    // A key that is none does nothing, and no is no.
+    terminal.types("zn");
+    terminal.wait_text("PRESSURE");
+    terminal.types("p");
+    terminal.wait_text("at --budget 10%");
+    terminal.types("++++");
+    terminal.wait_text("as fast as it goes");
+    terminal.types("y");
+    terminal.wait_text("promoted all");
+    terminal.types("\x1b");
+    let pid = held.pid();
+    terminal.wait_for("its coverage", |shown| {
+        let row = shown
+            .lines()
+            .find(|line| line.contains(&format!("> {pid:>7}")));
+        row.is_some_and(|row| [" 9", " 100 %"].iter().any(|part| row.contains(part)))
+    });
+    terminal.types("d");
+    terminal.wait_text("to base pages?");
+    terminal.types("y");
+    terminal.wait_text("demoted");
+    terminal.types("\x1bq");
+    assert_eq!(terminal.end().code(), Some(0));
+    is_as_it_was(&terminal);
+}
+
+#[test]
+fn every_end_gives_the_terminal_back() {
+    if !can_run("every_end_gives_the_terminal_back") {
+        return;
+    }
+    for (signal, status) in [
+        (Signal::TERM, Some(15)),
+        (Signal::HUP, Some(1)),
+        (Signal::QUIT, Some(3)),
+        (Signal::INT, None),
+    ] {
+        let mut terminal = top(&[], (80, 24));
+        terminal.wait_text("PRESSURE");
+        send(&terminal, signal);
+        let ended = terminal.end();
+        assert_eq!(ended.signal(), status, "{signal:?}: {ended:?}");
+        is_as_it_was(&terminal);
+    }
+    // Ctrl-C, and q at once, before anything was seen.
+    for keys in ["\x03", "q"] {
+        let mut terminal = top(&[], (80, 24));
+        terminal.wait_text("hugeleaf top");
+        terminal.types(keys);
+        assert_eq!(terminal.end().code(), Some(0));
+        is_as_it_was(&terminal);
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    if !can_run("a_terminal_that_goes_away_ends_it") {
+        return;
+    }
+    let mut terminal = top(&[], (80, 24));
+    terminal.wait_text("PRESSURE");
+    terminal.close();
+    let ended = terminal.end();
+    assert!(
+        ended.code() == Some(0) || ended.signal() == Some(1),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn ctrl_z_stops_it_and_it_goes_on() {
+    if !can_run("ctrl_z_stops_it_and_it_goes_on") {
+        return;
+    }
+    for by_key in [true, false] {
+        let mut terminal = top(&[], (80, 24));
+        terminal.wait_text("PRESSURE");
+        match by_key {
+            true => terminal.types("\x1a"),
+            false => send(&terminal, Signal::TSTP),
+        }
+        let stat = format!("/proc/{}/stat", terminal.child.id());
+        wait_until("it is stopped", || {
+            terminal.take(std::time::Duration::from_millis(10));
+            std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") T "))
+        });
+        while terminal.is_taken() {
+            assert!(terminal.take(std::time::Duration::from_millis(100)));
+        }
+        is_as_it_was(&terminal);
+        send(&terminal, Signal::CONT);
+        terminal.wait_text("PRESSURE");
+        assert!(terminal.is_taken() && !terminal.is_cooked());
+        terminal.types("q");
+        assert_eq!(terminal.end().code(), Some(0));
+        is_as_it_was(&terminal);
+    }
+}
+
+#[test]
+fn what_is_recorded_is_played() {
+    if !can_run("what_is_recorded_is_played") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("looks.jsonl");
+    let file = path.to_str().unwrap();
+    let lines = || std::fs::read_to_string(&path).map_or(0, |text| text.lines().count());
+    let held = holder(32, None);
+    let mut terminal = top(&["--record", file], (80, 24));
+    terminal.wait_text("PRESSURE");
+    wait_until("three looks", || {
+        terminal.take(std::time::Duration::from_millis(10));
+        lines() > 3
+    });
+    terminal.types("q");
+    assert_eq!(terminal.end().code(), Some(0));
+    let count = lines() - 1;
+
+    let mut terminal = top(&["--replay", file], (80, 24));
+    terminal.wait_text(&format!("look 1 of {count}"));
+    terminal.types(" ");
+    terminal.types("G");
+    let last = "\x1b[C".repeat(count);
+    terminal.types(&last);
+    terminal.wait_text(&format!("look {count} of {count}, the end"));
+    only(&mut terminal, &held);
+    terminal.types("p");
+    terminal.wait_text("a recording cannot be moved");
+    terminal.types("q");
+    assert_eq!(terminal.end().code(), Some(0));
+    is_as_it_was(&terminal);
+
+    // A second recording into the same file, and one that somebody broke: said before anything is drawn.
+    let mut again = top(&["--record", file], (80, 24));
+    assert_eq!(again.end().code(), Some(3));
+    assert!(
+        again.shown().contains("hugeleaf: ") && !again.is_taken(),
+        "{}",
+        again.shown()
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    let broken: Vec<&str> = text.lines().take(2).chain(["{}"]).collect();
+    std::fs::write(&path, broken.join("\n") + "\n").unwrap();
+    let mut terminal = top(&["--replay", file], (120, 24));
+    assert_eq!(terminal.end().code(), Some(3));
+    let shown = terminal.shown().replace('\n', "");
+    assert!(shown.contains("line 3: missing field `sample`"), "{shown}");
+    assert!(shown.contains("next: name a file"), "{shown}");
+}
+
+#[test]
+fn a_recording_that_was_cut_is_played_to_its_end() {
+    if !can_run("a_recording_that_was_cut_is_played_to_its_end") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("looks.jsonl");
+    let file = path.to_str().unwrap();
+    let mut terminal = top(&["--record", file], (80, 24));
+    wait_until("two looks", || {
+        terminal.take(std::time::Duration::from_millis(10));
+        std::fs::read_to_string(&path).is_ok_and(|text| text.lines().count() > 2)
+    });
+    // Nothing can be done at this one: the terminal stays as it is, the file ends where it ends.
+    send(&terminal, Signal::KILL);
+    assert_eq!(terminal.end().signal(), Some(9));
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+    let mut terminal = top(&["--replay", file], (80, 24));
+    terminal.wait_text("ends in the middle of a line");
+    terminal.types("q");
+    assert_eq!(terminal.end().code(), Some(0));
+}
+
+#[test]
+fn a_captured_host_is_shown_and_not_moved() {
+    if !can_run("a_captured_host_is_shown_and_not_moved") {
+        return;
+    }
+    let root = repository().join("fixtures/x86-4k-two-nodes");
+    let mut terminal = top(&["--root", root.to_str().unwrap()], (80, 24));
+    terminal.wait_text("MEMORY");
+    terminal.types("p");
+    terminal.types("q");
+    assert_eq!(terminal.end().code(), Some(0));
+    is_as_it_was(&terminal);
+}
+
+#[test]
+fn without_colour_there_is_none() {
+    if !can_run("without_colour_there_is_none") {
+        return;
+    }
+    let mut terminal = Terminal::start(
+        Path::new("/usr/bin/env"),
+        &[
+            "NO_COLOR=1",
+            env!("CARGO_BIN_EXE_hugeleaf"),
+            "top",
+            "--read-only",
+        ],
+        (80, 24),
+    );
+    terminal.wait_text("PRESSURE");
+    terminal.types("p");
+    terminal.wait_text("--read-only was given");
+    terminal.types("q");
+    terminal.end();
+    let text = String::from_utf8_lossy(&terminal.written).into_owned();
+    let colours = text
+        .split("\x1b[")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('m'));
+    let mut codes = colours.flat_map(|(codes, _)| codes.split(';'));
+    let is_colour = |code: &str| {
+        code.parse()
+            .is_ok_and(|n: u32| (30..=38).contains(&n) || (40..=48).contains(&n))
+    };
+    assert!(!codes.any(is_colour), "{text:?}");
+}
+
+#[test]
+fn without_a_terminal_it_says_what_else_there_is() {
+    refused(&run(&["top"]), 3, &["no terminal", "hugeleaf mem"]);
+    refused(
+        &run(&["top", "--json"]),
+        2,
+        &["no JSON", "hugeleaf mem --json"],
+    );
+    let both = hugeleaf(&["top", "--record", "a", "--replay", "b"])
+        .output()
+        .unwrap();
+    refused(&both, 2, &["--replay"]);
+    if works("script", &["-qec", "true", "/dev/null"]) {
+        let dumb = std::process::Command::new("script")
+            .args([
+                "-qec",
+                concat!(env!("CARGO_BIN_EXE_hugeleaf"), " top"),
+                "/dev/null",
+            ])
+            .env("TERM", "dumb")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(dumb.status.code(), Some(3));
+        assert!(cli_support::stdout(&dumb).contains("TERM says ('dumb')"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Counters of the host that only rise: `/proc/vmstat`, and the time that tasks stalled, `/proc/pressure`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::fact::Fact;
+use crate::parse::ParseError;
+use crate::root::Root;
+
+/// What tasks stall for (Documentation/accounting/psi.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Memory.
+    Memory,
+    /// Processors.
+    Processors,
+    /// Reading and writing.
+    Io,
+}
+
+/// Time since boot in which some task stalled for it; absent of a kernel that does not tell.
+pub fn read_stalled(root: &Root, resource: Resource) -> Fact<Duration> {
+    let name = match resource {
+        Resource::Memory => "memory",
+        Resource::Processors => "cpu",
+        Resource::Io => "io",
+    };
+    root.parse(format!("proc/pressure/{name}"), parse_stalled)
+}
+
+/// `total=` of the line `some`, in microseconds.
+///
+/// # Errors
+/// Where that is not there.
+pub fn parse_stalled(text: &str) -> Result<Duration, ParseError> {
+    let line = text.lines().find(|line| line.starts_with("some "));
+    let mut words = line.into_iter().flat_map(str::split_whitespace);
+    words
+        .find_map(|word| word.strip_prefix("total=")?.parse().ok())
+        .map(Duration::from_micros)
+        .ok_or_else(|| ParseError::new(1, "expected a line of some with a total", text))
+}
+
+/// The kernel's counters of THP and of compaction, by their names (mm/vmstat.c).
+pub fn read_thp_events(root: &Root) -> Fact<BTreeMap<String, u64>> {
+    root.read("proc/vmstat").map(|text| {
+        let ours = |name: &str| name.starts_with("thp_") || name.starts_with("compact_");
+        parse_vmstat(&text)
+            .filter(|(name, _)| ours(name))
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
+    })
+}
+
+/// Names and numbers, one of each a line; other lines are passed over.
+pub fn parse_vmstat(text: &str) -> impl Iterator<Item = (&str, u64)> {
+    text.lines().filter_map(|line| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name, count.trim().parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_the_kernel_writes() {
+        let psi = "some avg10=0.00 avg60=0.10 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n";
+        assert_eq!(parse_stalled(psi).unwrap(), Duration::from_millis(1500));
+        for text in ["", "some", "some total=", "some total=x", "full total=3"] {
+            assert!(parse_stalled(text).is_err(), "{text}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("proc")).unwrap();
+        let vmstat = "pgscan_direct 12\nthp_fault_alloc 7\ncompact_stall 3\nnr_free 9\nthp_x y\n";
+        std::fs::write(dir.path().join("proc/vmstat"), vmstat).unwrap();
+        let root = Root::at(dir.path());
+        let events = read_thp_events(&root).known().cloned().unwrap();
+        let expected = [("compact_stall".to_owned(), 3), ("thp_fault_alloc".into(), 7)];
+        assert_eq!(events.into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(read_stalled(&root, Resource::Io), Fact::Absent);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "(?s).*") {
+            let _ = parse_stalled(&text);
+            let _ = parse_vmstat(&text).count();
+        }
+    }
+}

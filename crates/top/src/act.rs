@@ -1,0 +1,269 @@
+//! What keys ask for: why memory is where it is, and moves. Each is a call of another crate, made in a thread of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hugeleaf_change::{
+    ChangeError, DemoteOptions, Outcome, Percent, Progress, PromoteOptions, Stage, demote, promote,
+};
+use hugeleaf_host::{Host, Looking, Process, ProcessError, Root, read_process};
+use hugeleaf_report::page::Page;
+use hugeleaf_report::promote::{Direction, Request, Scheduler, page};
+use hugeleaf_report::why::Why;
+use hugeleaf_sys::{Pid, RealKernel};
+use hugeleaf_verdict::ends::{Ends, ends};
+use hugeleaf_verdict::why::{Account, account};
+
+use crate::look::pids_of;
+use crate::model::{Move, Program};
+
+/// What it takes to look and to act.
+#[derive(Clone)]
+pub struct Tools {
+    /// Where the host is read.
+    pub root: Root,
+    /// The running kernel.
+    pub kernel: Arc<RealKernel>,
+    /// The host, as it was at the start.
+    pub host: Host,
+    /// Where the guard listens; `None` to ask none.
+    pub guard: Option<PathBuf>,
+    /// Two lines for whoever reads why a move cannot begin.
+    pub explain_change: fn(ChangeError) -> Refusal,
+    /// The same of a process that cannot be read.
+    pub explain_process: fn(ProcessError) -> Refusal,
+    /// What pages of moves speak of.
+    pub wording: Wording,
+}
+
+/// What pages of moves speak of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wording {
+    /// Where this program lies.
+    pub program: String,
+    /// What starts programs on this host.
+    pub scheduler: Scheduler,
+    /// The smaller THP size that would serve the ends of mappings.
+    pub ends: Option<Ends>,
+}
+
+impl Wording {
+    /// Of a host.
+    pub fn of(host: &Host, program: String, scheduler: Scheduler) -> Wording {
+        Wording {
+            program,
+            scheduler,
+            ends: ends(host),
+        }
+    }
+
+    /// What came of a move, or would come of it, as `promote` and `demote` print it.
+    pub fn page(
+        &self,
+        outcome: &Outcome,
+        whom: &Program,
+        direction: Direction,
+        budget: Percent,
+    ) -> Page {
+        page(
+            outcome,
+            &Request {
+                direction,
+                targets: &targets(whom),
+                budget: &budget.to_string(),
+                program: &self.program,
+                scheduler: self.scheduler,
+                ends: self.ends.as_ref(),
+            },
+        )
+    }
+}
+
+/// Why something cannot be done, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is in the way.
+    pub what: String,
+    /// What to do about it.
+    pub next: String,
+}
+
+/// How commands name a program.
+fn targets(program: &Program) -> String {
+    match program.processes {
+        0 | 1 => program.pid.to_string(),
+        _ => format!("tree:{}", program.pid),
+    }
+}
+
+/// Why the memory of a program is not on larger pages.
+///
+/// # Errors
+/// Where none of its processes can be read.
+pub fn why(tools: &Tools, program: &Program) -> Result<Page, Refusal> {
+    let (mut processes, mut unread): (Vec<Process>, Vec<(Pid, ProcessError)>) = Default::default();
+    for pid in pids_of(program) {
+        match read_process(
+            &tools.root,
+            &*tools.kernel,
+            &tools.host,
+            pid,
+            Looking::Pages,
+        ) {
+            Ok(process) => processes.push(process),
+            Err(error) => unread.push((pid, error)),
+        }
+    }
+    if let (true, Some((_, error))) = (processes.is_empty(), unread.first()) {
+        return Err((tools.explain_process)(error.clone()));
+    }
+    let name = targets(program);
+    let accounts: Vec<Vec<Account>> = (processes.iter())
+        .map(|p| account(&tools.host, p, &name))
+        .collect();
+    let judged: Vec<(&Process, &[Account])> = (processes.iter().zip(&accounts))
+        .map(|(p, a)| (p, a.as_slice()))
+        .collect();
+    let unread: Vec<(Pid, String)> = unread
+        .into_iter()
+        .map(|(pid, error)| (pid, error.to_string()))
+        .collect();
+    let why = Why {
+        judged: &judged,
+        unread: &unread,
+    };
+    Ok(why.page(false))
+}
+
+/// A move that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Which way.
+    pub direction: Direction,
+    /// The part of the program's time that calls may take.
+    pub budget: Percent,
+    /// Say what would be done, and touch nothing.
+    pub dry_run: bool,
+}
+
+/// Moves the memory of a program, or says what that would be.
+///
+/// # Errors
+/// Where it cannot begin: nothing was changed.
+pub fn change(
+    tools: &Tools,
+    program: &Program,
+    asked: Asked,
+    progress: &mut dyn FnMut(&Progress),
+    stop: &AtomicBool,
+) -> Result<Outcome, Refusal> {
+    let (root, kernel, host) = (&tools.root, &*tools.kernel, &tools.host);
+    let pids = pids_of(program);
+    let (budget, dry_run) = (asked.budget, asked.dry_run);
+    let outcome = match asked.direction {
+        Direction::Promote => {
+            let options = PromoteOptions {
+                budget,
+                dry_run,
+                ..PromoteOptions::default()
+            };
+            promote(kernel, root, host, &pids, &options, progress, stop)
+        }
+        Direction::Demote => {
+            let options = DemoteOptions {
+                budget,
+                dry_run,
+                ..DemoteOptions::default()
+            };
+            demote(kernel, root, host, &pids, &options, progress, stop)
+        }
+    };
+    outcome.map_err(tools.explain_change)
+}
+
+/// A move as it goes on, for the screen.
+pub fn going_on(program: &Program, asked: Asked, progress: &Progress) -> Move {
+    let stage = match progress.stage {
+        Stage::Planning => "reading",
+        Stage::Moving => "moving",
+        Stage::Retrying => "trying again",
+        Stage::HoldingBack => "holding back",
+        Stage::ReadingBack => "reading back",
+    };
+    Move {
+        pid: program.pid,
+        name: program.name.clone(),
+        what: verb(asked.direction).into(),
+        by: "top".into(),
+        stage: stage.into(),
+        done_bytes: progress.done,
+        total_bytes: progress.total,
+        seconds: progress.elapsed.as_secs_f64(),
+        moving_seconds: progress.moving.as_secs_f64(),
+        budget_percent: asked.budget.get(),
+    }
+}
+
+/// `promote` or `demote`.
+pub const fn verb(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Promote => "promote",
+        Direction::Demote => "demote",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::Looker;
+    use crate::testing::tools;
+    use crate::turn::Wanted;
+    use hugeleaf_sys::own_pid;
+
+    #[test]
+    fn this_program_says_why_and_would_be_moved() {
+        let tools = tools();
+        let mut looker = Looker::new(tools.clone());
+        let sample = looker.look(&Wanted::default(), None).unwrap();
+        let is_own = |p: &&Program| p.pids.contains(&own_pid().0);
+        let own = sample.programs.iter().find(is_own).unwrap();
+        let only = Program {
+            pids: vec![own_pid().0],
+            processes: 1,
+            ..own.clone()
+        };
+        assert!(!why(&tools, &only).unwrap().blocks.is_empty());
+        let asked = Asked {
+            direction: Direction::Promote,
+            budget: "10%".parse().unwrap(),
+            dry_run: true,
+        };
+        let stop = AtomicBool::new(false);
+        match change(&tools, &only, asked, &mut |_| {}, &stop) {
+            Ok(outcome) => {
+                let page = tools
+                    .wording
+                    .page(&outcome, &only, asked.direction, asked.budget);
+                assert!(outcome.dry_run && page.title == "hugeleaf promote");
+            }
+            // A kernel that cannot.
+            Err(refusal) => assert!(!refusal.next.is_empty()),
+        }
+    }
+
+    #[test]
+    fn who_is_gone_is_refused_in_two_lines() {
+        let nobody = Program {
+            pid: u32::MAX,
+            pids: vec![u32::MAX],
+            ..Program::default()
+        };
+        assert!(
+            why(&tools(), &nobody)
+                .unwrap_err()
+                .what
+                .contains("4294967295")
+        );
+    }
+}

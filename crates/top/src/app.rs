@@ -1,0 +1,837 @@
+//! The view as a state machine: events in, effects out. It reads nothing and draws nothing.
+
+use std::time::Duration;
+
+use hugeleaf_change::{Outcome, Percent};
+use hugeleaf_report::page::{Mark, Page, Paint, PaintedLine, View};
+use hugeleaf_report::promote::Direction;
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+
+use crate::act::{Asked, Refusal, Wording};
+use crate::history::History;
+use crate::look::is_own;
+use crate::model::{Id, Move, Program, Sample};
+use crate::pane::{Ask, Body, Pane, help, refused};
+use crate::table::{Column, Placed, Sort, columns, rows};
+use crate::turn::Wanted;
+
+/// A screen smaller than this shows nothing but that.
+pub const LEAST: (u16, u16) = (52, 12);
+/// Lines of a wheel's step.
+const WHEEL: usize = 3;
+/// Looks a second of what is played again.
+const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+/// The longest text to filter by.
+const LONGEST_FILTER: usize = 100;
+
+/// What does not change while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Whether memory may be moved.
+    pub can_move: bool,
+    /// Why not.
+    pub why_not: &'static str,
+    /// Whether to use colour.
+    pub colour: bool,
+    /// What pages of moves speak of.
+    pub wording: Wording,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A key.
+    Key(KeyEvent),
+    /// The mouse.
+    Mouse(MouseEvent),
+    /// Text was pasted.
+    Paste(String),
+    /// The terminal has another size: columns and rows.
+    Size(u16, u16),
+    /// A look at the host.
+    Looked(Box<Sample>),
+    /// A look of a recording: its number.
+    Played(usize, Box<Sample>),
+    /// Time for the next look of a recording.
+    Tick,
+    /// An answer to what an effect asked.
+    Answer(u64, Answer),
+    /// How far the move is.
+    Progress(Move),
+    /// What is to be said in a line.
+    Note(String),
+}
+
+/// An answer to what an effect asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// To [`Effect::Why`].
+    Why(Result<Page, Refusal>),
+    /// To [`Effect::Change`], of a dry run and of a move.
+    Changed(Box<Program>, Asked, Box<Result<Outcome, Refusal>>),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// End.
+    Quit,
+    /// Stop, as Ctrl-Z does.
+    Suspend,
+    /// Draw all of the screen.
+    Redraw,
+    /// Say why.
+    Why(u64, Box<Program>),
+    /// Move, or say what that would be.
+    Change(u64, Box<Program>, Asked),
+    /// Stop the move.
+    StopMove,
+    /// Show a look of the recording.
+    Show(usize),
+}
+
+/// What keys mean now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mode {
+    /// The table.
+    List,
+    /// A text to filter by is typed; what it was before.
+    Filter(String),
+    /// A pane lies over the table.
+    Pane(Pane),
+}
+
+/// A recording that is played.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Playing {
+    /// Which look is shown, from 0.
+    pub at: usize,
+    /// How many there are.
+    pub looks: usize,
+    /// Whether it stands.
+    pub paused: bool,
+    /// Index of its speed.
+    speed: usize,
+}
+
+impl Playing {
+    /// From its beginning.
+    pub const fn new(looks: usize) -> Playing {
+        Playing {
+            at: 0,
+            looks,
+            paused: false,
+            speed: 2,
+        }
+    }
+
+    /// Looks a second.
+    pub const fn speed(&self) -> f64 {
+        SPEEDS[self.speed]
+    }
+
+    /// Whether the last look is shown.
+    pub const fn is_at_end(&self) -> bool {
+        self.at + 1 >= self.looks
+    }
+}
+
+/// The view.
+#[derive(Debug, Clone, PartialEq)]
+pub struct App {
+    /// What does not change.
+    pub config: Config,
+    /// Columns and rows of the terminal.
+    pub size: (u16, u16),
+    /// What is shown; `None` before the first look.
+    pub sample: Option<Sample>,
+    /// Coverage over time.
+    pub history: History,
+    /// By which column programs stand.
+    pub sort: Sort,
+    /// The text to filter by.
+    pub filter: String,
+    /// Programs in their order: indices.
+    pub rows: Vec<usize>,
+    /// The first row in sight.
+    pub top: usize,
+    /// What keys mean.
+    pub mode: Mode,
+    /// A line for the reader.
+    pub note: Option<String>,
+    /// The move that this program makes.
+    pub moving: Option<Move>,
+    /// The recording that is played.
+    pub playing: Option<Playing>,
+    selected: Option<Id>,
+    /// Where the marked row was, for when its program ends.
+    selected_at: usize,
+    tickets: u64,
+    /// Whether quitting was asked for while a move goes on.
+    leaving: bool,
+}
+
+impl App {
+    /// Nothing was seen yet.
+    pub fn new(config: Config, playing: Option<Playing>) -> App {
+        App {
+            config,
+            size: (80, 24),
+            sample: None,
+            history: History::default(),
+            sort: Sort::default(),
+            filter: String::new(),
+            rows: Vec::new(),
+            top: 0,
+            mode: Mode::List,
+            note: None,
+            moving: None,
+            playing,
+            selected: None,
+            selected_at: 0,
+            tickets: 0,
+            leaving: false,
+        }
+    }
+
+    /// Takes an event.
+    pub fn on(&mut self, event: Event) -> Vec<Effect> {
+        let effects = self.take(event);
+        self.keep_in_sight();
+        effects
+    }
+
+    fn take(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
+            Event::Key(key) => self.key(key),
+            Event::Mouse(mouse) => self.mouse(mouse),
+            Event::Paste(text) => {
+                // Pasted text is no order, whatever letters it has.
+                if let Mode::Filter(_) = self.mode {
+                    text.chars().for_each(|c| self.filter_by(c));
+                }
+                Vec::new()
+            }
+            Event::Size(columns, rows) => {
+                self.size = (columns, rows);
+                if let Mode::Pane(pane) = &self.mode {
+                    self.scroll(pane.scroll);
+                }
+                Vec::new()
+            }
+            Event::Looked(sample) => {
+                self.show(*sample);
+                Vec::new()
+            }
+            Event::Played(at, sample) => {
+                if let Some(playing) = &mut self.playing {
+                    // History goes one way.
+                    if at < playing.at {
+                        self.history = History::default();
+                    }
+                    playing.at = at;
+                }
+                self.show(*sample);
+                Vec::new()
+            }
+            Event::Tick => self.tick(),
+            Event::Answer(ticket, answer) => {
+                self.answer(ticket, answer);
+                Vec::new()
+            }
+            Event::Progress(progress) => {
+                self.moving = Some(progress);
+                Vec::new()
+            }
+            Event::Note(note) => {
+                self.note = Some(note);
+                Vec::new()
+            }
+        }
+    }
+
+    /// When the next look of a recording is due, from the one before.
+    pub fn tick_after(&self) -> Option<Duration> {
+        let playing = self.playing.filter(|p| !p.paused && !p.is_at_end())?;
+        Some(Duration::from_secs_f64(1.0 / playing.speed()))
+    }
+
+    fn tick(&mut self) -> Vec<Effect> {
+        match self.playing {
+            Some(playing) if !playing.paused && !playing.is_at_end() => {
+                vec![Effect::Show(playing.at + 1)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is to be looked at first.
+    pub fn wanted(&self) -> Wanted {
+        let visible = self.in_sight().filter_map(|row| self.program_at(row));
+        Wanted {
+            selected: self.selected,
+            visible: visible.map(Program::id).collect(),
+        }
+    }
+
+    /// The program in a row of the table.
+    pub fn program_at(&self, row: usize) -> Option<&Program> {
+        self.sample.as_ref()?.programs.get(*self.rows.get(row)?)
+    }
+
+    /// The row that is marked.
+    pub fn selected_row(&self) -> Option<usize> {
+        let selected = self.selected?;
+        (0..self.rows.len()).find(|row| self.program_at(*row).is_some_and(|p| p.id() == selected))
+    }
+
+    /// Rows in sight.
+    pub fn in_sight(&self) -> std::ops::Range<usize> {
+        let end = (self.top + self.layout().list).min(self.rows.len());
+        self.top.min(end)..end
+    }
+
+    /// Columns in sight.
+    pub fn columns(&self) -> Vec<Placed> {
+        let guard = self.sample.as_ref().is_some_and(|s| s.guard.is_some());
+        columns(self.size.0.into(), guard)
+    }
+
+    /// Which lines of the screen show what.
+    pub fn layout(&self) -> Layout {
+        let sample = self.sample.as_ref();
+        let guard = sample.is_some_and(|s| s.guard.is_some());
+        let problems = sample.is_some_and(|s| !s.problems.is_empty());
+        let moves = self.moves().len().min(3);
+        let host = 6 + usize::from(guard) + usize::from(problems);
+        // The head of the table, and the last line.
+        let taken = host + 1 + moves + 1;
+        Layout {
+            host,
+            list: usize::from(self.size.1).saturating_sub(taken),
+            moves,
+        }
+    }
+
+    /// Moves that go on, that of this program first.
+    pub fn moves(&self) -> Vec<&Move> {
+        let sampled = self.sample.iter().flat_map(|s| &s.moves);
+        let others = sampled.filter(|m| m.by != "top" || self.playing.is_some());
+        self.moving.iter().chain(others).collect()
+    }
+
+    /// Whether the terminal is too small for it.
+    pub const fn is_too_small(&self) -> bool {
+        self.size.0 < LEAST.0 || self.size.1 < LEAST.1
+    }
+
+    fn show(&mut self, sample: Sample) {
+        self.history.add(&sample);
+        self.sample = Some(sample);
+        self.arrange();
+    }
+
+    /// Puts programs in their order; the marked one stays marked.
+    fn arrange(&mut self) {
+        if let Some(sample) = &self.sample {
+            self.rows = rows(sample, self.sort, &self.filter);
+        }
+        if self.selected_row().is_none() {
+            // It ended, or does not match: its neighbour.
+            self.select(self.selected_at);
+        }
+    }
+
+    fn select(&mut self, row: usize) {
+        let row = row.min(self.rows.len().saturating_sub(1));
+        self.selected = self.program_at(row).map(Program::id);
+        self.selected_at = row;
+    }
+
+    fn keep_in_sight(&mut self) {
+        let list = self.layout().list.max(1);
+        let row = self.selected_row().unwrap_or(0);
+        self.selected_at = row;
+        let last = self.rows.len().saturating_sub(list);
+        self.top = self
+            .top
+            .clamp((row + 1).saturating_sub(list), row)
+            .min(last);
+    }
+
+    fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => return vec![Effect::StopMove, Effect::Quit],
+            KeyCode::Char('z') if is_control => return vec![Effect::Suspend],
+            KeyCode::Char('l') if is_control => return vec![Effect::Redraw],
+            KeyCode::Char('u') if is_control => {
+                if let Mode::Filter(_) = self.mode {
+                    self.filter.clear();
+                    self.arrange();
+                }
+                return Vec::new();
+            }
+            // Other letters with control or alt mean nothing here.
+            KeyCode::Char(_) if is_control || key.modifiers.contains(KeyModifiers::ALT) => {
+                return Vec::new();
+            }
+            _ => {}
+        }
+        self.note = None;
+        match &self.mode {
+            Mode::List => self.list_key(key),
+            Mode::Filter(_) => {
+                self.filter_key(key.code);
+                Vec::new()
+            }
+            Mode::Pane(_) => self.pane_key(key.code),
+        }
+    }
+
+    fn list_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+        if !matches!(key.code, KeyCode::Char('q')) {
+            self.leaving = false;
+        }
+        let row = self.selected_row().unwrap_or(0);
+        let page = self.layout().list.saturating_sub(1).max(1);
+        match key.code {
+            KeyCode::Up | KeyCode::Char('k') => self.select(row.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(row + 1),
+            KeyCode::PageUp => self.select(row.saturating_sub(page)),
+            KeyCode::PageDown => self.select(row + page),
+            KeyCode::Home | KeyCode::Char('g') => self.select(0),
+            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
+            KeyCode::Char('/') => self.mode = Mode::Filter(self.filter.clone()),
+            KeyCode::Esc if !self.filter.is_empty() => {
+                self.filter.clear();
+                self.arrange();
+            }
+            KeyCode::Char('>' | 's') => self.sort_next(true),
+            KeyCode::Char('<' | 'S') => self.sort_next(false),
+            KeyCode::Char('r') => {
+                self.sort.descending = !self.sort.descending;
+                self.arrange();
+            }
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open(None, Body::Page(self.help())),
+            KeyCode::Char('w') | KeyCode::Enter => return self.ask_why(),
+            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
+            KeyCode::Char('x') => return self.stop_move(),
+            KeyCode::Char('q') => return self.quit(),
+            _ => return self.play_key(key),
+        }
+        Vec::new()
+    }
+
+    fn help(&self) -> Page {
+        help(self.config.can_move, self.playing.is_some())
+    }
+
+    fn quit(&mut self) -> Vec<Effect> {
+        if let (Some(moving), false) = (&self.moving, self.leaving) {
+            self.leaving = true;
+            self.note = Some(format!(
+                "{} of {} goes on: q again stops it where it is, and quits",
+                moving.what, moving.name
+            ));
+            return Vec::new();
+        }
+        vec![Effect::StopMove, Effect::Quit]
+    }
+
+    fn stop_move(&mut self) -> Vec<Effect> {
+        match self.moving {
+            Some(_) => {
+                self.note = Some("stopping: what was moved stays where it is".into());
+                vec![Effect::StopMove]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn play_key(&mut self, key: KeyEvent) -> Vec<Effect> {
+        let Some(playing) = &mut self.playing else {
+            return Vec::new();
+        };
+        let far = match key.modifiers.contains(KeyModifiers::SHIFT) {
+            true => 10,
+            false => 1,
+        };
+        match key.code {
+            // At the end, once more from the beginning.
+            KeyCode::Char(' ') if playing.is_at_end() => {
+                playing.paused = false;
+                return vec![Effect::Show(0)];
+            }
+            KeyCode::Char(' ') => playing.paused = !playing.paused,
+            KeyCode::Left => {
+                playing.paused = true;
+                return vec![Effect::Show(playing.at.saturating_sub(far))];
+            }
+            KeyCode::Right => {
+                playing.paused = true;
+                return vec![Effect::Show((playing.at + far).min(playing.looks - 1))];
+            }
+            KeyCode::Char('+' | '=') => playing.speed = (playing.speed + 1).min(SPEEDS.len() - 1),
+            KeyCode::Char('-') => playing.speed = playing.speed.saturating_sub(1),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn sort_next(&mut self, right: bool) {
+        let shown: Vec<Column> = self.columns().iter().map(|placed| placed.column).collect();
+        let Some(last) = shown.len().checked_sub(1) else {
+            return;
+        };
+        let at = shown.iter().position(|c| *c == self.sort.column);
+        let next = match (at, right) {
+            (Some(at), true) if at < last => at + 1,
+            (Some(at), false) if at > 0 => at - 1,
+            (_, true) => 0,
+            (_, false) => last,
+        };
+        self.sort_by(shown[next]);
+    }
+
+    /// By a column; by the one that it is already, the other way round.
+    fn sort_by(&mut self, column: Column) {
+        self.sort = match self.sort.column == column {
+            true => Sort {
+                descending: !self.sort.descending,
+                ..self.sort
+            },
+            false => Sort::by(column),
+        };
+        self.arrange();
+    }
+
+    fn filter_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.mode = Mode::List,
+            KeyCode::Esc => {
+                if let Mode::Filter(before) = std::mem::replace(&mut self.mode, Mode::List) {
+                    self.filter = before;
+                }
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Up => self.select(self.selected_row().unwrap_or(0).saturating_sub(1)),
+            KeyCode::Down => self.select(self.selected_row().unwrap_or(0) + 1),
+            KeyCode::Char(c) => self.filter_by(c),
+            _ => {}
+        }
+        self.arrange();
+    }
+
+    fn filter_by(&mut self, c: char) {
+        if !c.is_control() && self.filter.chars().count() < LONGEST_FILTER {
+            self.filter.push(c);
+            self.arrange();
+        }
+    }
+
+    fn pane_key(&mut self, code: KeyCode) -> Vec<Effect> {
+        let Mode::Pane(pane) = &self.mode else {
+            return Vec::new();
+        };
+        let page = self.pane_height(pane).saturating_sub(1).max(1);
+        let at = pane.scroll;
+        let to = match code {
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => at + 1,
+            KeyCode::PageUp => at.saturating_sub(page),
+            KeyCode::PageDown | KeyCode::Char(' ') => at + page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => usize::MAX,
+            _ => return self.pane_order(code),
+        };
+        self.scroll(to);
+        Vec::new()
+    }
+
+    /// Scrolls a pane, no further than its end.
+    fn scroll(&mut self, to: usize) {
+        let Mode::Pane(pane) = &self.mode else { return };
+        let length = self.pane_lines(pane).len();
+        let to = to.min(length.saturating_sub(self.pane_height(pane)));
+        if let Mode::Pane(pane) = &mut self.mode {
+            pane.scroll = to;
+        }
+    }
+
+    /// The lines of a pane, its title and what lies around it left out.
+    pub fn pane_lines(&self, pane: &Pane) -> Vec<PaintedLine> {
+        let view = View::plain(usize::from(self.size.0).saturating_sub(2));
+        match (&pane.body, &pane.about) {
+            (Body::Waiting(what), _) => vec![vec![((*what).to_owned(), Paint::Mark(Mark::Dim))]],
+            (Body::Page(page), _) => page.painted(view),
+            (Body::Ask(ask), Some(about)) => ask.page(&self.config.wording, about).painted(view),
+            (Body::Ask(_), None) => Vec::new(),
+        }
+    }
+
+    /// Rows for them: without a title, the program's own lines, a question and keys.
+    pub fn pane_height(&self, pane: &Pane) -> usize {
+        let question = if matches!(pane.body, Body::Ask(_)) {
+            3
+        } else {
+            0
+        };
+        usize::from(self.size.1).saturating_sub(2 + self.pane_head(pane) + question)
+    }
+
+    /// Rows of what is known of a program, above its page.
+    pub fn pane_head(&self, pane: &Pane) -> usize {
+        match (&pane.about, self.size.1) {
+            (None, _) => 0,
+            (Some(_), 0..20) => 2,
+            (Some(_), _) => 5,
+        }
+    }
+
+    fn pane_order(&mut self, code: KeyCode) -> Vec<Effect> {
+        let Mode::Pane(pane) = &mut self.mode else {
+            return Vec::new();
+        };
+        if let Body::Ask(ask) = &mut pane.body {
+            match code {
+                KeyCode::Char('+' | '=') => ask.step(true),
+                KeyCode::Char('-') => ask.step(false),
+                KeyCode::Char('y' | 'Y') if ask.is_something() => return self.answer_yes(),
+                // Nothing else means yes.
+                KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => self.mode = Mode::List,
+                _ if !ask.is_something() => self.mode = Mode::List,
+                _ => {}
+            }
+            return Vec::new();
+        }
+        match code {
+            KeyCode::Esc
+            | KeyCode::Char('q' | '?' | 'h')
+            | KeyCode::Enter
+            | KeyCode::Backspace
+            | KeyCode::Left => {
+                self.mode = Mode::List;
+            }
+            KeyCode::Char('w') => return self.ask_why(),
+            KeyCode::Char('p') => return self.ask_move(Direction::Promote),
+            KeyCode::Char('d') => return self.ask_move(Direction::Demote),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn answer_yes(&mut self) -> Vec<Effect> {
+        let Mode::Pane(pane) = std::mem::replace(&mut self.mode, Mode::List) else {
+            return Vec::new();
+        };
+        let (Body::Ask(ask), Some(about)) = (pane.body, pane.about) else {
+            return Vec::new();
+        };
+        if self.refuses_move(&about) {
+            return Vec::new();
+        }
+        let asked = Asked {
+            direction: ask.direction,
+            budget: ask.budget,
+            dry_run: false,
+        };
+        self.moving = Some(Move {
+            pid: about.pid,
+            name: about.name.clone(),
+            what: crate::act::verb(ask.direction).into(),
+            by: "top".into(),
+            stage: "reading".into(),
+            budget_percent: ask.budget.get(),
+            ..Move::default()
+        });
+        vec![Effect::Change(self.ticket(), Box::new(about), asked)]
+    }
+
+    fn selected_program(&self) -> Option<Program> {
+        match &self.mode {
+            // A pane's own, also where it is no longer in the table.
+            Mode::Pane(pane) if pane.about.is_some() => pane.about.clone(),
+            _ => self.program_at(self.selected_row()?).cloned(),
+        }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
+
+    fn open(&mut self, about: Option<Program>, body: Body) {
+        self.mode = Mode::Pane(Pane {
+            ticket: self.tickets,
+            about,
+            body,
+            scroll: 0,
+        });
+    }
+
+    fn ask_why(&mut self) -> Vec<Effect> {
+        let Some(program) = self.selected_program() else {
+            return Vec::new();
+        };
+        if self.playing.is_some() {
+            self.note = Some(format!(
+                "a recording has no ranges; on that host: hugeleaf why {}",
+                program.pid
+            ));
+            return Vec::new();
+        }
+        let ticket = self.ticket();
+        self.open(
+            Some(program.clone()),
+            Body::Waiting("Its ranges are looked at…"),
+        );
+        vec![Effect::Why(ticket, Box::new(program))]
+    }
+
+    fn ask_move(&mut self, direction: Direction) -> Vec<Effect> {
+        let Some(program) = self.selected_program() else {
+            return Vec::new();
+        };
+        if self.refuses_move(&program) {
+            return Vec::new();
+        }
+        let asked = Asked {
+            direction,
+            budget: Percent::new(10).unwrap_or(Percent::ALL),
+            dry_run: true,
+        };
+        let ticket = self.ticket();
+        self.open(
+            Some(program.clone()),
+            Body::Waiting("What would be moved is looked at…"),
+        );
+        vec![Effect::Change(ticket, Box::new(program), asked)]
+    }
+
+    /// Says why not, where a program cannot be moved from here.
+    fn refuses_move(&mut self, program: &Program) -> bool {
+        let why = match &self.moving {
+            _ if !self.config.can_move => self.config.why_not.to_owned(),
+            Some(moving) => format!(
+                "one at a time: {} of {} goes on; x stops it",
+                moving.what, moving.name
+            ),
+            None if is_own(program) => "this is hugeleaf itself".to_owned(),
+            None => return false,
+        };
+        self.note = Some(why);
+        true
+    }
+
+    fn answer(&mut self, ticket: u64, answer: Answer) {
+        match answer {
+            Answer::Why(why) => {
+                let page = why.unwrap_or_else(|refusal| refused(&refusal));
+                self.fill(ticket, Body::Page(page));
+            }
+            Answer::Changed(_, asked, result) if asked.dry_run => {
+                let body = match *result {
+                    Ok(outcome) => Body::Ask(Box::new(Ask {
+                        direction: asked.direction,
+                        budget: asked.budget,
+                        outcome,
+                    })),
+                    Err(refusal) => Body::Page(refused(&refusal)),
+                };
+                self.fill(ticket, body);
+            }
+            Answer::Changed(program, asked, result) => {
+                self.moving = None;
+                let wording = &self.config.wording;
+                let page = match *result {
+                    Ok(outcome) => wording.page(&outcome, &program, asked.direction, asked.budget),
+                    Err(refusal) => refused(&refusal),
+                };
+                if self.mode == Mode::List {
+                    self.open(Some(*program), Body::Page(page));
+                } else {
+                    self.note = Some(format!("{} ({}): {}", program.name, program.pid, page.lead));
+                }
+            }
+        }
+    }
+
+    /// Fills the pane that waits for it; where the reader went elsewhere, nothing.
+    fn fill(&mut self, ticket: u64, body: Body) {
+        if let Mode::Pane(pane) = &mut self.mode {
+            if pane.ticket == ticket && matches!(pane.body, Body::Waiting(_)) {
+                pane.body = body;
+                pane.scroll = 0;
+            }
+        }
+    }
+
+    fn mouse(&mut self, mouse: MouseEvent) -> Vec<Effect> {
+        match (mouse.kind, &self.mode) {
+            (MouseEventKind::ScrollUp, Mode::Pane(pane)) => {
+                self.scroll(pane.scroll.saturating_sub(WHEEL))
+            }
+            (MouseEventKind::ScrollDown, Mode::Pane(pane)) => self.scroll(pane.scroll + WHEEL),
+            (MouseEventKind::ScrollUp, _) => {
+                self.select(self.selected_row().unwrap_or(0).saturating_sub(WHEEL));
+            }
+            (MouseEventKind::ScrollDown, _) => {
+                self.select(self.selected_row().unwrap_or(0) + WHEEL)
+            }
+            (MouseEventKind::Down(MouseButton::Left), Mode::List | Mode::Filter(_)) => {
+                return self.click(mouse.column.into(), mouse.row.into());
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn click(&mut self, x: usize, y: usize) -> Vec<Effect> {
+        let layout = self.layout();
+        if self.is_too_small() {
+            return Vec::new();
+        }
+        if y == layout.host {
+            let placed = self.columns();
+            // The gap behind a head is part of it.
+            let hit = placed.iter().rev().find(|p| p.x <= x + 1);
+            if let Some(hit) = hit {
+                self.sort_by(hit.column);
+            }
+        } else if let Some(row) = y
+            .checked_sub(layout.host + 1)
+            .filter(|row| *row < layout.list)
+        {
+            let row = self.top + row;
+            if row < self.rows.len() {
+                // The second click on a row asks why.
+                if self.selected_row() == Some(row) {
+                    return self.ask_why();
+                }
+                self.select(row);
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// Which lines of the screen show what, from above: the host, the head of the table, programs, moves, keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Lines of the host.
+    pub host: usize,
+    /// Rows of the table.
+    pub list: usize,
+    /// Lines of moves.
+    pub moves: usize,
+}
+
+#[cfg(test)]
+mod tests;

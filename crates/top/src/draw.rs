@@ -1,0 +1,350 @@
+//! Puts the view on a screen of cells. Pure: what is drawn follows from the view alone.
+//!
+//! Names are anybody's: each goes through [`clean`] before it gets here or in here. No colour is the only sign of
+//! anything.
+
+mod host;
+mod pane;
+
+use hugeleaf_report::page::{Align, Mark, Paint};
+use hugeleaf_report::screen::{clean, cut, width};
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Position;
+use ratatui::style::{Color, Modifier, Style};
+
+use crate::app::{App, LEAST, Mode};
+use crate::history::spark;
+use crate::model::{Move, Program};
+use crate::table::{Column, Placed};
+
+/// Draws all of it.
+pub fn draw(app: &App, frame: &mut Frame<'_>) {
+    let look = Look {
+        colour: app.config.colour,
+        width: usize::from(app.size.0),
+    };
+    let area = frame.area();
+    // Between two events the terminal may have become another than the view knows.
+    if area.width < app.size.0 || area.height < app.size.1 || app.is_too_small() {
+        return too_small(app, look, frame.buffer_mut());
+    }
+    let buffer = frame.buffer_mut();
+    match &app.mode {
+        Mode::Pane(pane) => pane::draw(app, pane, look, buffer),
+        Mode::List | Mode::Filter(_) => {
+            host::draw(app, look, buffer);
+            table(app, look, buffer);
+            moves(app, look, buffer);
+            let end = bottom(app, look, buffer);
+            if let Mode::Filter(_) = app.mode {
+                let last = app.size.1.saturating_sub(1);
+                frame.set_cursor_position(Position::new(end, last));
+            }
+        }
+    }
+}
+
+/// How it looks.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    colour: bool,
+    width: usize,
+}
+
+impl Look {
+    fn mark(self, mark: Mark) -> Style {
+        let style = Style::new();
+        match (mark, self.colour) {
+            (Mark::Plain, _) | (Mark::Good | Mark::Dim, false) => style,
+            (Mark::Good, true) => style.fg(Color::Green),
+            (Mark::Warn, true) => style.fg(Color::Yellow),
+            (Mark::Bad, true) => style.fg(Color::Red),
+            (Mark::Dim, true) => style.add_modifier(Modifier::DIM),
+            (Mark::Warn | Mark::Bad, false) => style.add_modifier(Modifier::BOLD),
+        }
+    }
+
+    fn paint(self, paint: Paint) -> Style {
+        match paint {
+            Paint::Bold => Style::new().add_modifier(Modifier::BOLD),
+            Paint::Mark(mark) => self.mark(mark),
+        }
+    }
+}
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const BAR: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+/// Writes a text into a line of the screen from a column on, no further than its right end. Returns where it ends.
+fn put(buffer: &mut Buffer, x: usize, y: usize, text: &str, style: Style) -> usize {
+    let room = usize::from(buffer.area.width).saturating_sub(x);
+    let text = cut(text, room);
+    let (Ok(at), Ok(row)) = (u16::try_from(x), u16::try_from(y)) else {
+        return x;
+    };
+    if room == 0 || row >= buffer.area.height {
+        return x;
+    }
+    buffer.set_string(at, row, &text, style);
+    x + width(&text)
+}
+
+/// A whole line in one style.
+fn fill(buffer: &mut Buffer, y: usize, style: Style) {
+    let row = " ".repeat(buffer.area.width.into());
+    put(buffer, 0, y, &row, style);
+}
+
+/// A text that ends at the right side.
+fn put_right(buffer: &mut Buffer, look: Look, y: usize, text: &str, style: Style) {
+    put(
+        buffer,
+        look.width.saturating_sub(width(text)),
+        y,
+        text,
+        style,
+    );
+}
+
+fn too_small(app: &App, look: Look, buffer: &mut Buffer) {
+    let (columns, rows) = app.size;
+    let lines = [
+        format!("hugeleaf top needs {} columns", LEAST.0),
+        format!("and {} rows; here are {columns}", LEAST.1),
+        format!("and {rows}. q quits."),
+    ];
+    for (y, line) in lines.iter().enumerate() {
+        put(buffer, 0, y, line, look.mark(Mark::Warn));
+    }
+}
+
+fn table(app: &App, look: Look, buffer: &mut Buffer) {
+    let layout = app.layout();
+    let placed = app.columns();
+    heads(app, &placed, layout.host, buffer);
+    let first = layout.host + 1;
+    let Some(sample) = &app.sample else {
+        put(
+            buffer,
+            2,
+            first,
+            "The host is looked at…",
+            look.mark(Mark::Dim),
+        );
+        return;
+    };
+    if app.rows.is_empty() {
+        let text = match app.filter.is_empty() {
+            true => "There is no program.".to_owned(),
+            false => format!(
+                "No program has '{}' in its name, unit, user or number: Esc shows all.",
+                clean(&app.filter)
+            ),
+        };
+        put(buffer, 2, first, &text, look.mark(Mark::Dim));
+    }
+    let selected = app.selected_row();
+    for (y, row) in app.in_sight().enumerate() {
+        let Some(program) = app.program_at(row) else {
+            continue;
+        };
+        let is_selected = selected == Some(row);
+        if is_selected {
+            fill(buffer, first + y, BAR);
+            put(buffer, 0, first + y, ">", BAR);
+        }
+        for one in &placed {
+            cell(
+                app,
+                look,
+                one,
+                program,
+                (first + y, is_selected),
+                sample.since_boot_seconds,
+                buffer,
+            );
+        }
+    }
+}
+
+fn heads(app: &App, placed: &[Placed], y: usize, buffer: &mut Buffer) {
+    fill(buffer, y, BAR);
+    for one in placed {
+        let head = one.column.head();
+        let x = match one.column.is_left() {
+            true => one.x,
+            false => one.x + one.width - width(head),
+        };
+        put(buffer, x, y, head, BAR);
+        if app.sort.column == one.column {
+            let sign = if app.sort.descending { "▼" } else { "▲" };
+            let at = match one.column.is_left() {
+                true => x + width(head),
+                false => x.saturating_sub(1),
+            };
+            put(buffer, at, y, sign, BAR);
+        }
+    }
+}
+
+fn cell(
+    app: &App,
+    look: Look,
+    placed: &Placed,
+    program: &Program,
+    (y, is_selected): (usize, bool),
+    since_boot: f64,
+    buffer: &mut Buffer,
+) {
+    let (text, mark) = match placed.column {
+        Column::History => (
+            spark(&app.history.of(program.id()), placed.width),
+            Mark::Plain,
+        ),
+        column => {
+            let cell = column.cell(program, since_boot);
+            (cut(&cell.to_string(), placed.width), cell.mark)
+        }
+    };
+    let align = if placed.column.is_left() {
+        Align::Left
+    } else {
+        Align::Right
+    };
+    let x = match align {
+        Align::Left => placed.x,
+        Align::Right => placed.x + placed.width.saturating_sub(width(&text)),
+    };
+    let style = if is_selected { BAR } else { look.mark(mark) };
+    put(buffer, x, y, &text, style);
+}
+
+fn moves(app: &App, look: Look, buffer: &mut Buffer) {
+    let layout = app.layout();
+    for (n, one) in app.moves().into_iter().take(layout.moves).enumerate() {
+        let y = layout.host + 1 + layout.list + n;
+        put(buffer, 0, y, "MOVE", BOLD);
+        let end = put(buffer, 6, y, &move_line(one), look.mark(Mark::Warn));
+        let room = look.width.saturating_sub(end + 2).min(40);
+        if let Some(part) = one
+            .done_bytes
+            .share_of(one.total_bytes)
+            .filter(|_| room >= 8)
+        {
+            put(buffer, end + 2, y, &bar(part, room), look.mark(Mark::Warn));
+        }
+    }
+}
+
+/// A move that goes on, in a line.
+fn move_line(one: &Move) -> String {
+    let whom = format!("{} {} {}", one.what, cut(&clean(&one.name), 15), one.pid);
+    let budget = format!("budget {} %", one.budget_percent);
+    if one.by != "top" {
+        return format!("{whom} by the guard: {} ({budget})", clean(&one.stage));
+    }
+    if one.total_bytes.is_zero() {
+        return format!("{whom}: {} ({budget})", clean(&one.stage));
+    }
+    // Moving is what one expects of a move.
+    let stage = match one.stage.as_str() {
+        "moving" => String::new(),
+        stage => format!("{}, ", clean(stage)),
+    };
+    let left = one
+        .left_seconds()
+        .map_or_else(String::new, |s| format!(", {s:.0} s left"));
+    let stall = one.stalled().unwrap_or(0.0) * 100.0;
+    let (done, total) = (one.done_bytes, one.total_bytes);
+    format!("{whom}: {stage}{done} of {total}{left}, stall {stall:.1} % ({budget})")
+}
+
+/// A bar of so many columns.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss
+)]
+fn bar(part: f64, columns: usize) -> String {
+    let filled = (part.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    "█".repeat(filled) + &"·".repeat(columns - filled)
+}
+
+/// The last line: what is to be said, what is typed, or keys. Returns where the cursor would stand.
+fn bottom(app: &App, look: Look, buffer: &mut Buffer) -> u16 {
+    let y = usize::from(app.size.1).saturating_sub(1);
+    let at = match app.selected_row() {
+        Some(row) => format!("{} of {}", row + 1, app.rows.len()),
+        None => String::new(),
+    };
+    let filter = match app.filter.is_empty() {
+        true => String::new(),
+        false => format!("filter: {}  ", clean(&app.filter)),
+    };
+    let end = match (&app.mode, &app.note) {
+        (Mode::Filter(_), _) => {
+            let end = put(
+                buffer,
+                0,
+                y,
+                &format!("filter: {}", clean(&app.filter)),
+                BOLD,
+            );
+            put(
+                buffer,
+                end + 3,
+                y,
+                "Enter keeps it, Esc leaves it as it was",
+                look.mark(Mark::Dim),
+            );
+            put_right(buffer, look, y, &format!("  {at}"), Style::new());
+            end
+        }
+        (_, Some(note)) => put(buffer, 0, y, &clean(note), look.mark(Mark::Warn)),
+        _ => {
+            let right = format!("  {filter}{at}");
+            keys(
+                buffer,
+                y,
+                &list_keys(app),
+                look.width.saturating_sub(width(&right)),
+            );
+            put_right(buffer, look, y, &right, Style::new());
+            0
+        }
+    };
+    u16::try_from(end).unwrap_or(0)
+}
+
+fn list_keys(app: &App) -> Vec<(&'static str, &'static str)> {
+    let mut keys = vec![("?", "help"), ("q", "quit")];
+    if app.playing.is_some() {
+        keys.extend([("space", "pause"), ("← →", "step"), ("+ -", "speed")]);
+    } else {
+        keys.push(("w", "why"));
+    }
+    if app.config.can_move {
+        keys.extend([("p", "promote"), ("d", "demote")]);
+    }
+    if app.moving.is_some() {
+        keys.push(("x", "stop"));
+    }
+    keys.extend([("/", "filter"), ("< >", "sort"), ("r", "reverse")]);
+    keys
+}
+
+/// Keys with what they do, as many as there is room for.
+fn keys(buffer: &mut Buffer, y: usize, keys: &[(&str, &str)], room: usize) {
+    let mut x = 0;
+    for (key, does) in keys {
+        if x + width(key) + 1 + width(does) > room {
+            return;
+        }
+        x = put(buffer, x, y, key, BOLD);
+        x = put(buffer, x + 1, y, does, Style::new()) + 2;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,210 @@
+//! The lines of the host.
+
+use hugeleaf_report::page::{Cell, Mark};
+use hugeleaf_report::screen::{clean, width};
+use hugeleaf_units::Bytes;
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::{BOLD, Look, put, put_right};
+use crate::app::App;
+use crate::history::spark;
+use crate::model::{GuardLine, HostLine, Sample};
+
+/// Columns of what a line is about.
+const LABEL: usize = 10;
+
+pub(super) fn draw(app: &App, look: Look, buffer: &mut Buffer) {
+    title(app, look, buffer);
+    let Some(sample) = &app.sample else { return };
+    let host = &sample.host;
+    let mut lines = vec![
+        ("MEMORY", memory(host), Mark::Plain),
+        ("LARGE", large(host), Mark::Plain),
+        ("POOLS", pools(host), Mark::Plain),
+        ("THP", thp(host), Mark::Plain),
+        ("PRESSURE", pressure(host), pressed(host)),
+    ];
+    if let Some(guard) = &sample.guard {
+        let mark = if guard.paused {
+            Mark::Warn
+        } else {
+            Mark::Plain
+        };
+        lines.push(("GUARD", self::guard(guard), mark));
+    }
+    if let Some(problem) = sample.problems.first() {
+        lines.push(("NOTE", clean(problem), Mark::Warn));
+    }
+    for (y, (label, text, mark)) in lines.iter().enumerate() {
+        put(buffer, 0, y + 1, label, BOLD);
+        let end = put(buffer, LABEL, y + 1, text, look.mark(*mark));
+        if *label == "LARGE" {
+            let room = look.width.saturating_sub(end + 2).min(60);
+            put(
+                buffer,
+                end + 2,
+                y + 1,
+                &spark(&app.history.host(), room),
+                Style::new(),
+            );
+        }
+    }
+}
+
+fn title(app: &App, look: Look, buffer: &mut Buffer) {
+    let end = put(buffer, 0, 0, "hugeleaf top", BOLD);
+    let Some(sample) = &app.sample else { return };
+    let programs = match sample.programs.len() {
+        1 => "1 program".to_owned(),
+        n => format!("{n} programs"),
+    };
+    let kernel = format!("Linux {}, {programs}", clean(&sample.host.kernel));
+    let right = right(app, sample);
+    let room = look.width.saturating_sub(width(&right) + 2);
+    if end + 2 + width(&kernel) <= room {
+        put(buffer, end + 2, 0, &kernel, Style::new());
+    }
+    put_right(buffer, look, 0, &right, Style::new());
+}
+
+/// The time, and how often is looked; of a recording, which look is shown.
+fn right(app: &App, sample: &Sample) -> String {
+    // Of "2026-07-01T12:03:11+02:00" the time of day; a recording is anybody's.
+    let time = clean(sample.at.get(11..19).unwrap_or(""));
+    match app.playing {
+        Some(playing) => {
+            let date = clean(sample.at.get(..10).unwrap_or(""));
+            let how = match (playing.paused, playing.is_at_end()) {
+                (_, true) => "the end".to_owned(),
+                (true, _) => "paused".to_owned(),
+                _ => format!("×{}", playing.speed()),
+            };
+            format!(
+                "look {} of {}, {how}  {date} {time}",
+                playing.at + 1,
+                playing.looks
+            )
+        }
+        None => {
+            let every = Cell::seconds(sample.cost.every_seconds);
+            let cpu = sample
+                .cost
+                .cpu
+                .map(|cpu| format!(", {:.1} % CPU", cpu * 100.0));
+            format!("every {every}{}  {time}", cpu.unwrap_or_default())
+        }
+    }
+}
+
+fn memory(host: &HostLine) -> String {
+    format!(
+        "{}, {} available; {} private, {} shared, {} page tables",
+        host.memory_bytes,
+        host.available_bytes,
+        host.private_bytes,
+        host.shared_bytes,
+        host.page_tables_bytes
+    )
+}
+
+fn large(host: &HostLine) -> String {
+    let pooled = host.pooled();
+    let large = host.private_huge_bytes + host.shared_huge_bytes + pooled;
+    let all = host.private_bytes + host.shared_bytes + pooled;
+    format!(
+        "{} of {all} ({}) on huge pages",
+        large,
+        Cell::percent(host.coverage())
+    )
+}
+
+fn pools(host: &HostLine) -> String {
+    let used: Vec<String> = (host.pools.iter())
+        .filter(|pool| pool.total > 0)
+        .map(|pool| {
+            let mut text = format!(
+                "{} pages of {}: {} free",
+                pool.total, pool.page_bytes, pool.free
+            );
+            if pool.reserved > 0 {
+                text += &format!(", {} of them promised", pool.reserved);
+            }
+            if pool.surplus > 0 {
+                text += &format!(", {} surplus", pool.surplus);
+            }
+            text
+        })
+        .collect();
+    match used.is_empty() {
+        true => "no hugetlb pages".to_owned(),
+        false => used.join("; "),
+    }
+}
+
+fn thp(host: &HostLine) -> String {
+    let Some(enabled) = &host.thp else {
+        return "not in this kernel".to_owned();
+    };
+    let shared = host.thp_shared.as_deref().unwrap_or("-");
+    let mut text = format!("{}, shared {}", clean(enabled), clean(shared));
+    if let Some(rates) = host.rates {
+        let shown = [
+            (rates.faults, "at first touch"),
+            (rates.fallbacks, "fell back"),
+            (rates.collapses, "collapsed"),
+            (rates.compactions, "compactions"),
+        ];
+        let shown: Vec<String> = (shown.iter().filter(|(rate, _)| *rate > 0.0))
+            .map(|(rate, what)| format!("{} {what}", per_second(*rate)))
+            .collect();
+        match shown.is_empty() {
+            true => text += "; nothing happens",
+            false => text += &format!("; {}", shown.join(", ")),
+        }
+    }
+    text
+}
+
+fn per_second(rate: f64) -> String {
+    match rate {
+        rate if rate < 9.95 => format!("{rate:.1}/s"),
+        rate => format!("{rate:.0}/s"),
+    }
+}
+
+fn pressure(host: &HostLine) -> String {
+    let parts = [
+        (host.stalled_memory, "memory"),
+        (host.stalled_processors, "a processor"),
+        (host.stalled_io, "I/O"),
+    ];
+    let told: Vec<String> = (parts.iter())
+        .filter_map(|(part, what)| Some(format!("{what} {}", Cell::percent(Some((*part)?)))))
+        .collect();
+    match told.is_empty() {
+        true => "not known yet, or not told by this kernel".to_owned(),
+        false => format!("tasks wait for {} of the time", told.join(", ")),
+    }
+}
+
+/// Above these memory is short, or work waits for it.
+fn pressed(host: &HostLine) -> Mark {
+    let short = host.available_bytes < Bytes(host.memory_bytes.get() / 20);
+    match host.stalled_memory.is_some_and(|part| part > 0.1) || short {
+        true => Mark::Warn,
+        false => Mark::Plain,
+    }
+}
+
+fn guard(guard: &GuardLine) -> String {
+    let does = match (guard.paused, guard.acts) {
+        (true, _) => "paused",
+        (false, true) => "acts by its rules",
+        (false, false) => "watches only",
+    };
+    format!(
+        "{does}; keeps {} programs on huge pages, {} could be next",
+        guard.kept, guard.next
+    )
+}

@@ -1,0 +1,144 @@
+//! What lies over the table.
+
+use hugeleaf_report::page::{Cell, Mark};
+use hugeleaf_report::screen::{clean, width};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::widgets::{Sparkline, Widget};
+
+use super::{BAR, BOLD, Look, fill, keys, put, put_right};
+use crate::app::App;
+use crate::model::Program;
+use crate::pane::{Body, Pane};
+
+pub(super) fn draw(app: &App, pane: &Pane, look: Look, buffer: &mut Buffer) {
+    fill(buffer, 0, BAR);
+    let title = match (&pane.about, &pane.body) {
+        (Some(program), _) => {
+            let unit = program
+                .unit
+                .as_deref()
+                .map(|unit| format!("  {}", clean(unit)));
+            format!(
+                " {} ({}){}",
+                clean(&program.name),
+                program.pid,
+                unit.unwrap_or_default()
+            )
+        }
+        (None, _) => " hugeleaf top".to_owned(),
+    };
+    put(buffer, 0, 0, &title, BAR);
+    let mut y = 1;
+    if let Some(program) = &pane.about {
+        head(app, program, app.pane_head(pane), look, buffer);
+        y += app.pane_head(pane);
+    }
+    let (lines, height) = (app.pane_lines(pane), app.pane_height(pane));
+    let from = pane.scroll.min(lines.len().saturating_sub(height));
+    for (n, line) in lines[from..].iter().take(height).enumerate() {
+        let mut x = 1;
+        for (text, paint) in line {
+            x = put(buffer, x, y + n, text, look.paint(*paint));
+        }
+    }
+    let last = usize::from(app.size.1).saturating_sub(1);
+    if let (Body::Ask(ask), Some(program)) = (&pane.body, &pane.about) {
+        let [what, how] = ask.question(program);
+        put(buffer, 1, last - 2, &clean(&what), BOLD);
+        put(buffer, 1, last - 1, &clean(&how), Style::new());
+    }
+    let seen = (from + height).min(lines.len());
+    let more = match lines.len() > height {
+        true => format!("  lines {}-{seen} of {}", from + 1, lines.len()),
+        false => String::new(),
+    };
+    let room = look.width.saturating_sub(width(&more));
+    match &app.note {
+        Some(note) => {
+            put(buffer, 0, last, &clean(note), look.mark(Mark::Warn));
+        }
+        None => {
+            keys(buffer, last, &pane_keys(app, pane), room);
+            put_right(buffer, look, last, &more, Style::new());
+        }
+    }
+}
+
+fn pane_keys(app: &App, pane: &Pane) -> Vec<(&'static str, &'static str)> {
+    match &pane.body {
+        Body::Ask(ask) if ask.is_something() => {
+            vec![
+                ("y", "yes"),
+                ("n", "no"),
+                ("+ -", "budget"),
+                ("↑ ↓", "scroll"),
+            ]
+        }
+        _ if pane.about.is_some() && app.config.can_move => vec![
+            ("Esc", "back"),
+            ("↑ ↓", "scroll"),
+            ("w", "why"),
+            ("p", "promote"),
+            ("d", "demote"),
+        ],
+        _ => vec![("Esc", "back"), ("↑ ↓", "scroll")],
+    }
+}
+
+/// What is known of the program now, and its coverage over time.
+fn head(app: &App, about: &Program, height: usize, look: Look, buffer: &mut Buffer) {
+    let programs = app.sample.iter().flat_map(|sample| &sample.programs);
+    let now = programs.into_iter().find(|p| p.id() == about.id());
+    let Some(program) = now else {
+        put(buffer, 1, 1, "It has ended.", look.mark(Mark::Warn));
+        return;
+    };
+    let facts = match program.held {
+        Some(held) => format!(
+            "small {}, large {}, coverage {}, page tables {}, resident {}, CPU {}",
+            held.small_bytes,
+            held.large_bytes,
+            Cell::percent(program.coverage()),
+            held.page_tables_bytes,
+            program.resident_bytes,
+            Cell::percent(program.cpu)
+        ),
+        None => match &program.unreadable {
+            Some(why) => clean(why),
+            None => format!(
+                "resident {}, CPU {}",
+                program.resident_bytes,
+                Cell::percent(program.cpu)
+            ),
+        },
+    };
+    put(buffer, 1, 1, &facts, Style::new());
+    chart(
+        &app.history.of(program.id()),
+        height.saturating_sub(2),
+        look,
+        buffer,
+    );
+}
+
+/// Coverage over time below the facts, in so many rows.
+fn chart(points: &[f64], rows: usize, look: Look, buffer: &mut Buffer) {
+    const LABEL: usize = 7;
+    if rows < 2 {
+        return;
+    }
+    put(buffer, 1, 2, "100 %", look.mark(Mark::Dim));
+    put(buffer, 1, 1 + rows, "  0 %", look.mark(Mark::Dim));
+    let room = look.width.saturating_sub(LABEL + 1);
+    let points = &points[points.len().saturating_sub(room)..];
+    let size = |n: usize| u16::try_from(n).unwrap_or(0);
+    let area = Rect::new(size(LABEL), 2, size(points.len()), size(rows));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 1000
+    let thousandths = points.iter().map(|part| (part * 1000.0) as u64);
+    Sparkline::default()
+        .data(thousandths)
+        .max(1000)
+        .render(area.intersection(buffer.area), buffer);
+}

@@ -1,0 +1,437 @@
+//! Looks at the host: one small file a process each time, page tables of a few programs, and the host's own numbers.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use hugeleaf_guard::status::{PoolStatus, Status};
+use hugeleaf_guard::{Stand, client::ask_status};
+use hugeleaf_host::demand::read_user;
+use hugeleaf_host::system::counters::{Resource, read_stalled, read_thp_events};
+use hugeleaf_host::system::{meminfo, read_memory_facts, read_pools};
+use hugeleaf_host::watch::{Program as Seen, Watch, look_closer};
+use hugeleaf_host::{Fact, Host, ReadError};
+use hugeleaf_sys::{Kernel, Pid, own_pid, process_usage};
+use hugeleaf_units::{Bytes, Pages};
+use jiff::Zoned;
+
+use crate::act::Tools;
+use crate::model::{Cost, GuardLine, Held, HostLine, Id, Move, Program, Rates, Sample};
+use crate::turn::{Allowance, Waiting, Wanted, order};
+
+/// Settings of the host are read again after so long.
+const SETTINGS_EVERY: Duration = Duration::from_secs(10);
+/// The guard is asked after so long.
+const GUARD_EVERY: Duration = Duration::from_secs(3);
+/// So many users are remembered by name.
+const USERS: usize = 4096;
+/// So much of a processor looking may take; where a look takes longer, the next one comes later.
+const SHARE: f64 = 0.025;
+/// Time between two looks.
+pub const EVERY: Duration = Duration::from_secs(1);
+
+/// What is remembered from one look to the next.
+pub struct Looker {
+    tools: Tools,
+    host: Host,
+    watch: Watch,
+    users: HashMap<u32, String>,
+    closer: HashMap<Id, (Duration, Result<Held, String>)>,
+    allowance: Allowance,
+    /// When the last look was, when settings were read, when the guard was asked.
+    at: Option<Duration>,
+    settings_at: Duration,
+    guard_at: Option<Duration>,
+    guard: Option<Status>,
+    before: Option<Counters>,
+    used: Duration,
+    every: Duration,
+}
+
+/// Counters that only rise.
+struct Counters {
+    stalled: [Option<Duration>; 3],
+    events: [Option<u64>; 4],
+}
+
+impl Looker {
+    /// Nothing is looked at yet.
+    pub fn new(tools: Tools) -> Looker {
+        Looker {
+            host: tools.host.clone(),
+            tools,
+            watch: Watch::default(),
+            users: HashMap::new(),
+            closer: HashMap::new(),
+            allowance: Allowance::default(),
+            at: None,
+            settings_at: Duration::ZERO,
+            guard_at: None,
+            guard: None,
+            before: None,
+            used: process_usage().processor(),
+            every: EVERY,
+        }
+    }
+
+    /// Time until the next look.
+    pub const fn every(&self) -> Duration {
+        self.every
+    }
+
+    /// One look; `own` is the move that this program makes.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read at all.
+    pub fn look(&mut self, wanted: &Wanted, own: Option<Move>) -> Result<Sample, ReadError> {
+        let root = self.tools.root.clone();
+        let before = process_usage().processor();
+        let page = self.host.base_page;
+        let (seen, now) = self.watch.look(&root, page, Bytes::ZERO)?;
+        let passed = self.at.map(|at| now.saturating_sub(at));
+        self.at = Some(now);
+        self.allowance.earn(passed.unwrap_or_default());
+        self.look_closer(&seen, wanted, now);
+        self.read_settings(now);
+        self.ask_guard(now);
+        let programs: Vec<Program> = seen.into_iter().map(|one| self.program(one)).collect();
+        let problems = self.problems(&programs);
+        let mut moves: Vec<Move> = own.into_iter().collect();
+        moves.extend(self.guard.iter().flat_map(moves_of));
+        let host = self.host_line(passed);
+        let usage = process_usage().processor();
+        self.pace(usage.saturating_sub(before));
+        let used = usage.saturating_sub(self.used);
+        self.used = usage;
+        Ok(Sample {
+            at: Zoned::now().strftime("%FT%T%:z").to_string(),
+            since_boot_seconds: now.as_secs_f64(),
+            host,
+            guard: self.guard.as_ref().map(guard_line),
+            programs,
+            moves,
+            cost: Cost {
+                every_seconds: self.every.as_secs_f64(),
+                cpu: passed
+                    .filter(|p| !p.is_zero())
+                    .map(|p| used.as_secs_f64() / p.as_secs_f64()),
+            },
+            problems,
+        })
+    }
+
+    /// The next look is so far away that looking keeps its share; in whole seconds, so that the screen is calm.
+    fn pace(&mut self, took: Duration) {
+        let seconds = (took.as_secs_f64() / SHARE / EVERY.as_secs_f64())
+            .ceil()
+            .clamp(1.0, 60.0);
+        let wanted = EVERY.mul_f64(seconds);
+        // One look that took long, as the first does, does not make the next ones rare.
+        self.every = match wanted > self.every {
+            true => self.every + EVERY,
+            false => wanted,
+        };
+    }
+
+    fn look_closer(&mut self, seen: &[Seen], wanted: &Wanted, now: Duration) {
+        let id = |one: &Seen| Id {
+            pid: one.leader.0,
+            start_ticks: one.start_ticks,
+        };
+        let mut old = std::mem::take(&mut self.closer);
+        let by_id: HashMap<Id, &Seen> = seen.iter().map(|one| (id(one), one)).collect();
+        self.closer = (by_id.keys())
+            .filter_map(|id| old.remove_entry(id))
+            .collect();
+        let waiting = seen.iter().map(|one| Waiting {
+            id: id(one),
+            resident: one.resident,
+            since: self
+                .closer
+                .get(&id(one))
+                .map(|(at, _)| now.saturating_sub(*at)),
+        });
+        let tools = self.tools.clone();
+        let is_live = tools.root.is_live();
+        for one in order(waiting.collect(), wanted) {
+            if is_live && !self.allowance.is_left() {
+                return;
+            }
+            let Some(program) = by_id.get(&one.id) else {
+                continue;
+            };
+            let began = tools.kernel.now();
+            let found = look_closer(
+                &tools.root,
+                &*tools.kernel,
+                &self.host,
+                &program.pids,
+                program.leader,
+            );
+            self.allowance
+                .spend(tools.kernel.now().saturating_sub(began));
+            let found = match found {
+                Fact::Known(holding) => Ok(Held {
+                    small_bytes: holding.small,
+                    large_bytes: holding.large,
+                    page_tables_bytes: holding.page_tables,
+                    thp_disabled: holding.thp_disabled,
+                }),
+                Fact::Unreadable(error) => Err(error.to_string()),
+                // It ended, or this host has no huge pages.
+                Fact::Absent => continue,
+            };
+            self.closer.insert(one.id, (now, found));
+        }
+    }
+
+    fn read_settings(&mut self, now: Duration) {
+        if now.saturating_sub(self.settings_at) < SETTINGS_EVERY {
+            return;
+        }
+        self.settings_at = now;
+        if let Ok(host) = read_memory_facts(&self.tools.root, &*self.tools.kernel) {
+            self.host = host;
+        }
+    }
+
+    /// Asks the guard, where there is one. One that hangs is waited for no longer than its client waits.
+    fn ask_guard(&mut self, now: Duration) {
+        let is_due = |at: Duration| now.saturating_sub(at) >= GUARD_EVERY;
+        let socket = self.tools.guard.as_deref();
+        if let Some(socket) = socket.filter(|_| self.guard_at.is_none_or(is_due)) {
+            self.guard = ask_status(socket).ok();
+            self.guard_at = Some(now);
+        }
+    }
+
+    fn program(&mut self, seen: Seen) -> Program {
+        let id = Id {
+            pid: seen.leader.0,
+            start_ticks: seen.start_ticks,
+        };
+        let user = seen.about.as_ref().map(|about| self.user(about.uid));
+        let (held, unreadable) = match self.closer.get(&id).map(|(_, found)| found) {
+            Some(Ok(held)) => (Some(*held), None),
+            Some(Err(why)) => (None, Some(why.clone())),
+            None => (None, None),
+        };
+        let guard = self.guard.as_ref().and_then(|status| {
+            let one = status.programs.iter().find(|p| p.pid == id.pid)?;
+            Some(one.standing.state.name().to_owned())
+        });
+        Program {
+            pid: id.pid,
+            start_ticks: id.start_ticks,
+            processes: seen.pids.len(),
+            pids: seen.pids.iter().map(|pid| pid.0).collect(),
+            name: seen.name,
+            unit: seen.about.as_ref().and_then(|about| about.unit.clone()),
+            user,
+            resident_bytes: seen.resident,
+            threads: seen.threads,
+            cpu: seen.cpu,
+            started_seconds: self
+                .at
+                .unwrap_or_default()
+                .saturating_sub(seen.age)
+                .as_secs_f64(),
+            held,
+            unreadable,
+            guard,
+        }
+    }
+
+    fn user(&mut self, uid: u32) -> String {
+        if self.users.len() >= USERS {
+            self.users.clear();
+        }
+        let root = &self.tools.root;
+        let name = || {
+            let user = read_user(root, &uid.to_string());
+            let name = user.known().and_then(|user| user.name.clone());
+            name.unwrap_or_else(|| uid.to_string())
+        };
+        self.users.entry(uid).or_insert_with(name).clone()
+    }
+
+    fn problems(&self, programs: &[Program]) -> Vec<String> {
+        let hidden = programs.iter().filter(|p| p.unreadable.is_some()).count();
+        let mut problems = Vec::new();
+        if hidden > 0 {
+            problems.push(format!(
+                "the memory of {hidden} of {} programs cannot be read: run as root",
+                programs.len()
+            ));
+        }
+        if let Fact::Unreadable(error) = &self.host.pmd_page {
+            problems.push(error.to_string());
+        }
+        problems
+    }
+
+    fn host_line(&mut self, passed: Option<Duration>) -> HostLine {
+        let root = &self.tools.root;
+        let memory = meminfo::read(root);
+        let pools = read_pools(root, memory.default_hugetlb_page.get());
+        let count = |pages: &Fact<Pages>| pages.get().map_or(0, Pages::get);
+        let pools = pools.iter().filter(|pool| pool.node.is_none());
+        let pools = pools.map(|pool| PoolStatus {
+            page_bytes: pool.size.bytes(),
+            node: None,
+            total: count(&pool.total),
+            free: count(&pool.free),
+            reserved: count(&pool.reserved),
+            surplus: count(&pool.surplus),
+        });
+        let bytes = |fact: &Fact<Bytes>| fact.get().unwrap_or_default();
+        let thp = self.host.thp.known();
+        let mut line = HostLine {
+            kernel: self.host.kernel.known().cloned().unwrap_or_default(),
+            huge_page_bytes: self.host.pmd_page.get().map(|page| page.bytes()),
+            memory_bytes: bytes(&memory.total),
+            available_bytes: bytes(&memory.available),
+            private_bytes: bytes(&memory.anon),
+            private_huge_bytes: bytes(&memory.anon_huge),
+            shared_bytes: bytes(&memory.shmem),
+            shared_huge_bytes: bytes(&memory.shmem_huge),
+            page_tables_bytes: bytes(&memory.page_tables),
+            pools: pools.collect(),
+            thp: thp.and_then(|thp| thp.enabled.known().cloned()),
+            thp_shared: thp.and_then(|thp| thp.shmem_enabled.known().cloned()),
+            ..HostLine::default()
+        };
+        let now = Counters::read(&self.tools);
+        if let (Some(before), Some(passed)) = (&self.before, passed) {
+            now.fill(before, passed, &mut line);
+        }
+        self.before = Some(now);
+        line
+    }
+}
+
+impl Counters {
+    fn read(tools: &Tools) -> Counters {
+        let events = read_thp_events(&tools.root);
+        let event = |name: &str| events.known().and_then(|events| events.get(name).copied());
+        Counters {
+            stalled: [Resource::Memory, Resource::Processors, Resource::Io]
+                .map(|resource| read_stalled(&tools.root, resource).get()),
+            events: [
+                event("thp_fault_alloc"),
+                event("thp_fault_fallback"),
+                event("thp_collapse_alloc"),
+                event("compact_stall"),
+            ],
+        }
+    }
+
+    fn fill(&self, before: &Counters, passed: Duration, line: &mut HostLine) {
+        let seconds = passed.as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        let part = |at: usize| {
+            let (was, is) = (before.stalled[at]?, self.stalled[at]?);
+            Some((is.saturating_sub(was).as_secs_f64() / seconds).min(1.0))
+        };
+        line.stalled_memory = part(0);
+        line.stalled_processors = part(1);
+        line.stalled_io = part(2);
+        let rate = |at: usize| {
+            let (was, is) = (before.events[at]?, self.events[at]?);
+            #[allow(clippy::cast_precision_loss)] // for a screen
+            Some(is.saturating_sub(was) as f64 / seconds)
+        };
+        // A kernel without THP has none of them.
+        line.rates = rate(0).map(|faults| Rates {
+            faults,
+            fallbacks: rate(1).unwrap_or_default(),
+            collapses: rate(2).unwrap_or_default(),
+            compactions: rate(3).unwrap_or_default(),
+        });
+    }
+}
+
+fn guard_line(status: &Status) -> GuardLine {
+    GuardLine {
+        acts: status.acts,
+        paused: status.paused_since.is_some(),
+        rules: status.rules,
+        kept: status.count(Stand::Kept) + status.count(Stand::Testing),
+        next: status.count(Stand::Would) + status.count(Stand::Next),
+    }
+}
+
+/// What the guard moves. How far it is, only the guard knows.
+fn moves_of(status: &Status) -> impl Iterator<Item = Move> {
+    status.programs.iter().filter_map(|program| {
+        let what = match program.standing.state {
+            Stand::Moving => "promote",
+            Stand::Reverting => "demote",
+            Stand::Testing => "test",
+            _ => return None,
+        };
+        Some(Move {
+            pid: program.pid,
+            name: program.name.clone(),
+            what: what.into(),
+            by: "guard".into(),
+            stage: program.standing.state.name().into(),
+            budget_percent: program.budget_percent,
+            ..Move::default()
+        })
+    })
+}
+
+/// Whether a program is this one.
+pub fn is_own(program: &Program) -> bool {
+    program.pids.contains(&own_pid().0)
+}
+
+/// Its processes, as those are named who are to be moved.
+pub fn pids_of(program: &Program) -> Vec<Pid> {
+    program.pids.iter().map(|pid| Pid(*pid)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::tools;
+
+    #[test]
+    fn this_program_is_seen_and_looked_at() {
+        let mut looker = Looker::new(tools());
+        let me = own_pid().0;
+        let sample = looker.look(&Wanted::default(), None).unwrap();
+        let own = sample.programs.iter().find(|p| is_own(p)).unwrap();
+        let wanted = Wanted {
+            selected: Some(own.id()),
+            visible: Vec::new(),
+        };
+        assert!(own.user.is_some() && own.threads > 0 && sample.host.memory_bytes > Bytes::ZERO);
+        assert_eq!(sample.cost.cpu, None);
+        // Time passes, so that a closer look is due.
+        for _ in 0..100 {
+            let sample = looker.look(&wanted, None).unwrap();
+            let own = sample
+                .programs
+                .iter()
+                .find(|p| p.pids.contains(&me))
+                .unwrap();
+            if own.held.is_some() || tools().host.pmd_page.get().is_none() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("never looked at closely");
+    }
+
+    #[test]
+    fn what_takes_long_is_done_less_often() {
+        let mut looker = Looker::new(tools());
+        for (took, every) in [(900, 2), (5, 1), (60, 2), (60, 3), (60, 3), (2, 1)] {
+            looker.pace(Duration::from_millis(took));
+            assert_eq!(looker.every(), Duration::from_secs(every), "{took} ms");
+        }
+    }
+}

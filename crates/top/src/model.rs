@@ -1,0 +1,305 @@
+//! What the screen shows of one moment: one value behind the screen, recordings and what is played again.
+
+use hugeleaf_guard::status::PoolStatus;
+use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A host and its programs at one time.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// When: RFC 3339, in the time of the place.
+    pub at: String,
+    /// The same since the host was started: what ages are counted from.
+    pub since_boot_seconds: f64,
+    /// The host.
+    pub host: HostLine,
+    /// The guard, where one runs and may be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardLine>,
+    /// Programs by the id of their first process.
+    pub programs: Vec<Program>,
+    /// Moves that go on, of this program and of the guard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<Move>,
+    /// What looking costs.
+    pub cost: Cost,
+    /// What could not be looked at, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+/// The host as a whole.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HostLine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The size of a huge page; missing where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_page_bytes: Option<Bytes>,
+    /// `MemTotal`.
+    pub memory_bytes: Bytes,
+    /// `MemAvailable`.
+    pub available_bytes: Bytes,
+    /// Private memory (`AnonPages`), and that of it on huge pages.
+    pub private_bytes: Bytes,
+    /// See [`HostLine::private_bytes`].
+    pub private_huge_bytes: Bytes,
+    /// Shared memory (`Shmem`), and that of it on huge pages.
+    pub shared_bytes: Bytes,
+    /// See [`HostLine::shared_bytes`].
+    pub shared_huge_bytes: Bytes,
+    /// All page tables.
+    pub page_tables_bytes: Bytes,
+    /// The hugetlb pools of the whole host.
+    pub pools: Vec<PoolStatus>,
+    /// What `transparent_hugepage/enabled` says, and `shmem_enabled`; missing without THP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thp: Option<String>,
+    /// See [`HostLine::thp`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thp_shared: Option<String>,
+    /// What the kernel did about huge pages, a second; missing at the first look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Rates>,
+    /// The part of the time in which tasks stalled for memory since the look before; missing where the kernel does
+    /// not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_memory: Option<f64>,
+    /// The same for processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_processors: Option<f64>,
+    /// The same for reading and writing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled_io: Option<f64>,
+}
+
+impl HostLine {
+    /// Hugetlb pages that are in use.
+    pub fn pooled(&self) -> Bytes {
+        let used = |p: &PoolStatus| {
+            p.page_bytes
+                .get()
+                .saturating_mul(p.total - p.free.min(p.total))
+        };
+        Bytes(self.pools.iter().map(used).sum())
+    }
+
+    /// The part of private, shared and hugetlb memory that is on huge pages.
+    pub fn coverage(&self) -> Option<f64> {
+        let pooled = self.pooled();
+        let large = self.private_huge_bytes + self.shared_huge_bytes + pooled;
+        large.share_of(self.private_bytes + self.shared_bytes + pooled)
+    }
+}
+
+/// What the kernel did, a second (`/proc/vmstat`).
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// Huge pages at first touch (`thp_fault_alloc`).
+    pub faults: f64,
+    /// Touches that got base pages because no huge one was there (`thp_fault_fallback`).
+    pub fallbacks: f64,
+    /// Huge pages that were made of base pages, by khugepaged or by a promotion (`thp_collapse_alloc`).
+    pub collapses: f64,
+    /// Tasks that had to compact memory themselves (`compact_stall`).
+    pub compactions: f64,
+}
+
+/// The guard in a line.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GuardLine {
+    /// Whether any rule lets it act.
+    pub acts: bool,
+    /// Whether a person has stopped it.
+    pub paused: bool,
+    /// How many rules it has.
+    pub rules: usize,
+    /// Programs that it keeps on huge pages.
+    pub kept: usize,
+    /// Programs that it would move if a rule let it, or will.
+    pub next: usize,
+}
+
+/// A program: processes that were forked from one another.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Program {
+    /// Its first process.
+    pub pid: u32,
+    /// When that one started, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// How many processes it has.
+    pub processes: usize,
+    /// All of them.
+    #[serde(skip)]
+    pub pids: Vec<u32>,
+    /// Its name.
+    pub name: String,
+    /// Its systemd unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Its user, by name or by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What its processes have resident, added up.
+    pub resident_bytes: Bytes,
+    /// Its threads.
+    pub threads: u64,
+    /// How much of one processor it used since the look before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// When it started, since boot.
+    pub started_seconds: f64,
+    /// What a closer look found; missing before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+    /// Where it stands with the guard, in a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<String>,
+}
+
+/// A program, for as long as it runs: a number may come to mean another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Id {
+    /// Its first process.
+    pub pid: u32,
+    /// When that one started.
+    pub start_ticks: u64,
+}
+
+impl Program {
+    /// Which one it is.
+    pub const fn id(&self) -> Id {
+        Id {
+            pid: self.pid,
+            start_ticks: self.start_ticks,
+        }
+    }
+
+    /// The part of what could be on huge pages that is.
+    pub fn coverage(&self) -> Option<f64> {
+        let held = self.held?;
+        held.large_bytes
+            .share_of(held.large_bytes + held.small_bytes)
+    }
+}
+
+/// What a closer look finds of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Held {
+    /// Memory on pages smaller than a huge page that could be on huge ones.
+    pub small_bytes: Bytes,
+    /// Memory on huge pages.
+    pub large_bytes: Bytes,
+    /// Its page tables.
+    pub page_tables_bytes: Bytes,
+    /// Whether THP is switched off for it (`THP_enabled: 0`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub thp_disabled: bool,
+}
+
+/// A move that goes on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Move {
+    /// The program's first process.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// `promote` or `demote`; of the guard also `test`.
+    pub what: String,
+    /// `top` or `guard`.
+    pub by: String,
+    /// What is being done, in a word or two.
+    pub stage: String,
+    /// Gone through so far.
+    #[serde(default)]
+    pub done_bytes: Bytes,
+    /// To go through; 0 where that is not known.
+    #[serde(default)]
+    pub total_bytes: Bytes,
+    /// Since it began.
+    #[serde(default)]
+    pub seconds: f64,
+    /// Of that, time in calls that move memory.
+    #[serde(default)]
+    pub moving_seconds: f64,
+    /// The part of the time that calls may take, in percent.
+    pub budget_percent: u8,
+}
+
+impl Move {
+    /// How long it goes on, from how fast it was; `None` where that cannot be told yet.
+    pub fn left_seconds(&self) -> Option<f64> {
+        let rest = self.total_bytes - self.done_bytes.min(self.total_bytes);
+        let rest = rest.share_of(self.done_bytes)?;
+        (self.seconds > 0.5).then_some(self.seconds * rest)
+    }
+
+    /// The part of the time that calls took so far.
+    pub fn stalled(&self) -> Option<f64> {
+        (self.seconds > 0.0).then_some(self.moving_seconds / self.seconds)
+    }
+}
+
+/// What looking costs.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// Time between two looks.
+    pub every_seconds: f64,
+    /// The part of one processor that this program used since the look before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_memory_has_no_coverage() {
+        assert_eq!(HostLine::default().coverage(), None);
+        let host = HostLine {
+            private_bytes: Bytes(60),
+            private_huge_bytes: Bytes(30),
+            pools: vec![PoolStatus {
+                page_bytes: Bytes(10),
+                total: 6,
+                free: 2,
+                ..PoolStatus::default()
+            }],
+            ..HostLine::default()
+        };
+        assert_eq!(host.coverage(), Some(0.7));
+    }
+
+    #[test]
+    fn how_long_a_move_goes_on() {
+        let mut one = Move {
+            done_bytes: Bytes(25),
+            total_bytes: Bytes(100),
+            seconds: 10.0,
+            moving_seconds: 1.0,
+            ..Move::default()
+        };
+        assert_eq!((one.left_seconds(), one.stalled()), (Some(30.0), Some(0.1)));
+        one.done_bytes = Bytes(200);
+        assert_eq!(one.left_seconds(), Some(0.0));
+        one.done_bytes = Bytes(0);
+        assert_eq!(one.left_seconds(), None);
+        assert_eq!(Move::default().stalled(), None);
+    }
+
+    #[test]
+    fn a_sample_is_read_as_it_was_written() {
+        let sample = crate::testing::sample();
+        let text = serde_json::to_string(&sample).unwrap();
+        let mut back: Sample = serde_json::from_str(&text).unwrap();
+        assert!(!text.contains("null"), "{text}");
+        for (program, before) in back.programs.iter_mut().zip(&sample.programs) {
+            program.pids = before.pids.clone();
+        }
+        assert_eq!(back, sample);
+    }
+}

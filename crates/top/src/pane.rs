@@ -1,0 +1,195 @@
+//! What lies over the table of programs: why, a question, what came of a move, help. Data; [`crate::draw`] shows it.
+
+use hugeleaf_change::{Outcome, Percent};
+use hugeleaf_report::page::{Block, Cell, Command, Note, Page};
+use hugeleaf_report::promote::Direction;
+
+use crate::act::{Refusal, Wording, verb};
+use crate::model::Program;
+use crate::table::Column;
+
+/// Parts of a program's time that can be chosen, in percent.
+const BUDGETS: [u8; 7] = [1, 2, 5, 10, 20, 50, 100];
+
+/// A page over the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pane {
+    /// Whose answer it waits for, or shows.
+    pub ticket: u64,
+    /// The program that it is about.
+    pub about: Option<Program>,
+    /// What it says.
+    pub body: Body,
+    /// The first line in sight.
+    pub scroll: usize,
+}
+
+/// What a pane says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// What is being done.
+    Waiting(&'static str),
+    /// A page.
+    Page(Page),
+    /// A question: what would be done, and whether it is to be.
+    Ask(Box<Ask>),
+}
+
+/// Whether a program is to be moved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Which way.
+    pub direction: Direction,
+    /// The part of its time that calls may take.
+    pub budget: Percent,
+    /// What would be done, by a dry run.
+    pub outcome: Outcome,
+}
+
+impl Ask {
+    /// Another budget, the next of a few; the time it takes changes with it.
+    pub fn step(&mut self, up: bool) {
+        let now = self.budget.get();
+        let next = match up {
+            true => BUDGETS.into_iter().find(|b| *b > now),
+            false => BUDGETS.into_iter().rev().find(|b| *b < now),
+        };
+        let Some(next) = next.and_then(|next| Percent::new(next).ok()) else {
+            return;
+        };
+        if let Some(seconds) = &mut self.outcome.estimated_seconds {
+            *seconds *= f64::from(now) / f64::from(next.get());
+        }
+        self.budget = next;
+    }
+
+    /// Whether there is anything to move.
+    pub fn is_something(&self) -> bool {
+        !self.outcome.asked().is_zero()
+    }
+
+    /// What would be done.
+    pub fn page(&self, wording: &Wording, whom: &Program) -> Page {
+        wording.page(&self.outcome, whom, self.direction, self.budget)
+    }
+
+    /// What is asked, and what will happen where the answer is yes.
+    pub fn question(&self, whom: &Program) -> [String; 2] {
+        let verb = verb(self.direction);
+        let asked = self.outcome.asked();
+        let name = format!("{} ({})", whom.name, whom.pid);
+        if !self.is_something() {
+            return [
+                format!("{name}: nothing to {verb}."),
+                "Any key goes back.".into(),
+            ];
+        }
+        let what = match self.direction {
+            Direction::Promote => format!("Promote {asked} of {name} to huge pages?"),
+            Direction::Demote => format!("Demote {asked} of {name} to base pages?"),
+        };
+        let how = match self.budget {
+            Percent::ALL => "as fast as it goes, whatever that costs the program".to_owned(),
+            budget => format!("calls take at most {budget} of its time; x stops it"),
+        };
+        [what, format!("It goes on running: {how}.")]
+    }
+}
+
+/// Two lines of a refusal, as the command line prints them.
+pub fn refused(refusal: &Refusal) -> Page {
+    let mut page = Page::new("refused", refusal.what.clone());
+    page.mark = hugeleaf_report::page::Mark::Bad;
+    page.add(vec![Command::new("next", refusal.next.clone())]);
+    page
+}
+
+/// Keys and columns.
+pub fn help(can_move: bool, is_replay: bool) -> Page {
+    let mut page = Page::new("help", "");
+    let mut keys = vec![
+        (
+            "↑ ↓ PgUp PgDn Home End",
+            "mark another program; j, k, g and G do too",
+        ),
+        (
+            "Enter, w",
+            "why its memory is not on larger pages, range by range",
+        ),
+    ];
+    if can_move {
+        keys.extend([
+            (
+                "p",
+                "promote it to huge pages: asks, and says what will happen",
+            ),
+            ("d", "demote it to base pages: asks as well"),
+            ("x", "stop the move that goes on"),
+        ]);
+    }
+    keys.extend([
+        (
+            "< >, s S",
+            "sort by the column to the left or right; r turns the order round",
+        ),
+        (
+            "/",
+            "show programs whose name, unit, user or number has a text; Esc shows all",
+        ),
+        (
+            "mouse",
+            "a row marks it, a column's head sorts, the wheel scrolls",
+        ),
+    ]);
+    if is_replay {
+        keys.extend([
+            ("space", "pause, go on"),
+            ("← →", "a look back, a look on; with shift ten"),
+            ("+ -", "faster, slower"),
+        ]);
+    }
+    keys.extend([
+        ("Ctrl-L", "draw the screen anew"),
+        ("Ctrl-Z", "suspend; fg goes on"),
+        ("q", "quit; Ctrl-C does too"),
+    ]);
+    let facts = |(label, says): (&str, &str)| (label.to_owned(), says.into());
+    let keys: Vec<(String, Cell)> = keys.into_iter().map(facts).collect();
+    let columns = Column::ALL.map(|column| facts((column.head(), column.says())));
+    page.section("KEYS", vec![keys.into()]);
+    page.section("COLUMNS", vec![Vec::from(columns).into()]);
+    let wide = "A wider screen shows more columns; all of them can be sorted by with < and > where they are shown.";
+    page.add(Block::Notes(vec![Note::plain(wide)]));
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::outcome;
+
+    #[test]
+    fn a_larger_budget_takes_less_time() {
+        let mut ask = Ask {
+            direction: Direction::Promote,
+            budget: Percent::new(10).unwrap(),
+            outcome: outcome(),
+        };
+        let seconds = ask.outcome.estimated_seconds.unwrap();
+        ask.step(true);
+        assert_eq!(
+            (ask.budget.get(), ask.outcome.estimated_seconds),
+            (20, Some(seconds / 2.0))
+        );
+        for _ in 0..9 {
+            ask.step(true);
+        }
+        assert_eq!(ask.budget, Percent::ALL);
+        assert!(ask.question(&Program::default())[1].contains("as fast as it goes"));
+        for _ in 0..9 {
+            ask.step(false);
+        }
+        assert_eq!(ask.budget.get(), 1);
+        assert!((ask.outcome.estimated_seconds.unwrap() / seconds - 10.0).abs() < 1e-9);
+    }
+}

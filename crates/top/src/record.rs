@@ -1,0 +1,553 @@
+//! Recordings: samples in a file, one JSON object a line behind a first line that says what it is. Every so often a
+//! line holds all programs; the others hold those that changed, so that a host where little happens takes little.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use hugeleaf_sys::{Existing, open_regular, write_whole};
+use hugeleaf_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Program, Sample};
+
+/// The version of the format.
+const VERSION: u32 = 1;
+/// A recording that has grown to this goes on no further.
+pub const MOST: Bytes = Bytes(256 << 20);
+/// One line in so many holds all programs.
+const WHOLE_EVERY: usize = 60;
+/// No line is longer.
+const LONGEST: u64 = 64 << 20;
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    /// The version of the format.
+    hugeleaf_top: u32,
+    /// Of the program that wrote it.
+    version: String,
+}
+
+/// One look.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line<S> {
+    /// Whether all programs are in it; else those that changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    whole: bool,
+    /// First processes of programs that ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<u32>,
+    /// What was seen.
+    sample: S,
+}
+
+/// Writes one.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    most: Bytes,
+    looks: usize,
+    before: HashMap<u32, Program>,
+}
+
+/// Why there is no recording, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The file cannot be made.
+    #[error("{0}")]
+    Make(String),
+    /// A line cannot be written; what was written before stays.
+    #[error("{}: {why}: the recording ends here", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The file cannot be read.
+    #[error("{}: {why}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: std::io::Error,
+    },
+    /// It is no recording.
+    #[error("{}: line {line}: {what}", path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl Recorder {
+    /// A new file; one that is there stays.
+    ///
+    /// # Errors
+    /// [`RecordingError::Make`].
+    pub fn create(path: &Path) -> Result<Recorder, RecordingError> {
+        let head = Head {
+            hugeleaf_top: VERSION,
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        let head = line_of(&head);
+        write_whole(path, head.as_bytes(), Existing::Kept)
+            .map_err(|error| RecordingError::Make(error.to_string()))?;
+        // Not through a link: the name is the one that was just made.
+        let file = (OpenOptions::new().append(true))
+            .custom_flags(hugeleaf_sys::NOFOLLOW_FLAG)
+            .open(path)
+            .map_err(|why| RecordingError::Make(format!("{}: {why}", path.display())))?;
+        Ok(Recorder {
+            path: path.to_owned(),
+            file,
+            length: head.len() as u64,
+            most: MOST,
+            looks: 0,
+            before: HashMap::new(),
+        })
+    }
+
+    /// Adds a look.
+    ///
+    /// # Errors
+    /// [`RecordingError::Write`]: nothing more is to be added then.
+    pub fn add(&mut self, sample: &Sample) -> Result<(), RecordingError> {
+        let whole = self.looks.is_multiple_of(WHOLE_EVERY);
+        let text = line_of(&self.line(sample, whole));
+        self.looks += 1;
+        let fail = |why| RecordingError::Write {
+            path: self.path.clone(),
+            why,
+        };
+        let length = self.length + text.len() as u64;
+        if length > self.most.get() {
+            return Err(fail(format!(
+                "it has {}, and goes on no further",
+                self.most
+            )));
+        }
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // What was written of the line is of no use to a reader.
+            let _ = self.file.set_len(self.length);
+            return Err(fail(error.to_string()));
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    fn line(&mut self, sample: &Sample, whole: bool) -> Line<Sample> {
+        let now: HashMap<u32, Program> = (sample.programs.iter())
+            .map(|p| (p.pid, p.clone()))
+            .collect();
+        let before = std::mem::replace(&mut self.before, now);
+        let is_new = |p: &&Program| whole || before.get(&p.pid) != Some(*p);
+        let gone = before.keys().filter(|pid| !self.before.contains_key(pid));
+        let mut gone: Vec<u32> = gone.filter(|_| !whole).copied().collect();
+        gone.sort_unstable();
+        Line {
+            whole,
+            gone,
+            sample: Sample {
+                programs: sample.programs.iter().filter(is_new).cloned().collect(),
+                ..sample.clone()
+            },
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long it is.
+    pub const fn length(&self) -> Bytes {
+        Bytes(self.length)
+    }
+}
+
+/// A value in a line; it cannot fail on values made in memory.
+fn line_of(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
+
+/// Reads one: a look at a time, in any order.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// Where the line of each look begins, and whether it holds all programs.
+    looks: Vec<(u64, bool)>,
+    /// Which look is shown.
+    at: usize,
+    sample: Sample,
+    /// Whether it ends in the middle of a line.
+    is_cut: bool,
+}
+
+impl Recording {
+    /// Opens one and looks at every line of it.
+    ///
+    /// # Errors
+    /// [`RecordingError::Read`] and [`RecordingError::Broken`]. A last line that is not ended is none: whoever wrote it
+    /// was ended.
+    pub fn open(path: &Path) -> Result<Recording, RecordingError> {
+        let file = open_regular(path).map_err(|why| RecordingError::Read {
+            path: path.to_owned(),
+            why,
+        })?;
+        let mut recording = Recording {
+            path: path.to_owned(),
+            file: BufReader::new(file),
+            looks: Vec::new(),
+            at: 0,
+            sample: Sample::default(),
+            is_cut: false,
+        };
+        recording.check()?;
+        recording.show(0)?;
+        Ok(recording)
+    }
+
+    fn check(&mut self) -> Result<(), RecordingError> {
+        let head = self.read_line(1)?;
+        let head: Head = (head.as_deref())
+            .and_then(|line| serde_json::from_str(line).ok())
+            .ok_or_else(|| self.broken(1, "this is no recording of hugeleaf top".into()))?;
+        if head.hugeleaf_top != VERSION {
+            let what = format!("hugeleaf {} wrote it, in another format", head.version);
+            return Err(self.broken(1, what));
+        }
+        let mut number = 2;
+        loop {
+            let at = self
+                .file
+                .stream_position()
+                .map_err(|why| self.unread(why))?;
+            let Some(text) = self.read_line(number)? else {
+                break;
+            };
+            let line = self.parse(&text, number)?;
+            if self.looks.is_empty() && !line.whole {
+                return Err(self.broken(number, "the first look is not whole".into()));
+            }
+            self.looks.push((at, line.whole));
+            number += 1;
+        }
+        match self.looks.is_empty() {
+            true => Err(self.broken(number, "there is no look in it".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// The next line; `None` at the end, and at a line that is not ended.
+    fn read_line(&mut self, number: usize) -> Result<Option<String>, RecordingError> {
+        let mut bytes = Vec::new();
+        let read = self
+            .file
+            .by_ref()
+            .take(LONGEST)
+            .read_until(b'\n', &mut bytes);
+        read.map_err(|why| self.unread(why))?;
+        if bytes.len() as u64 == LONGEST {
+            return Err(self.broken(number, "it is too long".into()));
+        }
+        if bytes.pop() != Some(b'\n') {
+            self.is_cut |= !bytes.is_empty();
+            return Ok(None);
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => Err(self.broken(number, error.to_string())),
+        }
+    }
+
+    fn parse(&self, text: &str, number: usize) -> Result<Line<Sample>, RecordingError> {
+        // serde_json counts lines too: there is one.
+        serde_json::from_str(text).map_err(|error| {
+            let what = error.to_string().replace("at line 1 column", "at column");
+            self.broken(number, what)
+        })
+    }
+
+    fn broken(&self, line: usize, what: String) -> RecordingError {
+        RecordingError::Broken {
+            path: self.path.clone(),
+            line,
+            what,
+        }
+    }
+
+    fn unread(&self, why: std::io::Error) -> RecordingError {
+        RecordingError::Read {
+            path: self.path.clone(),
+            why,
+        }
+    }
+
+    /// How many looks there are; at least one.
+    pub fn looks(&self) -> usize {
+        self.looks.len()
+    }
+
+    /// Which one is shown, from 0.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The look that is shown.
+    pub const fn sample(&self) -> &Sample {
+        &self.sample
+    }
+
+    /// Whether the file ends in the middle of a line.
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Goes to another look; past the end is the last one.
+    ///
+    /// # Errors
+    /// Where the file is not any more what it was.
+    pub fn show(&mut self, at: usize) -> Result<&Sample, RecordingError> {
+        let at = at.min(self.looks.len() - 1);
+        // From the last one that holds all programs, or from the one that is shown, whichever is nearer.
+        let whole = (0..=at).rev().find(|n| self.looks[*n].1).unwrap_or(0);
+        let from = match self.at < at && self.at >= whole && !self.sample.at.is_empty() {
+            true => self.at + 1,
+            false => whole,
+        };
+        for n in from..=at {
+            let (offset, _) = self.looks[n];
+            let seek = self.file.seek(SeekFrom::Start(offset));
+            seek.map_err(|why| self.unread(why))?;
+            let gone = || std::io::Error::from(ErrorKind::UnexpectedEof);
+            let text = self.read_line(n + 2)?.ok_or_else(|| self.unread(gone()))?;
+            let line = self.parse(&text, n + 2)?;
+            apply(&mut self.sample, line);
+        }
+        self.at = at;
+        Ok(&self.sample)
+    }
+}
+
+/// Programs stay in the order of their numbers.
+fn apply(sample: &mut Sample, line: Line<Sample>) {
+    let mut programs = std::mem::take(&mut sample.programs);
+    let new = line.sample.programs.clone();
+    *sample = line.sample;
+    if line.whole {
+        return;
+    }
+    programs.retain(|p| line.gone.binary_search(&p.pid).is_err());
+    for program in new {
+        match programs.binary_search_by_key(&program.pid, |p| p.pid) {
+            Ok(at) => programs[at] = program,
+            Err(at) => programs.insert(at, program),
+        }
+    }
+    sample.programs = programs;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{program, sample};
+    use proptest::prelude::*;
+
+    /// As a recording has it: without what is not written.
+    fn plain(mut sample: Sample) -> Sample {
+        for program in &mut sample.programs {
+            program.pids.clear();
+        }
+        sample
+    }
+
+    /// Programs come, go, change and take one another's numbers.
+    fn samples(count: usize) -> Vec<Sample> {
+        let mut sample = plain(sample());
+        let mut all = Vec::new();
+        for n in 0..count {
+            sample.at = format!("2026-07-01T10:00:{n:02}+02:00");
+            let pid = 5000 + u32::try_from(n % 7).unwrap();
+            sample.programs.retain(|p| p.pid != pid);
+            if n % 3 != 0 {
+                let mut new = program(pid, "worker", 10, 20);
+                new.start_ticks = n as u64;
+                sample.programs.push(new);
+            }
+            sample.programs.sort_by_key(|p| p.pid);
+            all.push(plain(sample.clone()));
+        }
+        all
+    }
+
+    fn written(samples: &[Sample]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("top.jsonl");
+        let mut recorder = Recorder::create(&path).unwrap();
+        for sample in samples {
+            recorder.add(sample).unwrap();
+        }
+        assert_eq!(recorder.length().get(), path.metadata().unwrap().len());
+        (dir, path)
+    }
+
+    #[test]
+    fn what_is_played_is_what_was_recorded() {
+        let all = samples(3 * WHOLE_EVERY + 5);
+        let (_dir, path) = written(&all);
+        let mut recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.looks(), all.len());
+        assert!(!recording.is_cut());
+        for (n, sample) in all.iter().enumerate() {
+            assert_eq!(recording.show(n).unwrap(), sample, "{n}");
+        }
+        for n in (0..all.len())
+            .rev()
+            .step_by(7)
+            .chain([3, 150, 150, 2, 61, 60, 59])
+        {
+            assert_eq!(recording.show(n).unwrap(), &all[n], "{n}");
+        }
+        assert_eq!(recording.show(usize::MAX).unwrap(), all.last().unwrap());
+    }
+
+    #[test]
+    fn a_host_where_nothing_happens_takes_little() {
+        let mut one = plain(sample());
+        one.programs = (1..1000).map(|pid| program(pid, "sleep", 1, 0)).collect();
+        let (_dir, path) = written(&vec![one.clone(); WHOLE_EVERY]);
+        let (_dir, first) = written(&[one]);
+        let length = |path: &Path| path.metadata().unwrap().len();
+        assert!(length(&path) < length(&first) + 1000 * WHOLE_EVERY as u64);
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays() {
+        let (_dir, path) = written(&samples(1));
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(
+            Recorder::create(&path),
+            Err(RecordingError::Make(_))
+        ));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("top.jsonl");
+        let mut recorder = Recorder::create(&path).unwrap();
+        recorder.most = Bytes(20_000);
+        let all = samples(40);
+        let error = all.iter().find_map(|s| recorder.add(s).err()).unwrap();
+        assert!(
+            error
+                .to_string()
+                .ends_with("goes on no further: the recording ends here")
+        );
+        assert!(path.metadata().unwrap().len() <= 20_000);
+        assert!(Recording::open(&path).unwrap().looks() > 2);
+    }
+
+    #[test]
+    fn a_full_disk_ends_it() {
+        let (_dir, path) = written(&samples(3));
+        let mut recorder = Recorder {
+            path: "/dev/full".into(),
+            file: OpenOptions::new().append(true).open("/dev/full").unwrap(),
+            length: 0,
+            most: MOST,
+            looks: 0,
+            before: HashMap::new(),
+        };
+        let error = recorder.add(&samples(1)[0]).unwrap_err().to_string();
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(Recording::open(&path).unwrap().looks(), 3);
+    }
+
+    #[test]
+    fn wherever_it_is_cut_it_ends_before() {
+        let all = samples(4);
+        let (dir, path) = written(&all);
+        let bytes = std::fs::read(&path).unwrap();
+        let ends: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] == b'\n').collect();
+        let cut = dir.path().join("cut");
+        for length in (0..bytes.len())
+            .step_by(97)
+            .chain(ends.iter().map(|at| at + 1))
+        {
+            std::fs::write(&cut, &bytes[..length]).unwrap();
+            let lines = ends.iter().filter(|at| **at < length).count();
+            match Recording::open(&cut) {
+                Ok(mut recording) => {
+                    assert_eq!(recording.looks(), lines - 1);
+                    assert_eq!(recording.is_cut(), bytes[length - 1] != b'\n');
+                    assert_eq!(recording.show(99).unwrap(), &all[lines - 2]);
+                }
+                Err(error) => assert!(lines < 2, "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_broken_is_named_with_its_line() {
+        let (dir, path) = written(&samples(4));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let with = |at: usize, line: &str| {
+            let mut lines = lines.clone();
+            lines[at] = line;
+            lines.join("\n") + "\n"
+        };
+        for (text, says) in [
+            (String::new(), "line 1: this is no recording"),
+            ("not json\n".into(), "line 1: this is no recording"),
+            (
+                with(0, "{\"hugeleaf_top\":2,\"version\":\"9.1\"}"),
+                "line 1: hugeleaf 9.1 wrote it",
+            ),
+            (with(0, "{}"), "line 1: this is no recording"),
+            (with(1, lines[2]), "line 2: the first look is not whole"),
+            (with(3, "{\"sample\":3}"), "line 4: invalid type"),
+            (with(3, ""), "line 4: EOF"),
+            (format!("{}\n", lines[0]), "line 2: there is no look"),
+        ] {
+            let path = dir.path().join("broken");
+            std::fs::write(&path, text).unwrap();
+            let error = Recording::open(&path).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let missing = Recording::open(&dir.path().join("none")).unwrap_err();
+        assert!(missing.to_string().contains("No such file"), "{missing}");
+        assert!(Recording::open(dir.path()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in "(?s).*", at in 0usize..5) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("r");
+            let all = samples(4);
+            let mut text = String::from("{\"hugeleaf_top\":1,\"version\":\"0\"}\n");
+            for (n, sample) in all.iter().enumerate() {
+                if n == at {
+                    text += &line;
+                }
+                text += &line_of(&Line { whole: true, gone: vec![], sample });
+            }
+            std::fs::write(&path, text).unwrap();
+            let _ = Recording::open(&path);
+        }
+    }
+}

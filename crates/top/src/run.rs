@@ -1,0 +1,423 @@
+//! Threads around the view: one reads keys, one takes signals, one looks at the host, and one each does what a key
+//! asked for. This file alone knows the terminal.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hugeleaf_host::ReadError;
+use ratatui::crossterm::event::{Event as Input, read};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::act::{Asked, Tools, change, going_on, why};
+use crate::app::{Answer, App, Config, Effect, Event, Playing};
+use crate::draw::draw;
+use crate::look::{EVERY, Looker};
+use crate::model::{Move, Program, Sample};
+use crate::record::{Recorder, Recording, RecordingError};
+use crate::screen::{Screen, give_back};
+use crate::turn::Wanted;
+
+/// After so long without anything it is looked whether the terminal is still there.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a move may take to stop once the view ends.
+const STOPPING: Duration = Duration::from_secs(10);
+/// A signal that ends the view ends it after so long, whatever it hangs in.
+const LAST: Duration = Duration::from_secs(15);
+/// Progress of a move is shown so often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// What is to be shown.
+pub struct Settings {
+    /// What it takes to look and to act.
+    pub tools: Tools,
+    /// What does not change while it runs.
+    pub config: Config,
+    /// Where looks are recorded.
+    pub record: Option<PathBuf>,
+    /// A recording that is played, in place of the host.
+    pub replay: Option<PathBuf>,
+}
+
+/// Why the view does not begin, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum TopError {
+    /// There is nothing to draw on.
+    #[error("{0}")]
+    NoTerminal(String),
+    /// The recording cannot be written or read.
+    #[error("{0}")]
+    Recording(#[from] RecordingError),
+    /// The host cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+}
+
+/// What the threads tell.
+enum Message {
+    Input(Input),
+    InputEnded,
+    Looked(Result<Box<Sample>, ReadError>),
+    Event(Event),
+    Signal(i32),
+}
+
+/// Shows it until it is ended.
+///
+/// # Errors
+/// [`TopError`]. The terminal is as it was.
+pub fn run(settings: Settings) -> Result<(), TopError> {
+    check_terminal()?;
+    let recorder = settings
+        .record
+        .as_deref()
+        .map(Recorder::create)
+        .transpose()?;
+    let recording = settings
+        .replay
+        .as_deref()
+        .map(Recording::open)
+        .transpose()?;
+    let gone = |what: &str, e: std::io::Error| TopError::NoTerminal(format!("{what}: {e}"));
+    let (sender, receiver) = channel();
+    take_signals(sender.clone()).map_err(|e| gone("signals", e))?;
+    let playing = recording.as_ref().map(|r| Playing::new(r.looks()));
+    let mut view = View {
+        app: App::new(settings.config, playing),
+        screen: Screen::take().map_err(|e| gone("the terminal", e))?,
+        tools: settings.tools,
+        recorder,
+        recording,
+        sender,
+        wanted: Arc::default(),
+        moving: Arc::default(),
+        mover: None,
+        played: Instant::now(),
+    };
+    let ended = view.start().and_then(|()| view.go_on(&receiver));
+    let View { screen, mover, .. } = view;
+    drop(screen);
+    if let Some(mover) = mover {
+        mover.end();
+    }
+    if let Some(signal) = ended? {
+        // As the signal would have ended it: whoever waits sees why.
+        let _ = emulate_default_handler(signal);
+    }
+    Ok(())
+}
+
+fn check_terminal() -> Result<(), TopError> {
+    let name = std::env::var("TERM").unwrap_or_default();
+    if !std::io::stdout().is_terminal() {
+        return Err(TopError::NoTerminal(
+            "stdout is no terminal, and top draws on one".into(),
+        ));
+    }
+    if name.is_empty() || name == "dumb" {
+        return Err(TopError::NoTerminal(format!(
+            "the terminal cannot move its cursor, as TERM says ('{name}')"
+        )));
+    }
+    Ok(())
+}
+
+fn take_signals(sender: Sender<Message>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP])?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if !matches!(signal, SIGCONT | SIGTSTP) {
+                std::thread::spawn(move || {
+                    std::thread::sleep(LAST);
+                    give_back();
+                    let _ = emulate_default_handler(signal);
+                });
+            }
+            let _ = sender.send(Message::Signal(signal));
+        }
+    });
+    Ok(())
+}
+
+fn read_input(sender: &Sender<Message>) {
+    loop {
+        let message = match read() {
+            Ok(input) => Message::Input(input),
+            Err(_) => Message::InputEnded,
+        };
+        let is_end = matches!(message, Message::InputEnded);
+        if sender.send(message).is_err() || is_end {
+            return;
+        }
+    }
+}
+
+/// A move that goes on.
+struct Mover {
+    thread: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Mover {
+    /// Stops it between two calls, and waits for that.
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        while !self.thread.is_finished() && began.elapsed() < STOPPING {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+struct View {
+    app: App,
+    screen: Screen,
+    tools: Tools,
+    recorder: Option<Recorder>,
+    recording: Option<Recording>,
+    sender: Sender<Message>,
+    /// What is looked at first, for the thread that looks.
+    wanted: Arc<Mutex<Wanted>>,
+    /// The move that goes on, for what it sees.
+    moving: Arc<Mutex<Option<Move>>>,
+    mover: Option<Mover>,
+    /// When a look of the recording was shown last.
+    played: Instant,
+}
+
+/// A lock whose holder cannot leave half of a value.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl View {
+    fn start(&mut self) -> Result<(), TopError> {
+        if let Ok(size) = self.screen.terminal.size() {
+            self.app.on(Event::Size(size.width, size.height));
+        }
+        let sender = self.sender.clone();
+        std::thread::spawn(move || read_input(&sender));
+        if let Some(recording) = &self.recording {
+            let note = match recording.is_cut() {
+                true => Some(
+                    "The recording ends in the middle of a line: what is before it is shown."
+                        .to_owned(),
+                ),
+                false => None,
+            };
+            self.show(0)?;
+            self.app.note = note;
+            return Ok(());
+        }
+        let looker = Looker::new(self.tools.clone());
+        let (sender, wanted) = (self.sender.clone(), Arc::clone(&self.wanted));
+        let moving = Arc::clone(&self.moving);
+        let is_live = self.tools.root.is_live();
+        std::thread::spawn(move || look(looker, &sender, &wanted, &moving, is_live));
+        Ok(())
+    }
+
+    /// Until it ends: by which signal, where it was one that ends programs.
+    fn go_on(&mut self, receiver: &Receiver<Message>) -> Result<Option<i32>, TopError> {
+        loop {
+            if self.draw().is_err() {
+                // Nobody looks any more.
+                return Ok(None);
+            }
+            let mut next = self.wait(receiver);
+            while let Some(message) = next {
+                match self.take(message)? {
+                    Flow::GoOn => {}
+                    Flow::End(signal) => return Ok(signal),
+                }
+                next = receiver.try_recv().ok();
+            }
+            *lock(&self.wanted) = self.app.wanted();
+        }
+    }
+
+    fn draw(&mut self) -> std::io::Result<()> {
+        let app = &self.app;
+        self.screen.terminal.draw(|frame| draw(app, frame))?;
+        Ok(())
+    }
+
+    /// The next message; a tick where a look of the recording is due, an end where the terminal is gone.
+    fn wait(&mut self, receiver: &Receiver<Message>) -> Option<Message> {
+        loop {
+            let due = self.app.tick_after();
+            let due = due.map(|after| after.saturating_sub(self.played.elapsed()));
+            match receiver.recv_timeout(due.unwrap_or(HEARTBEAT).min(HEARTBEAT)) {
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Disconnected) => return Some(Message::InputEnded),
+                Err(RecvTimeoutError::Timeout) if !std::io::stdout().is_terminal() => {
+                    return Some(Message::InputEnded);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let after = self.app.tick_after();
+                    if after.is_some_and(|after| self.played.elapsed() >= after) {
+                        return Some(Message::Event(Event::Tick));
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Result<Flow, TopError> {
+        let event = match message {
+            Message::InputEnded => return Ok(Flow::End(None)),
+            Message::Signal(SIGTSTP) => return Ok(self.suspend()),
+            Message::Signal(SIGCONT) => return Ok(Flow::end_if_gone(self.screen.take_again())),
+            Message::Signal(SIGINT) => return Ok(Flow::End(None)),
+            Message::Signal(signal) => return Ok(Flow::End(Some(signal))),
+            Message::Looked(looked) => {
+                let sample = looked?;
+                self.record(&sample);
+                Event::Looked(sample)
+            }
+            Message::Event(event) => event,
+            Message::Input(input) => match input {
+                Input::Key(key) => Event::Key(key),
+                Input::Mouse(mouse) => Event::Mouse(mouse),
+                Input::Paste(text) => Event::Paste(text),
+                Input::Resize(columns, rows) => Event::Size(columns, rows),
+                Input::FocusGained | Input::FocusLost => return Ok(Flow::GoOn),
+            },
+        };
+        if let Event::Answer(_, Answer::Changed(_, asked, _)) = &event {
+            if !asked.dry_run {
+                self.mover = None;
+                *lock(&self.moving) = None;
+            }
+        }
+        for effect in self.app.on(event) {
+            match self.carry_out(effect)? {
+                Flow::GoOn => {}
+                end => return Ok(end),
+            }
+        }
+        Ok(Flow::GoOn)
+    }
+
+    fn record(&mut self, sample: &Sample) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        if let Err(error) = recorder.add(sample) {
+            self.recorder = None;
+            self.app.on(Event::Note(error.to_string()));
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Result<Flow, TopError> {
+        match effect {
+            Effect::Quit => return Ok(Flow::End(None)),
+            Effect::Suspend => return Ok(self.suspend()),
+            Effect::Redraw => return Ok(Flow::end_if_gone(self.screen.terminal.clear())),
+            Effect::Why(ticket, program) => {
+                let (tools, sender) = (self.tools.clone(), self.sender.clone());
+                std::thread::spawn(move || {
+                    let answer = Answer::Why(why(&tools, &program));
+                    let _ = sender.send(Message::Event(Event::Answer(ticket, answer)));
+                });
+            }
+            Effect::Change(ticket, program, asked) => self.change(ticket, program, asked),
+            Effect::StopMove => {
+                if let Some(mover) = &self.mover {
+                    mover.stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Effect::Show(at) => self.show(at)?,
+        }
+        Ok(Flow::GoOn)
+    }
+
+    fn show(&mut self, at: usize) -> Result<(), TopError> {
+        if let Some(recording) = &mut self.recording {
+            let sample = Box::new(recording.show(at)?.clone());
+            let at = recording.at();
+            self.app.on(Event::Played(at, sample));
+            self.played = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, ticket: u64, program: Box<Program>, asked: Asked) {
+        let (tools, sender) = (self.tools.clone(), self.sender.clone());
+        let (moving, stop) = (Arc::clone(&self.moving), Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut shown = Instant::now();
+            let mut progress = |progress: &hugeleaf_change::Progress| {
+                if asked.dry_run || shown.elapsed() < PROGRESS_EVERY {
+                    return;
+                }
+                shown = Instant::now();
+                let now = going_on(&program, asked, progress);
+                *lock(&moving) = Some(now.clone());
+                let _ = sender.send(Message::Event(Event::Progress(now)));
+            };
+            let result = change(&tools, &program, asked, &mut progress, &flag);
+            let answer = Answer::Changed(program, asked, Box::new(result));
+            let _ = sender.send(Message::Event(Event::Answer(ticket, answer)));
+        });
+        if !asked.dry_run {
+            self.mover = Some(Mover { thread, stop });
+        }
+    }
+
+    /// Gives the terminal to whoever started us, as Ctrl-Z does, and takes it again afterwards.
+    fn suspend(&mut self) -> Flow {
+        give_back();
+        let _ = emulate_default_handler(SIGTSTP);
+        Flow::end_if_gone(self.screen.take_again())
+    }
+}
+
+/// Whether it goes on.
+enum Flow {
+    GoOn,
+    End(Option<i32>),
+}
+
+impl Flow {
+    fn end_if_gone(done: std::io::Result<()>) -> Flow {
+        match done {
+            Ok(()) => Flow::GoOn,
+            Err(_) => Flow::End(None),
+        }
+    }
+}
+
+/// Looks once a second, less often where that would take too much; at a captured host once.
+fn look(
+    mut looker: Looker,
+    sender: &Sender<Message>,
+    wanted: &Mutex<Wanted>,
+    moving: &Mutex<Option<Move>>,
+    is_live: bool,
+) {
+    let mut due = Instant::now();
+    loop {
+        let wanted = lock(wanted).clone();
+        let own = lock(moving).clone();
+        let looked = looker.look(&wanted, own).map(Box::new);
+        let is_last = looked.is_err() || !is_live;
+        if sender.send(Message::Looked(looked)).is_err() || is_last {
+            return;
+        }
+        due += looker.every();
+        let wait = due.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            // It was suspended, or a look took longer: what was missed is not made good.
+            due = Instant::now() + EVERY;
+        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}

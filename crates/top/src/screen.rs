@@ -1,0 +1,164 @@
+//! The terminal: taken, and given back whatever happens.
+//!
+//! It is given back when the program ends, at every signal that ends it, before a panic is printed and while the
+//! program is suspended. What nobody can catch (SIGKILL) leaves it as it was: `reset` helps then.
+
+use std::fmt;
+use std::io::{BufWriter, Stdout, Write, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::crossterm::{Command, execute};
+
+/// Whether the terminal is ours.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Clicks and the wheel, without the movements in between: those would wake us for nothing. In the form that has no
+/// limit on columns (1006).
+struct Clicks(bool);
+
+impl Command for Clicks {
+    fn write_ansi(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        f.write_str(match self.0 {
+            true => "\x1b[?1000h\x1b[?1006h",
+            false => "\x1b[?1006l\x1b[?1000l",
+        })
+    }
+}
+
+/// The terminal, ours until this is dropped.
+pub(crate) struct Screen {
+    pub(crate) terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+}
+
+impl Screen {
+    /// Takes the terminal. From here on a panic gives it back before it is printed, and ends the program.
+    ///
+    /// # Errors
+    /// Where it is none, or is gone.
+    pub(crate) fn take() -> std::io::Result<Screen> {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+            std::process::exit(101);
+        }));
+        enter()?;
+        // More than a screen: written in one go, so that nothing flickers.
+        let out = BufWriter::with_capacity(1 << 16, stdout());
+        let terminal = Terminal::new(CrosstermBackend::new(out));
+        let terminal = terminal.inspect_err(|_| give_back())?;
+        Ok(Screen { terminal })
+    }
+
+    /// Takes it again after somebody else had it.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub(crate) fn take_again(&mut self) -> std::io::Result<()> {
+        // What the terminal is set to now is what it goes back to.
+        give_back();
+        enter()?;
+        self.terminal.clear()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn enter() -> std::io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    let entered = execute!(
+        stdout(),
+        EnterAlternateScreen,
+        Clicks(true),
+        EnableBracketedPaste,
+        Hide
+    );
+    entered.inspect_err(|_| give_back())
+}
+
+/// Gives it back, once. Where it is gone there is nothing to give.
+pub(crate) fn give_back() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let _ = execute!(
+        stdout(),
+        Clicks(false),
+        DisableBracketedPaste,
+        Show,
+        LeaveAlternateScreen
+    );
+    let _ = disable_raw_mode();
+    let _ = stdout().flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PANICS: &str = "HUGELEAF_TEST_PANICS";
+
+    /// Does nothing but in a process of its own, which the test below starts in a terminal.
+    #[test]
+    fn panics_where_it_is_asked_to() {
+        match std::env::var(PANICS).as_deref() {
+            Ok("main") => {
+                let _screen = Screen::take().unwrap();
+                panic!("on purpose");
+            }
+            Ok("thread") => {
+                let _screen = Screen::take().unwrap();
+                let _ = std::thread::spawn(|| panic!("on purpose")).join();
+                unreachable!("a panic of any thread ends the program");
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn a_panic_is_printed_on_a_terminal_that_was_given_back() {
+        let script = |command: &str, what: &str| {
+            std::process::Command::new("script")
+                .args(["-qec", command, "/dev/null"])
+                .env(PANICS, what)
+                .env("TERM", "xterm")
+                .stdin(std::process::Stdio::null())
+                .output()
+        };
+        if !script("true", "").is_ok_and(|output| output.status.success()) {
+            println!("not run: a_panic_is_printed_on_a_terminal_that_was_given_back: no script(1)");
+            return;
+        }
+        let own = std::env::current_exe().unwrap();
+        let command = format!(
+            "{} --exact screen::tests::panics_where_it_is_asked_to --nocapture; stty -a",
+            own.display()
+        );
+        for what in ["main", "thread"] {
+            let output = script(&command, what).unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let at = |part: &str| {
+                text.rfind(part)
+                    .unwrap_or_else(|| panic!("no {part:?} in {text}"))
+            };
+            assert!(at("\x1b[?1049h") < at("\x1b[?1049l") && at("\x1b[?1049l") < at("on purpose"));
+            assert!(at("\x1b[?1000l") > at("\x1b[?1000h") && at("\x1b[?25h") > at("\x1b[?25l"));
+            assert!(
+                at(" icanon") > at("on purpose") && at(" echo ") > 0,
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! The table of programs: its columns, in which order they stand, and who is in it. Pure.
+
+use std::cmp::Ordering;
+
+use hugeleaf_report::page::{Cell, Mark, Value, clean};
+
+use crate::model::{Program, Sample};
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// The first process.
+    Pid,
+    /// The name of the command.
+    Name,
+    /// The systemd unit.
+    Unit,
+    /// The user.
+    User,
+    /// On small pages.
+    Small,
+    /// On huge pages.
+    Large,
+    /// The part on huge pages.
+    Coverage,
+    /// The same over time.
+    History,
+    /// Page tables.
+    Tables,
+    /// Processor time.
+    Cpu,
+    /// Resident.
+    Resident,
+    /// Threads.
+    Threads,
+    /// Processes.
+    Processes,
+    /// How long it runs.
+    Age,
+    /// Where it stands with the guard.
+    Guard,
+}
+
+impl Column {
+    /// From the left, as they stand.
+    pub const ALL: [Column; 15] = [
+        Column::Pid,
+        Column::Name,
+        Column::Unit,
+        Column::User,
+        Column::Guard,
+        Column::Small,
+        Column::Large,
+        Column::Coverage,
+        Column::History,
+        Column::Tables,
+        Column::Cpu,
+        Column::Resident,
+        Column::Threads,
+        Column::Processes,
+        Column::Age,
+    ];
+
+    /// Its head.
+    pub const fn head(self) -> &'static str {
+        match self {
+            Column::Pid => "PID",
+            Column::Name => "NAME",
+            Column::Unit => "UNIT",
+            Column::User => "USER",
+            Column::Small => "SMALL",
+            Column::Large => "LARGE",
+            Column::Coverage => "COVERAGE",
+            Column::History => "HISTORY",
+            Column::Tables => "TABLES",
+            Column::Cpu => "CPU",
+            Column::Resident => "RESIDENT",
+            Column::Threads => "THREADS",
+            Column::Processes => "PROCS",
+            Column::Age => "AGE",
+            Column::Guard => "GUARD",
+        }
+    }
+
+    /// What it has, for the help.
+    pub const fn says(self) -> &'static str {
+        match self {
+            Column::Pid => "the first process of the program",
+            Column::Name => "its command; ×N: it has N processes that were forked from one another",
+            Column::Unit => "its systemd unit",
+            Column::User => "its user",
+            Column::Small => "memory on small pages that could be on huge ones",
+            Column::Large => "memory on huge pages, of THP and of pools",
+            Column::Coverage => {
+                "the part of both that is on huge pages; off: THP is switched off for it"
+            }
+            Column::History => "that part since the start, newest at the right",
+            Column::Tables => "its page tables",
+            Column::Cpu => "how much of one processor it uses",
+            Column::Resident => "what is resident, of its processes added up",
+            Column::Threads => "threads of its processes",
+            Column::Processes => "its processes",
+            Column::Age => "how long it runs",
+            Column::Guard => "where it stands with the guard",
+        }
+    }
+
+    /// Columns of the screen that it takes; the name and the unit also take what is left.
+    pub const fn width(self) -> usize {
+        match self {
+            Column::Pid | Column::Threads => 7,
+            Column::Name => 15,
+            Column::Unit => 18,
+            Column::User | Column::Coverage | Column::Resident => 8,
+            Column::Small | Column::Large | Column::Tables | Column::Cpu => 6,
+            Column::History => 12,
+            Column::Processes => 5,
+            Column::Age => 6,
+            Column::Guard => 9,
+        }
+    }
+
+    /// Whether it stands at the left, as names do.
+    pub const fn is_left(self) -> bool {
+        matches!(
+            self,
+            Column::Name | Column::Unit | Column::User | Column::Guard | Column::History
+        )
+    }
+
+    /// Whether the largest is what one looks for.
+    pub const fn is_descending(self) -> bool {
+        !matches!(
+            self,
+            Column::Pid | Column::Name | Column::Unit | Column::User | Column::Guard
+        )
+    }
+
+    /// What it says of a program, coverage over time left out.
+    pub fn cell(self, program: &Program, since_boot: f64) -> Cell {
+        let held = program.held;
+        let some = |bytes| match (&program.unreadable, bytes) {
+            (Some(_), None) => Value::Unreadable.into(),
+            (_, bytes) => Cell::from(bytes),
+        };
+        match self {
+            Column::Pid => Value::Text(program.pid.to_string()).into(),
+            Column::Name => name(program).into(),
+            Column::Unit => program
+                .unit
+                .as_deref()
+                .map(clean)
+                .unwrap_or_default()
+                .into(),
+            Column::User => program
+                .user
+                .as_deref()
+                .map(clean)
+                .unwrap_or_default()
+                .into(),
+            Column::Small => some(held.map(|held| held.small_bytes)),
+            Column::Large => some(held.map(|held| held.large_bytes)),
+            Column::Tables => some(held.map(|held| held.page_tables_bytes)),
+            Column::Coverage => coverage(program),
+            Column::Cpu => Cell::percent(program.cpu.map(|cpu| (cpu * 100.0).round() / 100.0)),
+            Column::Resident => program.resident_bytes.into(),
+            Column::Threads => program.threads.into(),
+            Column::Processes => program.processes.into(),
+            Column::Age => age(since_boot - program.started_seconds).into(),
+            Column::Guard => guard(program),
+            Column::History => Cell::empty(),
+        }
+    }
+
+    /// Which of two programs is first where this column says so, the largest last; what is not known is smallest.
+    fn compare(self, a: &Program, b: &Program) -> Ordering {
+        let held = |p: &Program| p.held.unwrap_or_default();
+        let number =
+            |a: Option<f64>, b: Option<f64>| a.unwrap_or(-1.0).total_cmp(&b.unwrap_or(-1.0));
+        match self {
+            Column::Pid => a.pid.cmp(&b.pid),
+            Column::Name => a.name.cmp(&b.name),
+            Column::Unit => unknown_last(a.unit.as_deref(), b.unit.as_deref()),
+            Column::User => unknown_last(a.user.as_deref(), b.user.as_deref()),
+            Column::Guard => unknown_last(a.guard.as_deref(), b.guard.as_deref()),
+            Column::Small => held(a).small_bytes.cmp(&held(b).small_bytes),
+            Column::Large => held(a).large_bytes.cmp(&held(b).large_bytes),
+            Column::Tables => held(a).page_tables_bytes.cmp(&held(b).page_tables_bytes),
+            Column::Coverage | Column::History => number(a.coverage(), b.coverage()),
+            Column::Cpu => number(a.cpu, b.cpu),
+            Column::Resident => a.resident_bytes.cmp(&b.resident_bytes),
+            Column::Threads => a.threads.cmp(&b.threads),
+            Column::Processes => a.processes.cmp(&b.processes),
+            Column::Age => b.started_seconds.total_cmp(&a.started_seconds),
+        }
+    }
+}
+
+/// Names in their order, those without one behind.
+fn unknown_last(a: Option<&str>, b: Option<&str>) -> Ordering {
+    (a.is_none(), a).cmp(&(b.is_none(), b))
+}
+
+fn name(program: &Program) -> String {
+    match program.processes {
+        0 | 1 => clean(&program.name),
+        n => format!("{} ×{n}", clean(&program.name)),
+    }
+}
+
+fn coverage(program: &Program) -> Cell {
+    let part = program.coverage();
+    let is_off = program.held.is_some_and(|held| held.thp_disabled);
+    let mark = match part {
+        _ if is_off => Mark::Warn,
+        Some(part) if part >= 0.95 => Mark::Good,
+        Some(part) if part >= 0.5 => Mark::Plain,
+        Some(_) => Mark::Warn,
+        None => Mark::Dim,
+    };
+    let cell = match (part, is_off, &program.unreadable) {
+        (Some(0.0) | None, true, _) => "off".into(),
+        (None, _, Some(_)) => Value::Unreadable.into(),
+        _ => Cell::percent(part),
+    };
+    cell.marked(mark)
+}
+
+fn guard(program: &Program) -> Cell {
+    let Some(stand) = program.guard.as_deref() else {
+        return Cell::empty();
+    };
+    let mark = match stand {
+        "kept" | "large" => Mark::Good,
+        "no" => Mark::Dim,
+        _ => Mark::Warn,
+    };
+    Cell::from(clean(stand)).marked(mark)
+}
+
+/// In one number: `45s`, `12m`, `30h`, `12d`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not below 0
+fn age(seconds: f64) -> String {
+    match seconds.max(0.0) as u64 {
+        s @ 0..120 => format!("{s}s"),
+        s @ 120..7200 => format!("{}m", s / 60),
+        s @ 7200..172_800 => format!("{}h", s / 3600),
+        s => format!("{}d", s / 86_400),
+    }
+}
+
+/// By which column programs stand, and which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sort {
+    /// The column.
+    pub column: Column,
+    /// Whether the largest is first.
+    pub descending: bool,
+}
+
+impl Default for Sort {
+    /// What could be moved comes first.
+    fn default() -> Sort {
+        Sort::by(Column::Small)
+    }
+}
+
+impl Sort {
+    /// By a column, that first which one looks for.
+    pub const fn by(column: Column) -> Sort {
+        Sort {
+            column,
+            descending: column.is_descending(),
+        }
+    }
+}
+
+/// Indices of the programs that a filter lets through, in their order. Those that are alike stand by their numbers, so
+/// that none jumps.
+pub fn rows(sample: &Sample, sort: Sort, filter: &str) -> Vec<usize> {
+    let filter = filter.to_lowercase();
+    let mut rows: Vec<usize> = (0..sample.programs.len())
+        .filter(|at| is_in(&sample.programs[*at], &filter))
+        .collect();
+    rows.sort_by(|a, b| {
+        let (a, b) = (&sample.programs[*a], &sample.programs[*b]);
+        let by_column = sort.column.compare(a, b);
+        let by_column = if sort.descending {
+            by_column.reverse()
+        } else {
+            by_column
+        };
+        by_column
+            .then_with(|| b.resident_bytes.cmp(&a.resident_bytes))
+            .then_with(|| a.pid.cmp(&b.pid))
+    });
+    rows
+}
+
+/// Whether its name, unit, user or the beginning of its number says what is looked for, in lower case.
+fn is_in(program: &Program, filter: &str) -> bool {
+    let says = |text: &str| text.to_lowercase().contains(filter);
+    filter.is_empty()
+        || says(&program.name)
+        || program.unit.as_deref().is_some_and(says)
+        || program.user.as_deref().is_some_and(says)
+        || program.guard.as_deref() == Some(filter)
+        || program.pid.to_string().starts_with(filter)
+}
+
+/// Between two columns.
+pub const GAP: usize = 2;
+/// For the sign at the marked row.
+pub const SIGN: usize = 2;
+
+/// A column where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Which.
+    pub column: Column,
+    /// Where it begins, from the left of the screen.
+    pub x: usize,
+    /// How wide it is.
+    pub width: usize,
+}
+
+/// The columns for which a screen of that width has room, from the left; `guard` where there is one to speak of.
+pub fn columns(width: usize, guard: bool) -> Vec<Placed> {
+    use Column::*;
+    // The most important first: what there is no room for is left out.
+    const IMPORTANCE: [Column; 15] = [
+        Pid, Name, Small, Large, Coverage, Cpu, Tables, Resident, Guard, Unit, History, User,
+        Threads, Age, Processes,
+    ];
+    let mut left = width.saturating_sub(SIGN);
+    let mut shown = Vec::new();
+    for column in IMPORTANCE {
+        let takes = column.width() + if shown.is_empty() { 0 } else { GAP };
+        if column == Guard && !guard {
+            continue;
+        }
+        if takes > left {
+            break;
+        }
+        left -= takes;
+        shown.push(column);
+    }
+    // What is left goes to units, which are long, then to names: the kernel cuts those at 15.
+    let unit = match shown.contains(&Unit) {
+        true => left.min(20),
+        false => 0,
+    };
+    let name = (left - unit).min(5);
+    let mut x = SIGN;
+    let mut placed = Vec::new();
+    for column in Column::ALL.into_iter().filter(|c| shown.contains(c)) {
+        let more = match column {
+            Name => name,
+            Unit => unit,
+            _ => 0,
+        };
+        let width = column.width() + more;
+        placed.push(Placed { column, x, width });
+        x += width + GAP;
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{program, sample};
+    use hugeleaf_units::Bytes;
+
+    fn pids(sample: &Sample, sort: Sort, filter: &str) -> Vec<u32> {
+        let rows = rows(sample, sort, filter);
+        rows.iter().map(|at| sample.programs[*at].pid).collect()
+    }
+
+    #[test]
+    fn every_column_sorts_both_ways() {
+        let sample = sample();
+        for column in Column::ALL {
+            let down = pids(
+                &sample,
+                Sort {
+                    column,
+                    descending: true,
+                },
+                "",
+            );
+            let up = pids(
+                &sample,
+                Sort {
+                    column,
+                    descending: false,
+                },
+                "",
+            );
+            assert_eq!(
+                (down.len(), up.len()),
+                (sample.programs.len(), sample.programs.len())
+            );
+            if column == Column::Pid {
+                let mut sorted = up.clone();
+                sorted.sort_unstable();
+                assert_eq!(up, sorted);
+                assert!(down.iter().rev().eq(&up));
+            }
+        }
+        let by = |column| pids(&sample, Sort::by(column), "")[0];
+        assert_eq!(by(Column::Small), 1021);
+        assert_eq!(by(Column::Cpu), 1021);
+        assert_eq!(by(Column::Age), 1);
+    }
+
+    #[test]
+    fn alike_stand_by_size_and_number() {
+        let mut sample = Sample {
+            programs: vec![
+                program(9, "b", 0, 0),
+                program(3, "a", 0, 0),
+                program(5, "c", 0, 0),
+            ],
+            ..Sample::default()
+        };
+        assert_eq!(pids(&sample, Sort::default(), ""), [3, 5, 9]);
+        sample.programs[0].resident_bytes = Bytes(1 << 40);
+        assert_eq!(pids(&sample, Sort::default(), ""), [9, 3, 5]);
+    }
+
+    #[test]
+    fn a_filter_finds_names_units_users_and_numbers() {
+        let sample = sample();
+        for (filter, finds) in [
+            ("MARIA", vec![1021]),
+            ("postgresql@", vec![2210]),
+            ("102", vec![1021]),
+            ("021", vec![]),
+            ("no such", vec![]),
+        ] {
+            assert_eq!(pids(&sample, Sort::default(), filter), finds, "{filter}");
+        }
+        assert_eq!(
+            pids(&sample, Sort::default(), "").len(),
+            sample.programs.len()
+        );
+    }
+
+    #[test]
+    fn columns_fit_every_screen() {
+        for width in 0..300 {
+            for guard in [false, true] {
+                let placed = columns(width, guard);
+                let end = placed.last().map_or(0, |p| p.x + p.width);
+                assert!(end <= width, "{width}: {end}");
+                for pair in placed.windows(2) {
+                    assert_eq!(pair[0].x + pair[0].width + GAP, pair[1].x, "{width}");
+                }
+            }
+        }
+        let heads = |width, guard| -> Vec<&str> {
+            columns(width, guard)
+                .iter()
+                .map(|p| p.column.head())
+                .collect()
+        };
+        let narrow = [
+            "PID", "NAME", "SMALL", "LARGE", "COVERAGE", "TABLES", "CPU", "RESIDENT",
+        ];
+        assert_eq!(heads(80, false), narrow);
+        assert_eq!(heads(52, false), narrow[..5]);
+        assert_eq!(heads(200, true).len(), Column::ALL.len());
+    }
+
+    #[test]
+    fn ages() {
+        for (seconds, text) in [
+            (-5.0, "0s"),
+            (119.0, "119s"),
+            (600.0, "10m"),
+            (86_400.0, "24h"),
+            (1e9, "11574d"),
+            (f64::NAN, "0s"),
+        ] {
+            assert_eq!(age(seconds), text);
+        }
+    }
+}
