@@ -479,6 +479,14 @@ impl<'a> Guard<'a> {
                 );
                 ("tested", text, None)
             }
+            Came::Sampled { touched, cost } => {
+                let text = format!(
+                    "touches {:.0} MB a second; {:.0} ms for the sample",
+                    touched / 1e6,
+                    cost.as_secs_f64() * 1e3
+                );
+                ("sampled", text, None)
+            }
             Came::Failed { why, .. } => ("failed", why.clone(), None),
         };
         self.tell(decision, what, text, bytes, seconds);
@@ -729,6 +737,7 @@ const fn what_of(job: &Job) -> &'static str {
         Job::Promote { .. } => "promote",
         Job::Demote { .. } => "demote",
         Job::Test { .. } => "test",
+        Job::Sample { .. } => "sample",
     }
 }
 

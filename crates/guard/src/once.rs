@@ -89,6 +89,10 @@ pub fn once(
             let began = Instant::now();
             let came = work(tools, &decision);
             let (text, good) = said(&came, began.elapsed());
+            take(&config, state, &seen, &decision, &came, observer.now()?);
+            if matches!(came, Came::Sampled { .. }) {
+                continue;
+            }
             texts.insert(decision.id.pid, text.clone());
             done.push(Done {
                 pid: decision.id.pid,
@@ -96,7 +100,6 @@ pub fn once(
                 text,
                 good,
             });
-            take(&config, state, &seen, &decision, &came, observer.now()?);
         }
         (seen, now) = observer.look(&config, state)?;
         decisions = decide(&config, state, &seen, now);
@@ -134,7 +137,7 @@ fn said(came: &Came, took: Duration) -> (String, bool) {
             asked == done,
         ),
         Came::Demoted { done } => (format!("{done} moved back"), true),
-        Came::Tested { .. } => (String::new(), true),
+        Came::Tested { .. } | Came::Sampled { .. } => (String::new(), true),
         Came::Failed { why, .. } => (why.clone(), false),
     }
 }

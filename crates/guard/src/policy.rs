@@ -44,6 +44,10 @@ const RECLAIMED: u64 = 1000;
 const EQUAL: f64 = 1.02;
 /// After a test that was given up, the next one waits this long, doubled each time.
 const TEST_AGAIN: Duration = Duration::from_secs(3600);
+/// What a program touches is sampled again after this long.
+const SAMPLE_AGAIN: Duration = Duration::from_secs(1800);
+/// How long its accesses are watched.
+const SAMPLE: Duration = Duration::from_secs(1);
 /// Verdicts of so many programs are remembered.
 const REMEMBERED: usize = 1000;
 
@@ -94,6 +98,11 @@ pub enum Job {
         /// The length of an interval.
         interval: Duration,
     },
+    /// See how much of its memory it touches.
+    Sample {
+        /// For so long.
+        time: Duration,
+    },
 }
 
 impl Job {
@@ -103,6 +112,7 @@ impl Job {
             Job::Promote { .. } => JobKind::Promote,
             Job::Demote { .. } => JobKind::Demote,
             Job::Test { .. } => JobKind::Test,
+            Job::Sample { .. } => JobKind::Sample,
         }
     }
 }
@@ -140,6 +150,13 @@ pub enum Came {
         better: Better,
         /// The metric's name, without passwords.
         metric: String,
+    },
+    /// Of a sample of its accesses.
+    Sampled {
+        /// Bytes that it touches a second.
+        touched: f64,
+        /// Time in the walks that took.
+        cost: Duration,
     },
     /// It could not be done.
     Failed {
@@ -212,6 +229,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
             }),
         }
     }
+    to_be_sampled(state, &mut fit, now);
     // The most promising first.
     fit.sort_by(|a, b| {
         b.rank
@@ -239,6 +257,7 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
                     JobKind::Promote => Stand::Moving,
                     JobKind::Demote => Stand::Reverting,
                     JobKind::Test => Stand::Testing,
+                    JobKind::Sample => Stand::Next,
                 };
                 decisions.push(decision);
                 stands(doing, None, &text)
@@ -247,6 +266,28 @@ pub fn decide(config: &Config, state: &mut State, seen: &Observation, now: Now) 
         stand(state, program, standing);
     }
     decisions
+}
+
+/// Where several wait to be moved for the first time, what they touch says who comes first.
+fn to_be_sampled(state: &State, fit: &mut [Fit<'_>], now: Now) {
+    let waits = |f: &Fit<'_>| {
+        let track = state.tracks.get(&f.program.id);
+        f.next.kind == JobKind::Promote
+            && f.rule.action == Action::Promote
+            && track.is_some_and(|t| t.moved.is_none())
+    };
+    if fit.iter().filter(|f| waits(f)).count() < 2 {
+        return;
+    }
+    for one in fit.iter_mut().filter(|f| waits(f)) {
+        let sampled = state.tracks.get(&one.program.id).and_then(|t| t.sampled_at);
+        if sampled.is_none_or(|at| now.since_boot >= at + SAMPLE_AGAIN) {
+            one.next = Next {
+                kind: JobKind::Sample,
+                why: "several wait: what it touches says which of them comes first".into(),
+            };
+        }
+    }
 }
 
 /// A program that is to be acted on.
@@ -419,6 +460,7 @@ fn going_on(job: JobKind, track: &Track, rule: &Rule) -> Standing {
         JobKind::Promote => (Stand::Moving, "being moved to huge pages".to_owned()),
         JobKind::Demote => (Stand::Reverting, "being moved back".to_owned()),
         JobKind::Test => (Stand::Testing, progress_of(&track.proof, rule)),
+        JobKind::Sample => (Stand::Next, "its accesses are sampled".to_owned()),
     };
     Standing {
         state,
@@ -571,8 +613,10 @@ fn hold_up(
     if busy(JobKind::Test) > 0 {
         return Some(WhyNot::TestElsewhere);
     }
-    if next.kind == JobKind::Test {
-        return (moves > 0).then_some(WhyNot::Full);
+    match next.kind {
+        JobKind::Test => return (moves > 0).then_some(WhyNot::Full),
+        JobKind::Sample => return None,
+        JobKind::Promote | JobKind::Demote => {}
     }
     let of_rule = |t: &&Track| {
         t.job == Some(JobKind::Promote) && t.standing.as_ref().is_some_and(|s| s.rule == rule.label)
@@ -660,7 +704,11 @@ fn start(
                 interval: prove.interval,
             }
         }
-        _ => Job::Promote {
+        JobKind::Sample => {
+            track.sampled_at = Some(now.since_boot);
+            Job::Sample { time: SAMPLE }
+        }
+        JobKind::Promote | JobKind::Demote => Job::Promote {
             budget,
             min_resident: rule.limits.min_resident,
             switch_thp_on: rule.overrides && track.closer.thp_disabled,
@@ -756,6 +804,12 @@ pub fn learn(
             better,
             metric,
         } => tested(rule, state, seen, (logs, *better, metric), host, now),
+        Came::Sampled { touched, cost } => {
+            track.closer.touched = Some(*touched);
+            state.counts.samples += 1;
+            state.counts.sampling += *cost;
+            None
+        }
         Came::Failed { ended: true, .. } => {
             state.tracks.remove(&seen.id);
             None
@@ -775,6 +829,8 @@ pub fn learn(
                         ..Test::default()
                     });
                 }
+                // Then it is ranked by what it holds.
+                Some(JobKind::Sample) => {}
                 _ => track.back_off.failed(now.since_boot),
             }
             None

@@ -59,6 +59,8 @@ pub struct Track {
     /// Where it stands, as of the last look.
     #[serde(skip)]
     pub standing: Option<Standing>,
+    /// When what it touches was sampled last, since boot.
+    pub sampled_at: Option<Duration>,
     /// How often it was moved.
     pub moves: u64,
     /// Coverage over time, newest last; at most [`Track::HISTORY`].
@@ -81,6 +83,8 @@ pub enum JobKind {
     Demote,
     /// It is tested.
     Test,
+    /// What it touches is sampled.
+    Sample,
 }
 
 /// What was moved of a program.
@@ -249,6 +253,10 @@ pub struct Counts {
     pub stalled: Duration,
     /// Moves that got less than they asked for.
     pub short: u64,
+    /// Samples of what programs touch.
+    pub samples: u64,
+    /// Time in the walks that took.
+    pub sampling: Duration,
     /// Tests that said `faster`.
     pub faster: u64,
     /// `slower`.

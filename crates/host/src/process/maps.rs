@@ -219,6 +219,8 @@ pub struct SmapsEntry {
 pub struct SmapsCounts {
     /// `KernelPageSize`; 0 where not printed.
     pub kernel_page: Bytes,
+    /// `Referenced`: touched since its bits were cleared (`clear_refs`), or at all.
+    pub referenced: Bytes,
     /// `Rss`: hugetlb pages are not in it.
     pub resident: Bytes,
     /// `Pss`.
@@ -255,6 +257,7 @@ impl SmapsCounts {
         };
         SmapsCounts {
             kernel_page: self.kernel_page,
+            referenced: part(self.referenced),
             resident: part(self.resident),
             pss: part(self.pss),
             shared: part(self.shared),
@@ -334,6 +337,7 @@ fn counter(entry: &mut SmapsEntry, line: usize, name: &str, value: &str) -> Resu
         "Pss" => counts.pss = kib(line, value)?,
         "Shared_Clean" | "Shared_Dirty" => counts.shared += kib(line, value)?,
         "Private_Clean" | "Private_Dirty" => counts.private += kib(line, value)?,
+        "Referenced" => counts.referenced = kib(line, value)?,
         "Anonymous" => counts.anonymous = kib(line, value)?,
         "KSM" => counts.merged = kib(line, value)?,
         "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped" => {
