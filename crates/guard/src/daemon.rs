@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hugeleaf_host::{Fact, Host, Root};
-use hugeleaf_sys::{HostLock, Kernel, lock_host, process_usage};
+use hugeleaf_sys::{Existing, HostLock, Kernel, lock_host, process_usage, write_whole};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
@@ -252,7 +252,7 @@ impl<'a> Guard<'a> {
         std::thread::scope(|scope| {
             let outcome = loop {
                 self.keep_serving(scope, views);
-                match self.step(scope) {
+                match self.step(scope, views) {
                     Ok(true) => {}
                     Ok(false) => break Ok(()),
                     Err(error) => break Err(error),
@@ -315,7 +315,11 @@ impl<'a> Guard<'a> {
     }
 
     /// One look and what follows, then the wait for the next; `false` where it is to end.
-    fn step<'s>(&mut self, scope: &'s std::thread::Scope<'s, '_>) -> Result<bool, GuardError>
+    fn step<'s>(
+        &mut self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        views: &dyn Views,
+    ) -> Result<bool, GuardError>
     where
         'a: 's,
     {
@@ -336,7 +340,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, decision);
         }
         self.save(false);
-        self.publish(now);
+        self.publish(now, views);
         let cost = process_usage().processor().saturating_sub(before);
         let cost = (!was_busy && self.jobs.is_empty()).then_some(cost);
         self.wait = self
@@ -346,13 +350,14 @@ impl<'a> Guard<'a> {
             sd_notify::NotifyState::Ready,
             sd_notify::NotifyState::Watchdog,
         ]);
-        self.wait_for_next(scope)
+        self.wait_for_next(scope, views)
     }
 
     /// Waits, and takes orders and results as they come.
     fn wait_for_next<'s>(
         &mut self,
         scope: &'s std::thread::Scope<'s, '_>,
+        views: &dyn Views,
     ) -> Result<bool, GuardError>
     where
         'a: 's,
@@ -374,7 +379,7 @@ impl<'a> Guard<'a> {
                     return Ok(true);
                 }
                 Ok(Event::Done(decision, came, took)) => {
-                    self.done(scope, &decision, &came, took)?;
+                    self.done(scope, &decision, &came, took, views)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.notify(&[sd_notify::NotifyState::Watchdog]);
@@ -425,6 +430,7 @@ impl<'a> Guard<'a> {
         decision: &Decision,
         came: &Came,
         took: Duration,
+        views: &dyn Views,
     ) -> Result<(), GuardError>
     where
         'a: 's,
@@ -434,7 +440,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, next);
         }
         self.save(true);
-        self.publish(now);
+        self.publish(now, views);
         Ok(())
     }
 
@@ -634,7 +640,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Makes what is known visible to who asks.
-    fn publish(&mut self, now: Now) {
+    fn publish(&mut self, now: Now, views: &dyn Views) {
         let log_problem = self.log.problem().map(str::to_owned);
         if let Some(problem) = log_problem {
             self.problems.insert("log", problem);
@@ -679,6 +685,11 @@ impl<'a> Guard<'a> {
             series: self.config.series,
             log: self.log.newest(LOG_SHOWN),
         };
+        if let Some(path) = self.config.textfile.clone() {
+            let text = views.metrics(&status);
+            let written = write_whole(&path, text.as_bytes(), Existing::Replaced);
+            self.problem("textfile", written.err().map(|e| e.to_string()));
+        }
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
         *shared = Arc::new(status);
     }
@@ -723,8 +734,12 @@ impl<'a> Guard<'a> {
             ),
             None => None,
         };
-        // Whoever may connect may order: its owner, and the group that the rules name.
-        std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;
+        // Whoever may connect may order: its owner, and the group that the rules name. A unit that is of that group
+        // makes the socket with it, and needs no right to give files away.
+        let has = std::fs::symlink_metadata(&path).map(|file| file.gid()).ok();
+        if group.is_some() && group != has {
+            std::os::unix::fs::chown(&path, None, group).map_err(|e| fail(&e))?;
+        }
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&path, mode).map_err(|e| fail(&e))?;
