@@ -249,6 +249,8 @@ impl<'a> Guard<'a> {
     /// Where `/proc` cannot be read any more.
     pub fn run(mut self, views: &dyn Views) -> Result<(), GuardError> {
         self.say("started", "", self.rules_in_words());
+        // Who asks before the first look is over is told so much.
+        self.publish(views);
         std::thread::scope(|scope| {
             let outcome = loop {
                 self.keep_serving(scope, views);
@@ -340,7 +342,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, decision);
         }
         self.save(false);
-        self.publish(now, views);
+        self.publish(views);
         let cost = process_usage().processor().saturating_sub(before);
         let cost = (!was_busy && self.jobs.is_empty()).then_some(cost);
         self.wait = self
@@ -440,7 +442,7 @@ impl<'a> Guard<'a> {
             self.begin(scope, next);
         }
         self.save(true);
-        self.publish(now, views);
+        self.publish(views);
         Ok(())
     }
 
@@ -640,7 +642,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Makes what is known visible to who asks.
-    fn publish(&mut self, now: Now, views: &dyn Views) {
+    fn publish(&mut self, views: &dyn Views) {
         let log_problem = self.log.problem().map(str::to_owned);
         if let Some(problem) = log_problem {
             self.problems.insert("log", problem);
@@ -678,7 +680,7 @@ impl<'a> Guard<'a> {
                 resident_bytes: own_resident(self.root),
             },
             host: self.observer.host_status(host),
-            programs: status::programs(&self.config, &self.state, &self.observation, now),
+            programs: status::programs(&self.config, &self.state, &self.observation),
             seen: self.observation.programs.len(),
             counts: self.state.counts,
             remembered: self.state.remembered.clone(),

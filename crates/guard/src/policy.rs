@@ -546,7 +546,8 @@ fn test_due(rule: &Rule, track: &Track, host: &HostSeen, now: Now) -> Option<Str
     let prove = rule.prove?;
     metric_of(rule, host)?;
     let moved = track.moved.as_ref()?;
-    if now.since_boot < moved.at + SETTLE {
+    // Whoever wants all of a test at once does not wait for its beginning either.
+    if now.since_boot < moved.at + SETTLE.min(prove.over) {
         return None;
     }
     let every = i64::try_from(prove.every.as_secs()).unwrap_or(i64::MAX);

@@ -215,6 +215,7 @@ pub struct Remembered {
     /// The program file.
     pub file: Option<FileId>,
     /// How much it held.
+    #[serde(rename = "held_bytes")]
     pub held: Bytes,
     /// On which kernel.
     pub kernel: String,
@@ -244,18 +245,22 @@ pub struct Counts {
     /// Moves to huge pages.
     pub promotions: u64,
     /// Memory moved by them.
+    #[serde(rename = "promoted_bytes")]
     pub promoted: Bytes,
     /// Moves back.
     pub demotions: u64,
     /// By how much processes grew.
+    #[serde(rename = "grown_bytes")]
     pub grown: Bytes,
     /// Time for which processes were stalled by moves, at most.
+    #[serde(rename = "stalled_seconds", with = "seconds")]
     pub stalled: Duration,
     /// Moves that got less than they asked for.
     pub short: u64,
     /// Samples of what programs touch.
     pub samples: u64,
     /// Time in the walks that took.
+    #[serde(rename = "sampling_seconds", with = "seconds")]
     pub sampling: Duration,
     /// Tests that said `faster`.
     pub faster: u64,
@@ -278,6 +283,22 @@ impl Counts {
             Verdict::Same => &mut self.same,
             Verdict::Unclear => &mut self.unclear,
         } += 1;
+    }
+}
+
+/// A time as seconds, which is how JSON has them everywhere.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }
 }
 

@@ -89,7 +89,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         Some(Ask::Log(log)) => {
             let mut entries = ask_status(&socket(&log.whom))?.log;
             entries.drain(..entries.len().saturating_sub(log.lines));
-            print(context, || answer(&json!({ "log": entries })), || views::log(&entries))
+            print(
+                context,
+                || answer(&json!({ "log": entries })),
+                || views::log(&entries),
+            )
         }
         Some(Ask::Pause(whom)) => order(whom, "/pause"),
         Some(Ask::Resume(whom)) => order(whom, "/resume"),
