@@ -650,7 +650,7 @@ impl<'a> Guard<'a> {
             self.problems.remove("log");
         }
         let host = &self.observation.host;
-        if host.waiting.is_none() && self.looks > 1 {
+        if host.no_psi && self.looks > 0 {
             let why = "this kernel has no pressure stall information (PSI): pressure on memory is seen by what \
                        tasks reclaim, pressure on processors is not seen";
             self.problems.insert("pressure", why.into());
