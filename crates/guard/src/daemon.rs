@@ -576,7 +576,10 @@ impl<'a> Guard<'a> {
         let files = self.files.found();
         let from = match files.len() {
             0 => "no rules: everything is watched, nothing changed".to_owned(),
-            n => format!("{} rules of {n} files", self.config.rules.len() - 1),
+            _ => {
+                let rules = count(self.config.rules.len() - 1, "rule");
+                format!("{rules} in {}", count(files.len(), "file"))
+            }
         };
         match self.config.acts() {
             true => format!("{from}, and it acts"),
@@ -747,6 +750,11 @@ impl<'a> Guard<'a> {
         std::fs::set_permissions(&path, mode).map_err(|e| fail(&e))?;
         Ok(Listener::Unix(listener))
     }
+}
+
+/// `1 rule`, `2 rules`.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 const fn what_of(job: &Job) -> &'static str {

@@ -151,7 +151,7 @@ fn check(files: &Files, context: &Context) -> Result<Status, Failure> {
     }
     let from = match found.len() {
         0 => "no file: everything is watched".to_owned(),
-        _ => format!("{}: {} rules", found.join(", "), rules.len() - 1),
+        _ => format!("{}: rules: {}", found.join(", "), rules.len() - 1),
     };
     let acts = if config.acts() {
         "it acts"

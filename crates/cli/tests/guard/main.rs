@@ -2,6 +2,7 @@
 // Helpers of tests unwrap as tests do: a panic is how a test fails.
 #![allow(clippy::unwrap_used)]
 
+mod browser;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 #[path = "../support/host.rs"]

@@ -19,7 +19,8 @@ header.good, .note.good { border-color: var(--good); } header.warn, .note.warn {
 header.bad, .note.bad { border-color: var(--bad); }
 .lead { font-size: 1.1rem; margin: .25rem 0 0; }
 table { border-collapse: collapse; margin: .5rem 0; } td, th { padding: .2rem 1.2rem .2rem 0; text-align: left;
-  vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+  vertical-align: top; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; overflow-wrap: break-word; }
+td:last-child { overflow-wrap: anywhere; }
 th { font-size: .85rem; font-weight: 600; } th[scope=row] { font-size: 1rem; font-weight: normal; overflow-wrap: normal; }
 .r { text-align: right; white-space: nowrap; }
 td.good, li.good { color: var(--good); } td.warn { color: var(--warn); } td.bad { color: var(--bad); }
