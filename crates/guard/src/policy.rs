@@ -192,8 +192,9 @@ pub fn needs_closer(config: &Config, state: &State, seen: &Seen, now: Now) -> bo
     }
     let enough = CHANGED.max(Bytes(track.closer_resident.get() / 100));
     let by = seen.resident.max(track.closer_resident) - seen.resident.min(track.closer_resident);
-    let left_unknown = moved.is_some_and(|m| m.left.is_none());
-    by >= enough || left_unknown || now.since_boot >= at + track.closer_every
+    // After a move what is left has to be seen once.
+    let not_seen_since = moved.is_some_and(|m| m.at >= at);
+    by >= enough || not_seen_since || now.since_boot >= at + track.closer_every
 }
 
 fn is_init(seen: &Seen) -> bool {
@@ -332,10 +333,9 @@ fn look(config: &Config, state: &mut State, seen: &Observation, now: Now) {
         track.closer.touched = touched;
         track.closer_at = Some(now.since_boot);
         track.closer_resident = program.resident;
-        if let Some(moved) = &mut track.moved {
+        if let Some(left) = track.moved.as_mut().and_then(|moved| moved.left.as_mut()) {
             // What a program frees is not left over any more.
-            let left = moved.left.unwrap_or(closer.small).min(closer.small);
-            moved.left = Some(left);
+            *left = (*left).min(closer.small);
         }
         let held = closer.held();
         if !held.is_zero() {
@@ -766,7 +766,8 @@ pub fn learn(
             moved.at = now.since_boot;
             moved.bytes = moved.bytes + *done;
             moved.grown = moved.grown + *grown;
-            moved.left = None;
+            // What came onto small pages while it was moved is not left over: the next look finds it.
+            moved.left = Some(track.closer.small - *done);
             for (pid, ranges) in ranges {
                 moved.add(pid.0, ranges);
             }

@@ -96,7 +96,7 @@ pub struct Moved {
     pub bytes: Bytes,
     /// By how much it grew by that: 0 unless a rule takes blocks that are only partly in memory.
     pub grown: Bytes,
-    /// What stayed on small pages after the last move; `None` until the next look.
+    /// What stayed on small pages after the last move.
     pub left: Option<Bytes>,
     /// When what is left is tried again, since boot; `None` where all was got.
     pub again: Option<Duration>,

@@ -229,6 +229,15 @@ impl Sim {
         }
     }
 
+    /// The move of a program is over before the next look.
+    fn finish_early(&mut self, pid: u32) {
+        for (at, _) in self.jobs.iter_mut().filter(|(_, d)| d.id.pid == pid) {
+            *at = self.seconds;
+        }
+        let now = self.now();
+        self.finish(now);
+    }
+
     fn run(&mut self, seconds: u64) {
         let until = self.seconds + seconds;
         while self.seconds < until {
@@ -318,6 +327,18 @@ fn what_grows_is_moved_within_a_minute() {
     assert!(program.small.as_f64() < 0.05 * program.large.as_f64());
     assert_eq!(sim.standing(7).state, Stand::Kept);
     assert!(sim.standing(7).text.contains("unproven"));
+}
+
+#[test]
+fn what_grows_while_it_is_moved_is_moved_too() {
+    let mut sim = Sim::new(ALL).with(7, 300);
+    sim.run(20);
+    assert_eq!(sim.count(JobKind::Promote), 1);
+    // The move goes on still, and takes what was there when it ended.
+    sim.finish_early(7);
+    sim.program(7).small += Bytes::from_mib(500);
+    sim.run(60);
+    assert_eq!(sim.program(7).small, Bytes::ZERO);
 }
 
 #[test]
