@@ -7,7 +7,7 @@
 use hugeleaf_sys::{PageMap, Pid};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Range};
 use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::fact::Fact;
 
@@ -494,7 +494,7 @@ pub struct Owner {
 }
 
 /// How much of something is on pages of one size and kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The size of page.
     #[serde(rename = "page_bytes")]
@@ -524,7 +524,12 @@ impl Held {
             .filter(|h| h.kind != PageKind::Base)
             .map(|h| h.bytes)
             .sum();
-        large.share_of(table.iter().map(|h| h.bytes).sum())
+        large.share_of(Held::total(table))
+    }
+
+    /// All of a table.
+    pub fn total(table: &[Held]) -> Bytes {
+        table.iter().map(|h| h.bytes).sum()
     }
 
     /// The bytes of a table on base pages.

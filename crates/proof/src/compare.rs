@@ -11,9 +11,9 @@ mod note;
 
 pub use note::Note;
 
-use crate::bench::{CONFIDENCE, Spread};
 use crate::result::Effect;
 use crate::rows::{Kind, Place, Quantity, Results, Row, Sample};
+use crate::spread::{CONFIDENCE, Spread};
 use crate::stats::{
     LogInterval, Verdict, judge, log_ratio, rank_sum_interval, signed_rank_interval,
 };

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use hugeleaf_host::Held;
 use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 
@@ -27,7 +28,7 @@ use crate::result::{
 };
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 use crate::weigh::{self, PairLogs, Part, Weighed};
 
 /// How often a gauge is read within an interval; even, so that it has two halves.
@@ -1263,21 +1264,22 @@ impl Engine<'_> {
     /// Where the base arm holds less or more memory, the arms differ in more than page size.
     fn resident_caveat(&self) -> Option<String> {
         let sizes = &self.page_sizes;
-        let base = SizeHeld::resident(&sizes.base);
+        let base = Held::total(&sizes.base);
         // Of equals the last is named.
         let other = [("on large pages", &sizes.large), ("before", &sizes.before)];
         let (when, other) = (other.into_iter())
             .filter(|(_, table)| !table.is_empty() && !sizes.base.is_empty())
-            .map(|(when, table)| (when, SizeHeld::resident(table)))
-            .max_by_key(|(_, bytes)| bytes.abs_diff(base))?;
-        #[allow(clippy::cast_precision_loss)]
-        let stray = other.abs_diff(base) as f64 / other.max(1) as f64;
+            .map(|(when, table)| (when, Held::total(table)))
+            .max_by_key(|(_, bytes)| bytes.get().abs_diff(base.get()))?;
+        let stray = (other.max(base) - other.min(base))
+            .share_of(other)
+            .unwrap_or(0.0);
         (stray > RESIDENT_STRAY).then(|| {
             format!(
                 "The base arm has {} resident, and {} {when}: the arms differ in more than the \
                  size of pages. Splitting a large page gives base pages back that hold only zeroes.",
-                Bytes(base),
-                Bytes(other)
+                base,
+                other
             )
         })
     }

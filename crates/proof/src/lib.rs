@@ -35,4 +35,4 @@ pub use metric::{Metric, MetricError, MetricSpec};
 pub use result::{Design, Ending, ResultFile, WriteError, write_whole};
 pub use rule::Rule;
 pub use stats::Verdict;
-pub use subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+pub use subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};

@@ -22,7 +22,7 @@ use hugeleaf_units::{Bytes, Range};
 use crate::claim::{self, Claim};
 use crate::experiment::Circumstances;
 use crate::result::{HostFingerprint, Knob};
-use crate::subject::{Arm, Prepared, SideMetrics, SizeHeld, Subject, SubjectError};
+use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
 
 type Ranges = Vec<(Pid, Vec<Range>)>;
 
@@ -295,8 +295,8 @@ impl Subject for LiveSubject<'_> {
         Ok(Held::coverage(&self.table()?).unwrap_or(0.0))
     }
 
-    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
-        Ok(SizeHeld::all(&self.table()?))
+    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+        self.table()
     }
 
     fn resident(&mut self) -> Option<Bytes> {

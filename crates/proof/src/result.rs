@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use hugeleaf_host::Held;
 use hugeleaf_sys::Existing;
+use hugeleaf_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::{self, ArmAbout, Kind, Quantity, Results, Row, Sample};
 pub use crate::stats::Effect;
 use crate::stats::{Better, Verdict};
-use crate::subject::{Arm, SizeHeld};
+use crate::subject::Arm;
 
 /// How the arms were compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,25 +221,25 @@ pub struct Left {
     /// Whether both are as they were, within a two-hundredth of what is resident.
     pub as_found: bool,
     /// Resident before.
-    pub resident_before_bytes: u64,
+    pub resident_before_bytes: Bytes,
     /// And after.
-    pub resident_after_bytes: u64,
+    pub resident_after_bytes: Bytes,
     /// On pages larger than the base page before.
-    pub large_before_bytes: u64,
+    pub large_before_bytes: Bytes,
     /// And after.
-    pub large_after_bytes: u64,
+    pub large_after_bytes: Bytes,
 }
 
 impl Left {
     /// From tables by page size; `None` where one of them is empty.
-    pub fn of(before: &[SizeHeld], after: &[SizeHeld]) -> Option<Left> {
+    pub fn of(before: &[Held], after: &[Held]) -> Option<Left> {
         if before.is_empty() || after.is_empty() {
             return None;
         }
-        let (resident, large) = (SizeHeld::resident, SizeHeld::large);
-        let (was, is) = (resident(before), resident(after));
+        let large = |table: &[Held]| Held::total(table) - Held::on_base(table);
+        let (was, is) = (Held::total(before), Held::total(after));
         // A server that works takes and frees a little all the time.
-        let near = |a: u64, b: u64| a.abs_diff(b) <= was / 200;
+        let near = |a: Bytes, b: Bytes| a.get().abs_diff(b.get()) <= was.get() / 200;
         Some(Left {
             as_found: near(was, is) && near(large(before), large(after)),
             resident_before_bytes: was,
@@ -296,13 +298,13 @@ pub struct ArmSideMetrics {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PageSizes {
     /// As it was found.
-    pub before: Vec<SizeHeld>,
+    pub before: Vec<Held>,
     /// In the base arm.
-    pub base: Vec<SizeHeld>,
+    pub base: Vec<Held>,
     /// In the large arm.
-    pub large: Vec<SizeHeld>,
+    pub large: Vec<Held>,
     /// As it was left.
-    pub after: Vec<SizeHeld>,
+    pub after: Vec<Held>,
 }
 
 /// An interval that was thrown away.

@@ -8,14 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use hugeleaf_units::Bytes;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use hugeleaf_host::Held;
+use hugeleaf_units::{Bytes, PageKind, PageSize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::spread::{CONFIDENCE, Spread, effect_by_round};
 use crate::stats::{Better, Effect};
-use crate::subject::SizeHeld;
 
 /// The schema of a result.
 pub const SCHEMA: u64 = 2;
@@ -23,7 +22,7 @@ pub const SCHEMA: u64 = 2;
 const OLD_SCHEMA: u64 = 1;
 
 /// A whole result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u64,
@@ -64,7 +63,7 @@ pub struct Results {
 }
 
 /// What was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Experiment {
     /// `chase`; of `prove` the metric's name.
     pub name: String,
@@ -75,12 +74,10 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub how: String,
     /// What it was measured on, where that is a program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// When it began (RFC 3339, UTC).
     pub started: String,
     /// How long it took, taking memory included; missing where that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_seconds: Option<f64>,
     /// Why it ended: `done`, `interrupted`; `prove` has more.
     pub ending: String,
@@ -102,11 +99,9 @@ pub struct ArmAbout {
     /// As its flag names it: `base`, `thp:2M`.
     pub name: String,
     /// Size of its pages.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page_bytes: Option<u64>,
-    /// `base`, `thp` or `hugetlb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    pub page_bytes: Option<PageSize>,
+    /// Where they come from.
+    pub kind: Option<PageKind>,
 }
 
 impl ArmAbout {
@@ -126,12 +121,7 @@ pub struct Row {
     /// The arm.
     pub arm: String,
     /// Where within the experiment.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// What.
     pub quantity: Quantity,
@@ -141,7 +131,6 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub doubtful: bool,
     /// What a reader must know of this row.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
@@ -304,20 +293,29 @@ impl std::fmt::Display for Value {
     }
 }
 
-fn write_places<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
-}
+/// Places as an object of a file.
+mod places {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-fn read_places<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
-    let map = Map::deserialize(deserializer)?;
-    let place = |(name, value): (String, Json)| {
-        let is_one = value.is_number() || value.is_string();
-        let value = Value::of_json(&name, &value).filter(|_| is_one);
-        let value =
-            value.ok_or_else(|| D::Error::custom(format!("at.{name} is no number and no word")))?;
-        Ok(Place { name, value })
-    };
-    map.into_iter().map(place).collect()
+    use super::{Json, Map, Place, Value};
+
+    pub fn serialize<S: Serializer>(at: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(at.iter().map(|place| (&place.name, place.value.to_json())))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Place>, D::Error> {
+        let place = |(name, value): (String, Json)| {
+            let is_one = value.is_number() || value.is_string();
+            match Value::of_json(&name, &value).filter(|_| is_one) {
+                Some(value) => Ok(Place { name, value }),
+                None => Err(D::Error::custom(format!(
+                    "at.{name} is no number and no word"
+                ))),
+            }
+        };
+        Map::deserialize(from)?.into_iter().map(place).collect()
+    }
 }
 
 /// What was measured.
@@ -420,18 +418,14 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// The round, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<usize>,
     /// What was measured.
     pub value: f64,
     /// When, since the beginning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_seconds: Option<f64>,
     /// Coverage at the start and the end of its interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<[f64; 2]>,
     /// Of a quantile: the edges of the bucket that holds it, missing where open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<[Option<f64>; 2]>,
 }
 
@@ -455,11 +449,16 @@ impl Sample {
 
     /// Values without rounds.
     pub fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
-        let one = |value| Sample {
+        values.into_iter().map(Sample::from).collect()
+    }
+}
+
+impl From<f64> for Sample {
+    fn from(value: f64) -> Sample {
+        Sample {
             value,
             ..Sample::default()
-        };
-        values.into_iter().map(one).collect()
+        }
     }
 }
 
@@ -469,29 +468,36 @@ pub struct Layout {
     /// The arm.
     pub arm: String,
     /// Where within the experiment.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// `before` or `after` the samples, or the `end` of a round.
     pub when: String,
     /// The round, of a look in each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<usize>,
     /// By page size, as the kernel maps it.
-    pub pages: Vec<SizeHeld>,
+    pub pages: Vec<Held>,
     /// Extents of neighbouring frames in a block, mean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_a_block: Option<f64>,
     /// Whether all of it was seen to be as its arm says; missing where that is said of the rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
     /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Layout {
+    /// One by page size alone.
+    pub fn new(arm: &str, at: &[Place], when: &str, pages: Vec<Held>) -> Layout {
+        Layout {
+            arm: arm.to_owned(),
+            at: at.to_vec(),
+            when: when.to_owned(),
+            round: None,
+            pages,
+            extents_a_block: None,
+            verified: None,
+            note: None,
+        }
+    }
 }
 
 /// What the host could not give.
@@ -500,12 +506,7 @@ pub struct Unavailable {
     /// The arm.
     pub arm: String,
     /// Where within the experiment; everywhere where it says nothing.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        serialize_with = "write_places",
-        deserialize_with = "read_places"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "places")]
     pub at: Vec<Place>,
     /// From this length on there was none.
     pub from_bytes: u64,
@@ -522,7 +523,6 @@ pub struct Chart {
     /// Its title.
     pub title: String,
     /// The place along the axis; bars where it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
     /// The quantity.
     pub y: String,
@@ -749,26 +749,24 @@ impl Results {
             schema: SCHEMA,
             experiment: Experiment {
                 name: name.to_owned(),
-                title: String::new(),
-                how: String::new(),
-                target: None,
                 started: started.to_owned(),
-                duration_seconds: None,
                 ending: "done".to_owned(),
-                more: Map::new(),
+                ..Experiment::default()
             },
-            arms: Vec::new(),
-            rows: Vec::new(),
-            layouts: Vec::new(),
-            unavailable: Vec::new(),
-            rejected: Vec::new(),
-            charts: Vec::new(),
-            remarks: Vec::new(),
-            caveats: Vec::new(),
-            host: Map::new(),
-            settings: Map::new(),
-            command: Vec::new(),
-            analysis: Map::new(),
+            ..Results::default()
+        }
+    }
+
+    /// Adds a sample to the row of a quantity of an arm at a place.
+    pub fn add(&mut self, arm: &str, at: &[Place], quantity: Quantity, sample: Sample) {
+        let mut rows = self.rows.iter_mut();
+        let is_it = |r: &&mut Row| r.arm == arm && r.at == at && r.quantity.name == quantity.name;
+        match rows.find(is_it) {
+            Some(row) => row.samples.push(sample),
+            None => {
+                let row = Row::new(arm, at.to_vec(), quantity, vec![sample]);
+                self.rows.push(row);
+            }
         }
     }
 
@@ -807,25 +805,27 @@ impl Results {
         }
     }
 
-    /// The text of its file: readable, a row a line.
+    /// The text of its file.
     pub fn to_json(&self) -> String {
-        let Ok(Json::Object(fields)) = serde_json::to_value(self) else {
-            return format!("{{\"schema\": {SCHEMA}, \"error\": \"it cannot be written\"}}\n");
-        };
-        let order = ["schema", "experiment", "arms", "rows"];
-        let rest = fields.keys().filter(|key| !order.contains(&key.as_str()));
-        let keys: Vec<&str> = order.into_iter().chain(rest.map(String::as_str)).collect();
-        let lines: Vec<String> = (keys.into_iter())
-            .filter_map(|key| {
-                Some(format!(
-                    "  {}: {}",
-                    Json::from(key),
-                    in_lines(fields.get(key)?)
-                ))
-            })
-            .collect();
-        format!("{{\n{}\n}}\n", lines.join(",\n"))
+        to_json(self)
     }
+}
+
+/// The text of a result's file: readable, a row a line. What is absent is left out.
+pub fn to_json(result: &impl Serialize) -> String {
+    let fields = fields(result);
+    let order = ["schema", "experiment", "arms", "rows"];
+    let rest = fields.keys().filter(|key| !order.contains(&key.as_str()));
+    let keys = order.into_iter().chain(rest.map(String::as_str));
+    let line = |key| {
+        Some(format!(
+            "  {}: {}",
+            Json::from(key),
+            in_lines(fields.get(key)?)
+        ))
+    };
+    let lines: Vec<String> = keys.filter_map(line).collect();
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
 /// Lists and objects with an element a line.
@@ -845,10 +845,26 @@ fn in_lines(value: &Json) -> String {
     }
 }
 
-/// The fields of a struct, as a result keeps them.
+/// The fields of a struct, as a result keeps them: what is absent is left out.
 pub fn fields(of: &impl Serialize) -> Map<String, Json> {
-    match serde_json::to_value(of) {
+    match serde_json::to_value(of).map(without_nulls) {
         Ok(Json::Object(fields)) => fields,
         _ => Map::new(),
+    }
+}
+
+/// In a list a null stands for something, as an open edge of a bucket.
+fn without_nulls(value: Json) -> Json {
+    match value {
+        Json::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Json::Object(
+                fields
+                    .map(|(key, value)| (key, without_nulls(value)))
+                    .collect(),
+            )
+        }
+        Json::Array(all) => all.into_iter().map(without_nulls).collect(),
+        one => one,
     }
 }

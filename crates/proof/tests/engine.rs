@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hugeleaf_host::Held;
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::result::Cause;
 use hugeleaf_proof::rows::Results;
 use hugeleaf_proof::stats::{Better, Method};
 use hugeleaf_proof::{
     Arm, Circumstances, Design, Ending, Event, Keep, Prepared, ProveError, ResultFile, Settings,
-    SideMetrics, SizeHeld, Subject, SubjectError, Verdict, run,
+    SideMetrics, Subject, SubjectError, Verdict, run,
 };
 use hugeleaf_sys::{Kernel, Pid, RealKernel};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageKind};
 
 /// A clock that only sleeping moves.
 #[derive(Default)]
@@ -117,15 +118,12 @@ impl Subject for Fake {
                 Arm::Base => 0.02,
             })
     }
-    fn page_sizes(&mut self) -> Result<Vec<SizeHeld>, SubjectError> {
-        Ok(vec![SizeHeld {
-            page_bytes: if *self.arm.lock().unwrap() == Arm::Large {
-                2 << 20
-            } else {
-                4096
-            },
-            kind: "thp".into(),
-            bytes: if self.lost { 3 << 28 } else { 1 << 30 },
+    fn page_sizes(&mut self) -> Result<Vec<Held>, SubjectError> {
+        let on_large = *self.arm.lock().unwrap() == Arm::Large;
+        Ok(vec![Held {
+            size: if on_large { "2M" } else { "4K" }.parse().unwrap(),
+            kind: PageKind::Thp,
+            bytes: Bytes(if self.lost { 3 << 28 } else { 1 << 30 }),
         }])
     }
     fn mapped(&mut self) -> Option<Bytes> {
@@ -662,8 +660,8 @@ fn what_is_not_as_found_is_said() {
     let result = got.result.unwrap();
     let left = result.left.unwrap();
     assert!(!left.as_found);
-    assert_eq!(left.resident_before_bytes, 1 << 30);
-    assert_eq!(left.resident_after_bytes, 3 << 28);
+    assert_eq!(left.resident_before_bytes, Bytes(1 << 30));
+    assert_eq!(left.resident_after_bytes, Bytes(3 << 28));
     let says = |c: &String| c.contains("768M resident, and 1G before");
     assert!(result.caveats.iter().any(says), "{:?}", result.caveats);
     let got = experiment(Fake::new(Arm::Base), (1.2, 0.02), &settings(), unspoilt);

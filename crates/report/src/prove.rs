@@ -6,7 +6,7 @@ use hugeleaf_proof::result::{ArmSideMetrics, ResultFile};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
-use hugeleaf_units::Bytes;
+use hugeleaf_units::{Bytes, PageSize};
 
 use crate::page::{
     Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
@@ -270,20 +270,18 @@ fn page_sizes(result: &ResultFile) -> Table {
         ("LARGE", &result.page_sizes.large),
         ("AFTER", &result.page_sizes.after),
     ];
-    let mut rows: BTreeMap<(u64, &str), [u64; 4]> = BTreeMap::new();
+    let mut rows: BTreeMap<(PageSize, &str), [Bytes; 4]> = BTreeMap::new();
     for (stage, (_, held)) in stages.iter().enumerate() {
         for h in *held {
-            rows.entry((h.page_bytes, &h.kind)).or_default()[stage] += h.bytes;
+            rows.entry((h.size, h.kind.name())).or_default()[stage] += h.bytes;
         }
     }
     Table::of(rows)
-        .left("ON PAGES OF", |((size, kind), _)| {
-            format!("{} {kind}", Bytes(*size))
-        })
+        .left("ON PAGES OF", |((size, kind), _)| format!("{size} {kind}"))
         .each(stages.iter().enumerate(), |table, (stage, (head, held))| {
             table.right(*head, |(_, bytes)| match held.is_empty() {
                 true => Cell::from(Value::Unreadable),
-                false => Bytes(bytes[stage]).into(),
+                false => bytes[stage].into(),
             })
         })
         .done()
@@ -361,14 +359,13 @@ fn left(result: &ResultFile) -> String {
     }
 }
 
-fn change(what: &str, before: u64, after: u64) -> String {
-    let by = Bytes(before.abs_diff(after));
+fn change(what: &str, before: Bytes, after: Bytes) -> String {
+    let by = before.max(after) - before.min(after);
     let direction = match after {
-        same if same == before => return format!("{what} {} as before", Bytes(after)),
+        same if same == before => return format!("{what} {after} as before"),
         less if less < before => "less",
         _ => "more",
     };
-    let (before, after) = (Bytes(before), Bytes(after));
     format!("{what} {after} where it was {before} ({by} {direction})")
 }
 
@@ -501,10 +498,10 @@ next  hugeleaf promote redis-server
         assert!(left(&result).ends_with("as found"));
         result.left = Some(Left {
             as_found: false,
-            resident_before_bytes: 206 << 20,
-            resident_after_bytes: 155 << 20,
-            large_before_bytes: 200 << 20,
-            large_after_bytes: 200 << 20,
+            resident_before_bytes: Bytes::from_mib(206),
+            resident_after_bytes: Bytes::from_mib(155),
+            large_before_bytes: Bytes::from_mib(200),
+            large_after_bytes: Bytes::from_mib(200),
         });
         assert_eq!(
             left(&result),

@@ -112,9 +112,7 @@ impl Workload {
             Workload::Mover(args) => {
                 measure::mover::measure(&args.settings(setup)?, machine, progress)
             }
-            Workload::Oltp(args) => {
-                return Ok(measure::oltp::measure(&args.order(), machine, progress)?);
-            }
+            Workload::Oltp(args) => measure::oltp::measure(&args.order(), machine, progress),
             Workload::Pagetables(args) => {
                 measure::pagetables::measure(&args.settings(context, setup)?, machine, progress)
             }
@@ -172,6 +170,9 @@ fn status(is_short: bool, is_interrupted: bool) -> Status {
 
 fn failure(name: &str, error: &BenchError) -> Failure {
     let what = format!("bench {name}: {error}");
+    if let BenchError::Refused(refusal) = error {
+        return Failure::missing(&refusal.what, &refusal.next).with_status(refusal.status);
+    }
     match error {
         BenchError::Stopped | BenchError::Mover(MoverError::Stopped) => {
             let what = format!("bench {name}: {}", BenchError::Stopped);

@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_host::Host;
-use hugeleaf_proof::bench::{Circumstances, room};
-use hugeleaf_proof::circumstances;
+use hugeleaf_proof::bench::room;
+use hugeleaf_proof::{Circumstances, circumstances};
 use hugeleaf_units::Bytes;
 
 use crate::context::{Context, Failure};
@@ -55,7 +55,7 @@ impl Setup {
             check_writable(name, path)?;
         }
         let command: Vec<String> = std::env::args().collect();
-        let circumstances = circumstances(&context.root, &host, &command).into();
+        let circumstances = circumstances(&context.root, &host, &command);
         context.stop_on_signals()?;
         Ok(Setup {
             host,
