@@ -22,13 +22,14 @@ use hugeleaf_units::Bytes;
 use crate::metric::{self, Kind, Measured, Metric, MetricError, Reading};
 use crate::orders::{BLOCK, Orders};
 use crate::result::{
-    ArmSamples, ArmSideMetrics, AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design,
-    Effect, Ending, Equivalence, Experiment, HostFingerprint, Knob, Left, PageSizes, Pair,
-    PairsLookedAt, Rejected, ResultFile, SettingsInForce,
+    AsAssigned, AssignedPair, BadReadings, Buckets, Cause, Design, Effect, Ending, Equivalence,
+    Experiment, HostFingerprint, Knob, Left, PageSizes, Pair, PairsLookedAt, Rejected, ResultFile,
+    SettingsInForce,
 };
+use crate::rows::{self, ArmAbout, Chart, Quantity, Row};
 use crate::rule::{MIN_PAIRS, Rule};
 use crate::stats::{self, LogInterval, Verdict};
-use crate::subject::{Arm, Prepared, SideMetrics, Subject, SubjectError};
+use crate::subject::{ARMS, Arm, Prepared, SideMetrics, Subject, SubjectError};
 use crate::weigh::{self, PairLogs, Part, Weighed};
 
 /// How often a gauge is read within an interval; even, so that it has two halves.
@@ -579,9 +580,7 @@ impl Engine<'_> {
     }
 
     fn is_all_in_one_bucket(&self) -> bool {
-        let all = [Arm::Base, Arm::Large]
-            .map(|arm| self.buckets_of(arm))
-            .concat();
+        let all = ARMS.map(|arm| self.buckets_of(arm)).concat();
         all.first()
             .is_some_and(|first| all.iter().all(|b| b == first))
     }
@@ -665,7 +664,7 @@ impl Engine<'_> {
         self.at = Some(Arm::Base);
         self.expected[0] = self.subject.coverage()?;
         self.page_sizes.base = self.page_sizes.before.clone();
-        for arm in [Arm::Base, Arm::Large] {
+        for arm in ARMS {
             if !self.go_to(arm)? {
                 return Ok(Ending::Interrupted);
             }
@@ -1060,6 +1059,7 @@ impl Engine<'_> {
     ) -> ResultFile {
         let rule = &self.settings.rule;
         ResultFile {
+            schema: rows::SCHEMA,
             experiment: Experiment {
                 name: self.name.clone(),
                 unit: self.metric.unit(),
@@ -1071,11 +1071,11 @@ impl Engine<'_> {
                 ending,
                 began_on: prepared.began,
                 left_on,
-                moved_bytes: prepared.bytes.get(),
+                moved_bytes: prepared.bytes,
             },
-            arms: [Arm::Base, Arm::Large]
-                .map(|arm| self.arm_samples(arm))
-                .into(),
+            arms: ARMS.map(|arm| ArmAbout::named(arm.name())).into(),
+            rows: self.rows(design),
+            charts: vec![Chart::bars(&self.name, "The arms")],
             pairs: self.as_asked().map(|m| m.pair).collect(),
             effect: judged.interval.map(|i| Effect::of(&i, rule.confidence)),
             verdict: judged.verdict,
@@ -1090,9 +1090,6 @@ impl Engine<'_> {
             bad_readings: self.bad,
             caveats: self.caveats(prepared, design, ending, &judged),
             buckets: judged.buckets,
-            side_metrics: [Arm::Base, Arm::Large]
-                .map(|arm| self.side_metrics(arm))
-                .into(),
             page_sizes: self.page_sizes.clone(),
             rejected: self.rejected.clone(),
             host: circumstances.host.clone(),
@@ -1123,29 +1120,57 @@ impl Engine<'_> {
         }
     }
 
-    fn arm_samples(&self, arm: Arm) -> ArmSamples {
-        let samples = &self.taken[index(arm)].0;
-        ArmSamples {
-            label: arm,
-            samples: samples.iter().map(|s| s.part.value).collect(),
-            at_seconds: samples.iter().map(|s| s.at.as_secs_f64()).collect(),
-            coverage: samples.iter().map(|s| s.coverage).collect(),
-            buckets: (self.buckets_of(arm).into_iter())
-                .map(|edges| edges.map(|edge| edge.is_finite().then_some(edge)))
-                .collect(),
+    /// The samples of both arms, then what was also measured.
+    fn rows(&self, design: Design) -> Vec<Row> {
+        let row = |arm: Arm, quantity, samples| Row::new(arm.name(), Vec::new(), quantity, samples);
+        let main = |arm| row(arm, self.quantity(), self.samples(arm, design));
+        let also = |arm| {
+            let all = self.also_measured(arm).into_iter();
+            all.filter_map(move |(quantity, value)| {
+                Some(row(arm, quantity.counted(), rows::Sample::alone([value?])))
+            })
+        };
+        ARMS.into_iter()
+            .map(main)
+            .chain(ARMS.into_iter().flat_map(also))
+            .collect()
+    }
+
+    fn quantity(&self) -> Quantity {
+        Quantity {
+            better: self.metric.better(),
+            kind: match self.metric.kind() {
+                Kind::Quantile => rows::Kind::InBuckets,
+                Kind::Counter | Kind::Gauge | Kind::Ratio => rows::Kind::Speed,
+            },
+            ..Quantity::rate(&self.name, &self.metric.unit()).main()
         }
     }
 
-    fn side_metrics(&self, arm: Arm) -> ArmSideMetrics {
-        let samples = &self.taken[index(arm)].0;
-        let mean_bytes = |of: &dyn Fn(&SideMetrics) -> Option<Bytes>| {
-            let all: Vec<f64> = (samples.iter().flat_map(|s| &s.side_metrics))
-                .filter_map(|b| of(b).map(Bytes::as_f64))
-                .collect();
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            (!all.is_empty()).then(|| stats::mean(&all) as u64)
+    /// The samples of an arm; of pairs their numbers are the rounds.
+    fn samples(&self, arm: Arm, design: Design) -> Vec<rows::Sample> {
+        let closed = |edge: f64| edge.is_finite().then_some(edge);
+        let sample = |(pair, sample): (usize, &Sample)| rows::Sample {
+            round: (design == Design::RandomPairs).then_some(pair),
+            value: sample.part.value,
+            at_seconds: Some(sample.at.as_secs_f64()),
+            coverage: Some(sample.coverage),
+            bucket: sample.part.bucket.map(|edges| edges.map(closed)),
         };
-        let cpus = |of: &dyn Fn(&SideMetrics) -> Option<f64>| {
+        let taken = self.taken[index(arm)].0.iter().enumerate();
+        taken.map(sample).collect()
+    }
+
+    /// What else was measured in an arm: resident memory and page tables as means over the ends of intervals,
+    /// processors kept busy, and waits for compaction on this host in all.
+    fn also_measured(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
+        let samples = &self.taken[index(arm)].0;
+        let mean = |of: fn(&SideMetrics) -> Option<Bytes>| {
+            let all = samples.iter().flat_map(|s| &s.side_metrics);
+            let all: Vec<f64> = all.filter_map(of).map(Bytes::as_f64).collect();
+            (!all.is_empty()).then(|| stats::mean(&all).floor())
+        };
+        let cpus = |of: fn(&SideMetrics) -> Option<f64>| {
             let (mut busy, mut time) = (0.0, 0.0);
             for s in samples {
                 busy += (of(&s.side_metrics[1])? - of(&s.side_metrics[0])?).max(0.0);
@@ -1153,20 +1178,20 @@ impl Engine<'_> {
             }
             (time > 0.0).then(|| busy / time)
         };
-        let stalls = (samples.iter())
-            .map(|s| {
-                let [a, b] = s.side_metrics.map(|b| b.compaction_stalls);
-                Some(b?.saturating_sub(a?))
-            })
-            .sum();
-        ArmSideMetrics {
-            label: arm,
-            resident_bytes: mean_bytes(&|b| b.resident),
-            page_tables_bytes: mean_bytes(&|b| b.page_tables),
-            user_cpus: cpus(&|b| b.user_seconds),
-            system_cpus: cpus(&|b| b.system_seconds),
-            compaction_stalls: stalls,
-        }
+        let stalls = samples.iter().map(|s| {
+            let [before, after] = s.side_metrics.map(|b| b.compaction_stalls);
+            Some(after?.saturating_sub(before?))
+        });
+        #[allow(clippy::cast_precision_loss)] // stalls of minutes are far below 2^52
+        let stalls = stalls.sum::<Option<u64>>().map(|stalls| stalls as f64);
+        let amount = Quantity::amount;
+        [
+            (amount("resident", "bytes"), mean(|b| b.resident)),
+            (amount("page tables", "bytes"), mean(|b| b.page_tables)),
+            (amount("user CPUs", ""), cpus(|b| b.user_seconds)),
+            (amount("system CPUs", ""), cpus(|b| b.system_seconds)),
+            (amount("compaction stalls", ""), stalls),
+        ]
     }
 
     fn caveats(

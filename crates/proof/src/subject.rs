@@ -18,6 +18,9 @@ pub enum Arm {
     Large,
 }
 
+/// Both, in the order of a result.
+pub const ARMS: [Arm; 2] = [Arm::Base, Arm::Large];
+
 impl Arm {
     /// The name on screens and in files.
     pub const fn name(self) -> &'static str {

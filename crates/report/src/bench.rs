@@ -44,25 +44,32 @@ pub fn page(results: &Results) -> Page {
 /// The same with what a reader on another machine asks for: the host, the settings and the command.
 pub fn whole_page(results: &Results) -> Page {
     let mut page = page(results);
-    page.add(circumstances(results));
+    page.add(circumstances(
+        &results.experiment.started,
+        &results.host,
+        &results.settings,
+        &results.command,
+    ));
     page
 }
 
 /// When, where and how it was measured.
-pub(crate) fn circumstances(results: &Results) -> Section {
-    let mut facts = vec![(
-        "started".to_owned(),
-        Cell::from(&results.experiment.started),
-    )];
-    facts.extend(shown(&results.host));
-    facts.extend(shown(&results.settings));
-    let knobs = results.settings.get("knobs").and_then(Json::as_array);
+pub(crate) fn circumstances(
+    started: &str,
+    host: &Map<String, Json>,
+    settings: &Map<String, Json>,
+    command: &[String],
+) -> Section {
+    let mut facts = vec![("started".to_owned(), Cell::from(started))];
+    facts.extend(shown(host));
+    facts.extend(shown(settings));
+    let knobs = settings.get("knobs").and_then(Json::as_array);
     let text = |knob: &Json, field: &str| knob[field].as_str().unwrap_or_default().to_owned();
     let knobs = knobs.into_iter().flatten();
     facts.extend(knobs.map(|knob| (text(knob, "name"), text(knob, "value").into())));
-    let command = match results.command.is_empty() {
+    let command = match command.is_empty() {
         true => Vec::new(),
-        false => vec![Command::new("", results.command.join(" "))],
+        false => vec![Command::new("", command.join(" "))],
     };
     let blocks = vec![facts.into(), command.into()];
     Section::new("Host, settings, command", blocks)
@@ -650,14 +657,17 @@ pub(crate) fn value(value: f64, unit: &str) -> String {
         "µs" => duration(value / 1e6),
         "ns" => duration(value / 1e9),
         // A growth can be below nothing.
-        "bytes" => {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let bytes = Bytes(value.abs().round() as u64);
-            format!("{}{bytes}", if value < 0.0 { "-" } else { "" })
-        }
+        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
+        "bytes" => bytes(value).to_string(),
         "" => short(value),
         unit => format!("{} {unit}", short(value)),
     }
+}
+
+/// Whole bytes; nothing is less than none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(crate) fn bytes(value: f64) -> Bytes {
+    Bytes(value.round() as u64)
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@ use hugeleaf_verdict::eligible::Remedy;
 use hugeleaf_verdict::findings::Finding;
 use hugeleaf_verdict::why::Summary;
 
+use crate::bench::bytes;
 use crate::page::{Block, Cell, Mark, Note, Page, Table, TableOf, Value};
 use crate::page::{number, thousands};
-use crate::prove::median;
+use crate::prove::{counted, median};
 
 /// All that was found out.
 #[derive(Debug, Clone, Copy)]
@@ -140,30 +141,20 @@ fn prove(it: &Try<'_>) -> Note {
 /// What was measured on each size of page.
 fn medians<'a>(it: &Try<'a>) -> TableOf<(Arm, String)> {
     let result: &'a ResultFile = it.result;
-    let middle = move |arm| {
-        let mut sorted = result.arm(arm)?.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        median(&sorted)
-    };
-    let also = move |arm| result.side_metrics.iter().find(|also| also.label == arm);
+    let also = move |arm, name| counted(result.row(arm, name)?);
+    let held = move |arm, name| also(arm, name).map(bytes);
     Table::of([
         (Arm::Base, it.host.base_page.to_string()),
         (Arm::Large, large_name(it)),
     ])
     .left("PAGES", |(_, name)| name.clone())
-    .right("MEDIAN", |(arm, _)| middle(*arm).map(number))
-    .some("RESIDENT", |(arm, _)| {
-        also(*arm).and_then(|also| also.resident_bytes).map(Bytes)
+    .right("MEDIAN", move |(arm, _)| {
+        result.samples(*arm).and_then(median).map(number)
     })
-    .some("PAGE TABLES", |(arm, _)| {
-        also(*arm)
-            .and_then(|also| also.page_tables_bytes)
-            .map(Bytes)
-    })
-    .some("SYSTEM CPU", |(arm, _)| {
-        also(*arm)
-            .and_then(|also| also.system_cpus)
-            .map(Value::Share)
+    .some("RESIDENT", move |(arm, _)| held(*arm, "resident"))
+    .some("PAGE TABLES", move |(arm, _)| held(*arm, "page tables"))
+    .some("SYSTEM CPU", move |(arm, _)| {
+        also(*arm, "system CPUs").map(Value::Share)
     })
 }
 

@@ -1,8 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rows::NotAResult;
-use crate::rows::Value;
+use crate::rows::{ArmAbout, NotAResult, Value};
 
 const EQUAL: Asked = Asked { equal: 0.02 };
 
@@ -88,44 +87,27 @@ fn arms_of_one_file_are_compared_in_pairs_of_a_round() {
 }
 
 /// A result of `prove` on a metric that is read from buckets, or not.
-fn prove_result(buckets: &str) -> String {
-    let arm = |label: &str, value: f64| {
-        format!(
-            r#"{{"label": "{label}", "samples": {:?}, "at_seconds": [1.0, 2.0],
-                "coverage": [[0.0, 0.0], [0.0, 0.0]] {buckets}}}"#,
-            [value; 8]
-        )
-    };
-    let pair =
-        r#"{"base": 0.036, "large": 0.034, "ratio": 0.94, "first": "base", "at_seconds": 0.0}"#;
-    let text = format!(
-        r#"{{"schema": 1, "experiment": {{"name": "p99", "unit": "s", "better": "lower",
-            "target": "t", "design": "random-pairs", "started": "", "duration_seconds": 1.0,
-            "ending": "time", "began_on": "base", "left_on": "base", "moved_bytes": 1}},
-            "arms": [{}, {}], "pairs": [{}], "verdict": "unclear", "beside": [],
-            "page_sizes": {{"before": [], "base": [], "large": [], "after": []}},
-            "rejected": [], "caveats": [],
-            "host": {{"cpus": 1, "nodes": 1, "base_page_bytes": 4096}},
-            "settings": {{"interval_seconds": 2.0, "settle_seconds": 1.5, "until": 0.03,
-                "for_seconds": 180.0, "equal": 0.02, "seed": 7, "knobs": [], "version": "0"}},
-            "command": []}}"#,
-        arm("base", 0.036),
-        arm("large", 0.034),
-        [pair; 8].join(",")
-    );
-    let result: crate::ResultFile = serde_json::from_str(&text).unwrap();
-    result.to_json()
+fn prove_result(kind: Kind) -> Results {
+    let mut results = Results::empty("p99", "");
+    for (arm, value) in [("base", 0.036), ("large", 0.034)] {
+        results.arms.push(ArmAbout::named(arm));
+        for pair in 0..8 {
+            let p99 = Quantity {
+                kind,
+                ..Quantity::time("p99", "s").main()
+            };
+            results.add(arm, &[], p99, Sample::of(pair, value));
+        }
+    }
+    Results::read(&results.to_json()).unwrap()
 }
 
 #[test]
 fn quantiles_of_buckets_are_not_told_apart_by_interpolation() {
     let names = ["base".to_owned(), "large".to_owned()];
-    let of = |buckets: &str| {
-        let result = Results::read(&prove_result(buckets)).unwrap();
-        arms(&result, None, &names, EQUAL).unwrap()
-    };
-    assert_eq!(of("").rows[0].verdict, Some(Verdict::Faster));
-    let compared = of(r#", "buckets": [[0.02, 0.05], [0.02, null]]"#);
+    let of = |kind| arms(&prove_result(kind), None, &names, EQUAL).unwrap();
+    assert_eq!(of(Kind::Speed).rows[0].verdict, Some(Verdict::Faster));
+    let compared = of(Kind::InBuckets);
     assert_eq!(compared.rows[0].verdict, Some(Verdict::Unclear));
     assert_eq!(compared.rows[0].effect, None);
     assert!(
