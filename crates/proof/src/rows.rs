@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 
 use hugeleaf_host::Held;
 use hugeleaf_units::{Bytes, PageKind, PageSize};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value as Json};
 
-use crate::spread::{CONFIDENCE, Spread, effect_by_round};
-use crate::stats::{Better, Effect};
+use crate::spread::{CONFIDENCE, Spread};
+use crate::stats::{Better, Effect, LogInterval, log_ratio, signed_rank_interval};
 
 /// The schema of a result.
 pub const SCHEMA: u64 = 2;
@@ -172,13 +172,25 @@ impl Row {
         }
     }
 
-    /// This over another, by the rounds that both have; `None` where these are too few.
-    pub fn over(&self, other: &Row) -> Option<Effect> {
-        let of = |row: &Row| -> Vec<(usize, f64)> {
-            let samples = row.samples.iter();
-            samples.filter_map(|s| Some((s.round?, s.value))).collect()
+    /// The logarithms of this over another, of each round that both have.
+    pub fn logs_over(&self, other: &Row) -> Vec<(usize, f64)> {
+        let log = |own: &Sample| {
+            let round = own.round?;
+            let other = other.samples.iter().find(|s| s.round == Some(round));
+            Some((round, log_ratio(other?.value, own.value)?))
         };
-        effect_by_round(of(other).into_iter(), of(self).into_iter())
+        self.samples.iter().filter_map(log).collect()
+    }
+
+    /// The logarithm of this over another, by the rounds that both have; `None` where these are too few.
+    pub fn interval_over(&self, other: &Row) -> Option<LogInterval> {
+        let logs: Vec<f64> = self.logs_over(other).into_iter().map(|log| log.1).collect();
+        signed_rank_interval(&logs, CONFIDENCE)
+    }
+
+    /// The same as a ratio.
+    pub fn over(&self, other: &Row) -> Option<Effect> {
+        Some(Effect::of(&self.interval_over(other)?, CONFIDENCE))
     }
 }
 
@@ -277,6 +289,12 @@ impl Value {
     }
 }
 
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(to)
+    }
+}
+
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -294,7 +312,7 @@ impl std::fmt::Display for Value {
 }
 
 /// Places as an object of a file.
-mod places {
+pub(crate) mod places {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{Effect, log_ratio, signed_rank_interval};
-
 /// How sure the intervals are.
 pub const CONFIDENCE: f64 = 0.95;
 
@@ -56,20 +54,6 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
         term += ((count - at) / (at + 1.0)).ln();
     }
     best
-}
-
-/// One arm over another, by the rounds that both have; each is a round and what was measured in it.
-pub fn effect_by_round(
-    first: impl Iterator<Item = (usize, f64)>,
-    own: impl Iterator<Item = (usize, f64)>,
-) -> Option<Effect> {
-    let first: Vec<(usize, f64)> = first.collect();
-    let of_first = |round| first.iter().find(|(r, _)| *r == round).map(|(_, v)| *v);
-    let logs: Vec<f64> = own
-        .filter_map(|(round, value)| log_ratio(of_first(round)?, value))
-        .collect();
-    let interval = signed_rank_interval(&logs, CONFIDENCE)?;
-    Some(Effect::of(&interval, CONFIDENCE))
 }
 
 #[cfg(test)]

@@ -139,13 +139,48 @@ pub fn measure(
         devices: Devices::make(&wanted, machine.host, machine.stop)?,
         arms,
     };
-    rows::about(s, &mover.devices.places, &mut run.results);
+    about(s, &mover.devices.places, &mut run.results);
     let went = mover.all(&mut run);
     run.ended(went)?;
     mover.arms.look_again(&mut run)?;
-    rows::remarks(s, mover.devices.targets.len(), &mut run.results);
+    run.results.remarks = rows::remarks(&s.modes, &run.results);
+    if let Some(rate) = s
+        .rate
+        .filter(|_| run.results.settings.contains_key("streams"))
+    {
+        run.results.remarks.push(format!(
+            "writers that keep up: each at {rate} a second, to a device of its own; {} at most were tried",
+            mover.devices.targets.len()
+        ));
+    }
     caveats(&mut run);
     run.finish(&main())
+}
+
+/// What the figures are, how they are taken, and what is drawn of them.
+fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
+    results.experiment.title = format!(
+        "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
+         together",
+        s.readers,
+        s.writers,
+        devices.join(", "),
+        s.block
+    );
+    results.experiment.how = format!(
+        "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
+         arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
+         ring {} transfers under way a thread, else one",
+        s.space,
+        s.each,
+        s.rounds,
+        s.sample.as_secs_f64(),
+        s.seed,
+        s.depth
+    );
+    let devices = devices.to_vec().into();
+    results.settings.insert("devices".to_owned(), devices);
+    results.charts = rows::charts();
 }
 
 /// Refuses what would take more memory than it may.

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::mover::Moved;
+use hugeleaf_workload::mover::{Mode, Moved};
 
-use super::MoverSettings;
 use crate::bench::processors::{DOING, Seconds};
 use crate::rows::{ArmAbout, Chart, Place, Quantity, Results};
 
@@ -20,50 +19,24 @@ pub(super) fn main() -> Quantity {
     Quantity::rate(MOVED, "MiB/s").main()
 }
 
-/// What the figures are, how they are taken, and what is drawn of them.
-pub(super) fn about(s: &MoverSettings, devices: &[String], results: &mut Results) {
-    results.experiment.title = format!(
-        "a backup server's data path: readers {}, writers {}, on {}; blocks of {}, each checked; read and written \
-         together",
-        s.readers,
-        s.writers,
-        devices.join(", "),
-        s.block
-    );
-    results.experiment.how = format!(
-        "buffers are slots of one data space of {}, taken in turn; each device has {}; {} rounds of {:.2} s, the \
-         arms in a new order in each, drawn from seed {}; what was written is read back after each sample; through a \
-         ring {} transfers under way a thread, else one",
-        s.space,
-        s.each,
-        s.rounds,
-        s.sample.as_secs_f64(),
-        s.seed,
-        s.depth
-    );
-    let devices = devices.to_vec().into();
-    results.settings.insert("devices".to_owned(), devices);
-    results.charts = vec![
+/// What is drawn.
+pub(super) fn charts() -> Vec<Chart> {
+    vec![
         Chart::bars(MOVED, "Moved, MiB a second"),
         Chart::bars(CPU, "CPU of the process a GiB"),
-    ];
+    ]
 }
 
 /// What the rows say together.
-pub(super) fn remarks(s: &MoverSettings, most_streams: usize, results: &mut Results) {
+pub(super) fn remarks(modes: &[Mode], results: &Results) -> Vec<String> {
     let [small, large, ratio] = PUBLISHED;
-    results.remarks = vec![format!(
+    let published = format!(
         "published for a backup server (256K, 2 readers, 5 and 7 writers): {small} to {large} MiB/s, ×{ratio}"
-    )];
-    for mode in &s.modes {
-        let said = contiguity(results, mode.name());
-        results.remarks.extend(said);
-    }
-    if let Some(rate) = s.rate.filter(|_| results.settings.contains_key("streams")) {
-        results.remarks.push(format!(
-            "writers that keep up: each at {rate} a second, to a device of its own; {most_streams} at most were tried"
-        ));
-    }
+    );
+    let each = modes
+        .iter()
+        .filter_map(|mode| contiguity(results, mode.name()));
+    [published].into_iter().chain(each).collect()
 }
 
 /// How much of the gain is there already where huge pages are split: contiguity alone.
