@@ -282,7 +282,7 @@ pub fn run(
         same: settings.same_pages.then_some(prepared.began),
         expected: [0.0, 0.0],
         full: 0.0,
-        taken: [Taken::default(), Taken::default()],
+        taken: [Vec::new(), Vec::new()],
         made: Vec::new(),
         rejected: Vec::new(),
         bad: BadReadings::default(),
@@ -295,7 +295,7 @@ pub fn run(
         let measured = engine.measure(&prepared, design);
         let judged = match measured {
             Ok(_) => engine.judge(design),
-            Err(_) => Judged::nothing(),
+            Err(_) => Judged::default(),
         };
         (measured, judged)
     }));
@@ -323,10 +323,6 @@ struct Sample {
     elapsed: Duration,
 }
 
-/// What was sampled on one arm.
-#[derive(Debug, Default)]
-struct Taken(Vec<Sample>);
-
 /// A pair that was made.
 #[derive(Debug, Clone, Copy)]
 struct Made {
@@ -336,8 +332,25 @@ struct Made {
     as_asked: bool,
 }
 
+impl Made {
+    /// `None` where a value is not above 0, which samples are.
+    fn of(base: &Part, large: &Part, first: Arm, at: Duration) -> Option<Made> {
+        Some(Made {
+            pair: Pair {
+                base: base.value,
+                large: large.value,
+                ratio: large.value / base.value,
+                first,
+                at_seconds: at.as_secs_f64(),
+            },
+            logs: weigh::pair(base, large)?,
+            as_asked: true,
+        })
+    }
+}
+
 /// What the samples say.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 struct Judged {
     interval: Option<LogInterval>,
     verdict: Verdict,
@@ -346,15 +359,6 @@ struct Judged {
 }
 
 impl Judged {
-    const fn nothing() -> Judged {
-        Judged {
-            interval: None,
-            verdict: Verdict::Unclear,
-            weighed: None,
-            buckets: None,
-        }
-    }
-
     /// Whether both arms lie in one bucket, so that nothing may be claimed.
     fn is_refused(&self) -> bool {
         self.buckets.as_ref().is_some_and(|b| b.shared.is_some())
@@ -382,7 +386,8 @@ struct Engine<'a> {
     expected: [f64; 2],
     /// By how much the arms differed at first.
     full: f64,
-    taken: [Taken; 2],
+    /// What was sampled on each arm, base first.
+    taken: [Vec<Sample>; 2],
     made: Vec<Made>,
     rejected: Vec<Rejected>,
     bad: BadReadings,
@@ -409,13 +414,6 @@ struct Metered {
     halves: Option<[f64; 2]>,
     from: Duration,
     elapsed: Duration,
-}
-
-fn index(arm: Arm) -> usize {
-    match arm {
-        Arm::Base => 0,
-        Arm::Large => 1,
-    }
 }
 
 impl Engine<'_> {
@@ -493,7 +491,7 @@ impl Engine<'_> {
         self.at = Some(arm);
         self.is_fresh = true;
         let settled = self.wait(self.settle) && self.wait_for_mapping();
-        self.expected[index(arm)] = self.subject.coverage()?;
+        self.expected[arm as usize] = self.subject.coverage()?;
         Ok(settled)
     }
 
@@ -575,7 +573,7 @@ impl Engine<'_> {
 
     /// The buckets of an arm's samples; fewer than the samples where the metric has none.
     fn buckets_of(&self, arm: Arm) -> Vec<[f64; 2]> {
-        let samples = self.taken[index(arm)].0.iter();
+        let samples = self.taken[arm as usize].iter();
         samples.filter_map(|s| s.part.bucket).collect()
     }
 
@@ -634,27 +632,15 @@ impl Engine<'_> {
             let sample = samples.iter().find(|s| s.0 == arm);
             sample.map_or(Part::default(), |s| s.1.part)
         };
-        let (base, large) = (part(Arm::Base), part(Arm::Large));
-        // Samples are above 0, so there is a ratio.
-        let Some(logs) = weigh::pair(&base, &large) else {
+        let Some(made) = Made::of(&part(Arm::Base), &part(Arm::Large), first, at) else {
             return;
         };
         if as_asked {
             for (arm, sample) in samples {
-                self.taken[index(*arm)].0.push(**sample);
+                self.taken[*arm as usize].push(**sample);
             }
         }
-        self.made.push(Made {
-            pair: Pair {
-                base: base.value,
-                large: large.value,
-                ratio: large.value / base.value,
-                first,
-                at_seconds: at.as_secs_f64(),
-            },
-            logs,
-            as_asked,
-        });
+        self.made.push(Made { as_asked, ..made });
     }
 
     /// All base samples, then all large ones; as many of each as were asked for or fit the time.
@@ -678,13 +664,13 @@ impl Engine<'_> {
             let begun = self.kernel.now();
             let mut astray = 0;
             loop {
-                let count = self.taken[index(arm)].0.len();
+                let count = self.taken[arm as usize].len();
                 let time_over = self.kernel.now().saturating_sub(begun) >= half;
                 if fixed.map_or(time_over && count >= MIN_PAIRS, |n| count >= n) {
                     break;
                 }
                 match self.sample(arm)? {
-                    Attempt::Taken(sample) => self.taken[index(arm)].0.push(*sample),
+                    Attempt::Taken(sample) => self.taken[arm as usize].push(*sample),
                     Attempt::Interrupted => return Ok(Ending::Interrupted),
                     Attempt::Rejected => {}
                     Attempt::Astray(_) => {
@@ -706,20 +692,9 @@ impl Engine<'_> {
     /// The samples of a before/after design side by side, for the reader; the interval does not
     /// use these pairs.
     fn pair_up(&mut self) {
-        let (base, large) = (&self.taken[0].0, &self.taken[1].0);
-        let made = base.iter().zip(large).filter_map(|(b, l)| {
-            Some(Made {
-                pair: Pair {
-                    base: b.part.value,
-                    large: l.part.value,
-                    ratio: l.part.value / b.part.value,
-                    first: Arm::Base,
-                    at_seconds: b.at.as_secs_f64(),
-                },
-                logs: weigh::pair(&b.part, &l.part)?,
-                as_asked: true,
-            })
-        });
+        let (base, large) = (&self.taken[0], &self.taken[1]);
+        let made = base.iter().zip(large);
+        let made = made.filter_map(|(b, l)| Made::of(&b.part, &l.part, Arm::Base, b.at));
         self.made = made.collect();
     }
 
@@ -884,7 +859,7 @@ impl Engine<'_> {
 
     /// Whether coverage is not what it was after the move to this arm.
     fn strays(&self, arm: Arm, coverage: f64, when: &str) -> Option<String> {
-        let expected = self.expected[index(arm)];
+        let expected = self.expected[arm as usize];
         let known = match self.separation() {
             s if s > 0.0 && self.same.is_none() => s,
             _ => 1.0,
@@ -929,19 +904,16 @@ impl Engine<'_> {
             }
             Design::BeforeAfter => (None, self.judge_before_after()),
         };
-        let buckets = self.judge_buckets(weighed.as_ref());
-        let is_refused = buckets.as_ref().is_some_and(|b| b.shared.is_some());
-        // Of an end that no bucket closes nothing can be said.
-        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
-        Judged {
-            interval,
-            verdict: match interval {
-                Some(interval) if !is_refused => self.verdict(&interval),
-                _ => Verdict::Unclear,
-            },
+        let mut judged = Judged {
+            buckets: self.judge_buckets(weighed.as_ref()),
+            interval: interval.filter(is_closed),
             weighed,
-            buckets,
+            ..Judged::default()
+        };
+        if let (Some(interval), false) = (&judged.interval, judged.is_refused()) {
+            judged.verdict = self.verdict(interval);
         }
+        judged
     }
 
     fn judge_pairs(&self, logs: &[PairLogs]) -> (Option<Weighed>, Option<LogInterval>) {
@@ -960,7 +932,7 @@ impl Engine<'_> {
         type Of = fn(&Part) -> f64;
         let welch = |base: Of, large: Of| {
             let logs = |arm: usize, of: Of| -> Vec<f64> {
-                let samples = self.taken[arm].0.iter();
+                let samples = self.taken[arm].iter();
                 samples.map(|s| of(&s.part).ln()).collect()
             };
             let confidence = self.settings.rule.confidence;
@@ -1002,7 +974,7 @@ impl Engine<'_> {
         }
         let logs: Vec<PairLogs> = self.made.iter().map(|m| m.logs).collect();
         let (_, interval) = self.judge_pairs(&logs);
-        let interval = interval.filter(|i| i.center.is_finite() && i.high.is_finite());
+        let interval = interval.filter(is_closed);
         let says = interval.filter(|_| !judged.is_refused());
         Some(AsAssigned {
             pairs: (self.made.iter())
@@ -1157,14 +1129,14 @@ impl Engine<'_> {
             coverage: Some(sample.coverage),
             bucket: sample.part.bucket.map(|edges| edges.map(closed)),
         };
-        let taken = self.taken[index(arm)].0.iter().enumerate();
+        let taken = self.taken[arm as usize].iter().enumerate();
         taken.map(sample).collect()
     }
 
     /// What else was measured in an arm: resident memory and page tables as means over the ends of intervals,
     /// processors kept busy, and waits for compaction on this host in all.
     fn also_measured(&self, arm: Arm) -> [(Quantity, Option<f64>); 5] {
-        let samples = &self.taken[index(arm)].0;
+        let samples = &self.taken[arm as usize];
         let mean = |of: fn(&SideMetrics) -> Option<Bytes>| {
             let all = samples.iter().flat_map(|s| &s.side_metrics);
             let all: Vec<f64> = all.filter_map(of).map(Bytes::as_f64).collect();
@@ -1330,6 +1302,11 @@ impl Engine<'_> {
         }
         caveats
     }
+}
+
+/// Whether a bucket closes it: of an end that none does nothing can be said.
+fn is_closed(interval: &LogInterval) -> bool {
+    interval.center.is_finite() && interval.high.is_finite()
 }
 
 fn bucket_caveat(buckets: &Buckets) -> String {

@@ -127,9 +127,10 @@ impl<'a> LiveSubject<'a> {
 }
 
 /// The blocks of some processes, sorted by whether they can be moved back.
+#[derive(Default)]
 struct Blocks {
-    /// Whether what several processes map can be split on this host.
-    split: Result<(), NoSplit>,
+    /// Why what several processes map cannot be split on this host; `None` where it can.
+    no_split: Option<NoSplit>,
     both_ways: Ranges,
     both_ways_bytes: Bytes,
     one_way: Ranges,
@@ -146,15 +147,8 @@ struct Blocks {
 impl Blocks {
     fn new(split: Result<(), NoSplit>) -> Blocks {
         Blocks {
-            split,
-            both_ways: Vec::new(),
-            both_ways_bytes: Bytes::ZERO,
-            one_way: Vec::new(),
-            one_way_bytes: Bytes::ZERO,
-            is_locked: false,
-            is_shared: false,
-            needs_split: false,
-            counted: HashSet::new(),
+            no_split: split.err(),
+            ..Blocks::default()
         }
     }
 
@@ -173,7 +167,7 @@ impl Blocks {
         if block.kind == Kind::File {
             return;
         }
-        let goes_back = block.can_be_split(self.split.is_ok());
+        let goes_back = block.can_be_split(self.no_split.is_none());
         self.needs_split |= goes_back && !block.can_be_split(false);
         let (list, bytes) = match goes_back {
             true => (&mut self.both_ways, &mut self.both_ways_bytes),
@@ -195,9 +189,9 @@ impl Blocks {
     }
 
     fn why_one_way(&self) -> String {
-        let shared = || match self.split {
-            Err(why) => format!("the memory is shared by several processes ({why})"),
-            Ok(()) => "the memory is shared by several processes".to_owned(),
+        let shared = || match self.no_split {
+            Some(why) => format!("the memory is shared by several processes ({why})"),
+            None => "the memory is shared by several processes".to_owned(),
         };
         let why = match (self.is_shared, self.is_locked) {
             (true, true) => format!("{}, and some is locked with mlock", shared()),

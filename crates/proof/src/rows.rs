@@ -457,14 +457,6 @@ impl Sample {
         }
     }
 
-    /// Values with the rounds in which they were taken.
-    pub fn in_rounds(rounds: &[usize], values: &[f64]) -> Vec<Sample> {
-        let pairs = rounds.iter().zip(values);
-        pairs
-            .map(|(round, value)| Sample::of(*round, *value))
-            .collect()
-    }
-
     /// Values without rounds.
     pub fn alone(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
         values.into_iter().map(Sample::from).collect()

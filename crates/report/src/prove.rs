@@ -9,10 +9,10 @@ use hugeleaf_proof::stats::{Better, Estimator, Verdict};
 use hugeleaf_proof::{Arm, Design, Ending};
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::bench::bytes;
+use crate::bench::{bytes, series};
 use crate::page::{
-    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Series, Table, TableOf, Unit, Value,
-    number, ratio, time,
+    Axis, Cell, Chart, ChartKind, Mark, Note, Page, Point, Table, TableOf, Unit, Value, number,
+    ratio, time,
 };
 
 /// The result: the verdict first, then what it rests on.
@@ -218,13 +218,6 @@ fn point(x: f64, y: f64) -> Point {
         x,
         y,
         ..Point::default()
-    }
-}
-
-fn series(name: &str, points: Vec<Point>) -> Series {
-    Series {
-        name: name.to_owned(),
-        points,
     }
 }
 

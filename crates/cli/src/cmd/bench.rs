@@ -122,7 +122,8 @@ impl Workload {
     }
 }
 
-fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
+/// Writes what was printed before: a full disk costs the file only.
+pub(super) fn save(what: &str, path: &Path, text: &str) -> Result<(), Failure> {
     write_whole(path, text).map_err(|e| {
         Failure::missing(
             format!("the result is above, and could not be written: {e}"),

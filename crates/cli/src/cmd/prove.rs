@@ -10,13 +10,14 @@ use hugeleaf_proof::metric::{self, MetricSpec};
 use hugeleaf_proof::rule::MIN_PAIRS;
 use hugeleaf_proof::{
     Event, Keep, LiveSubject, Metric, MetricError, ResultFile, Settings, Subject, SubjectError,
-    Verdict, WriteError, circumstances, run as experiment, write_whole,
+    Verdict, circumstances, run as experiment,
 };
 use hugeleaf_report::page::{Cell, Note, Page, View};
 use hugeleaf_report::prove::{page, whole_page};
 use hugeleaf_report::screen::clean;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::bench::save;
 use crate::context::{Context, Failure, Status, parse_time, tell};
 
 const EXAMPLES: &str = "
@@ -183,7 +184,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     bar.finish();
     let result = result?;
     print(&result, context)?;
-    write(&result, args)?;
+    if let Some(path) = &args.output {
+        save("result", path, &result.to_json())?;
+    }
+    if let Some(path) = &args.html {
+        save("page", path, &whole_page(&result).html())?;
+    }
     Ok(match result.verdict {
         Verdict::Faster => Status::Good,
         Verdict::Slower | Verdict::Same | Verdict::Unclear => Status::No,
@@ -247,26 +253,6 @@ fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
         true => result.to_json(),
         false => page(result).text(Context::view(true)),
     })
-}
-
-/// Writes the result and the page, after the result was printed: a full disk costs the file only.
-fn write(result: &ResultFile, args: &Args) -> Result<(), Failure> {
-    if let Some(path) = &args.output {
-        write_whole(path, &result.to_json()).map_err(|e| unwritten(&e))?;
-        tell(&format!("result: {}", path.display()));
-    }
-    if let Some(path) = &args.html {
-        write_whole(path, &whole_page(result).html()).map_err(|e| unwritten(&e))?;
-        tell(&format!("page: {}", path.display()));
-    }
-    Ok(())
-}
-
-fn unwritten(e: &WriteError) -> Failure {
-    Failure::missing(
-        format!("the result is above, and could not be written: {e}"),
-        "make room or name another place: --output FILE, --html FILE; --json > FILE keeps it too",
-    )
 }
 
 impl From<MetricError> for Failure {

@@ -1,16 +1,13 @@
 //! A metric on a page of Prometheus text.
 
-use std::time::Duration;
-
 use ureq::http::Uri;
 
 use super::prometheus::{self, Selected, Selector};
+use super::reading::{Kind, Metric, MetricError, PATIENCE, Reading};
 use super::shown::{host_name, without};
-use super::spec::Typed;
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A page is not larger than this; big servers print a few megabytes.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -107,19 +104,15 @@ impl Http {
     }
 
     fn garbage(&self, what: impl Into<String>, next: impl Into<String>) -> MetricError {
-        MetricError::Garbage {
-            metric: self.name(),
-            what: what.into(),
-            next: next.into(),
-        }
+        MetricError::garbage(&self.name(), what, next)
     }
 
     fn page(&self) -> Result<String, MetricError> {
-        let fail = |e: ureq::Error| MetricError::Unreachable {
-            metric: self.name(),
+        let fail = |e: ureq::Error| {
             // Some of them repeat the address.
-            reason: without(&e.to_string(), Some(&self.url)),
-            next: format!("try it by hand: curl -sS '{}'", shown(&self.url)),
+            let reason = without(&e.to_string(), Some(&self.url));
+            let next = format!("try it by hand: curl -sS '{}'", shown(&self.url));
+            MetricError::unreachable(&self.name(), reason, next)
         };
         let mut response = self.agent.get(&self.url).call().map_err(fail)?;
         let body = response.body_mut().with_config().limit(MOST_BYTES);
@@ -170,7 +163,7 @@ impl Metric for Http {
                  curl -sS '{}' | head",
                 shown(&self.url)
             );
-            self.garbage(e.to_string(), next)
+            self.garbage(e, next)
         })?;
         let found = prometheus::select(&page, &self.selector, self.gauge.is_some());
         match found {
@@ -190,7 +183,7 @@ impl Metric for Http {
                     "see what there is: curl -sS '{url}' | grep {}",
                     self.selector.name
                 );
-                Err(self.garbage(e.to_string(), next))
+                Err(self.garbage(e, next))
             }
         }
     }

@@ -10,11 +10,15 @@ use hugeleaf_perf::{
 };
 use hugeleaf_sys::{Errno, Kernel, Pid, RealKernel, SysError};
 
-use super::spec::{Typed, names_of};
-use super::{Kind, Metric, MetricError, MetricKind, MetricSpec, Reading, SpecError};
+use super::reading::{Kind, Metric, MetricError, Reading};
+use super::servers::{SERVERS, names};
+use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 use crate::stats::Better;
 
-pub(super) const CPI: MetricKind = MetricKind {
+/// What the processor counts.
+pub(super) static KINDS: &[MetricKind] = &[CPI, WALK_CYCLES];
+
+const CPI: MetricKind = MetricKind {
     names: &["cpi"],
     form: "cpi",
     help: "cycles per instruction in user mode, where the processor's counters are available",
@@ -30,7 +34,7 @@ pub(super) const CPI: MetricKind = MetricKind {
     },
 };
 
-pub(super) const WALK_CYCLES: MetricKind = MetricKind {
+const WALK_CYCLES: MetricKind = MetricKind {
     names: &["walk-cycles"],
     form: "walk-cycles[:rHEX]",
     help: "the share of cycles in page table walks, by the raw event named or the one known for this \
@@ -207,7 +211,7 @@ fn refused(metric: &str, e: &SysError) -> MetricError {
         }
         _ => format!(
             "use a metric of the server instead ({}); virtual machines often have no counters",
-            names_of(|kind| kind.needs_address).join(", ")
+            names(SERVERS).join(", ")
         ),
     };
     no_counter(metric, &e.to_string(), &next)

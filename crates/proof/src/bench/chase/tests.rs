@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 fn row(samples: Vec<(usize, f64)>) -> Row {
-    let (rounds, values): (Vec<usize>, Vec<f64>) = samples.into_iter().unzip();
-    let samples = Sample::in_rounds(&rounds, &values);
+    let samples = samples.into_iter();
+    let samples = samples.map(|(round, ns)| Sample::of(round, ns)).collect();
     Row::new("base", Vec::new(), Quantity::time("read", "ns"), samples)
 }
 
