@@ -16,13 +16,6 @@ use crate::stats::{
     Better, Effect, LogInterval, Method, Verdict, judge, log_ratio, rank_sum_interval,
 };
 
-/// What is asked of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Asked {
-    /// What counts as equal: a ratio within so much of 1.
-    pub equal: f64,
-}
-
 /// Two results, or two arms, held against each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
@@ -168,13 +161,13 @@ impl CompareError {
     }
 }
 
-/// Rows of the same name in two files.
+/// Rows of the same name in two files. A ratio within `equal` of 1 counts as equal.
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn files(a: &Results, b: &Results, asked: Asked) -> Result<Compared, CompareError> {
+pub fn files(a: &Results, b: &Results, equal: f64) -> Result<Compared, CompareError> {
     let rows = [with_gains(&a.rows), with_gains(&b.rows)];
-    Builder::new(a, b, asked)?.compare(&rows)
+    Builder::new(a, b, equal)?.compare(&rows)
 }
 
 /// Two arms: `names[0]` of A and `names[1]` of B. Where both are of one file, `b` is `None`.
@@ -185,7 +178,7 @@ pub fn arms(
     a: &Results,
     b: Option<&Results>,
     names: &[String; 2],
-    asked: Asked,
+    equal: f64,
 ) -> Result<Compared, CompareError> {
     let of = |side: char, measured: &Results, arm: &String| -> Result<Vec<Row>, CompareError> {
         let had = measured.arm_names();
@@ -201,7 +194,7 @@ pub fn arms(
         of('A', a, &names[0])?,
         of(if b.is_some() { 'B' } else { 'A' }, other, &names[1])?,
     ];
-    let mut builder = Builder::new(a, other, asked)?;
+    let mut builder = Builder::new(a, other, equal)?;
     builder.compared.is_within = b.is_none();
     builder.compared.arms = Some(names.clone());
     builder.compare(&rows)
@@ -217,7 +210,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(a: &'a Results, b: &'a Results, asked: Asked) -> Result<Builder<'a>, CompareError> {
+    fn new(a: &'a Results, b: &'a Results, equal: f64) -> Result<Builder<'a>, CompareError> {
         let about = |of: &Results| {
             let main = of.main().cloned();
             let main = main.map(|quantity| (quantity.unit, quantity.better));
@@ -239,7 +232,7 @@ impl<'a> Builder<'a> {
                 notes: Vec::new(),
                 caveats: caveats(a, b),
                 rows: Vec::new(),
-                equal: asked.equal,
+                equal,
             },
         };
         for (name, of_a, of_b) in facts::differences(a, b) {

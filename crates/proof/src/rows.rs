@@ -154,7 +154,7 @@ impl Row {
 
     /// Their median; `None` of nothing.
     pub fn spread(&self) -> Option<Spread> {
-        Spread::of(&self.values(), CONFIDENCE)
+        Spread::of(&self.values())
     }
 
     /// Whether the other is of the same quantity at the same place.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hugeleaf_proof::compare::{Asked, CompareError, arms, files};
+use hugeleaf_proof::compare::{CompareError, arms, files};
 use hugeleaf_proof::rows::Results;
 use hugeleaf_report::compare::Shown;
 use hugeleaf_units::Bytes;
@@ -67,12 +67,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     }
     let a = read(&args.a)?;
     let b = args.b.as_deref().map(read).transpose()?;
-    let asked = Asked {
-        equal: args.equal.0,
-    };
+    let equal = args.equal.0;
     let compared = match (&args.arms, &b) {
-        (Some(names), b) => arms(&a, b.as_ref(), names, asked),
-        (None, Some(b)) => files(&a, b, asked),
+        (Some(names), b) => arms(&a, b.as_ref(), names, equal),
+        (None, Some(b)) => files(&a, b, equal),
         // Clap asks for one of the two.
         (None, None) => {
             return Err(Failure::usage(

@@ -289,41 +289,36 @@ impl Bar {
     }
 
     fn show(&self, event: &Event<'_>) {
-        match (&self.0, event) {
-            (None, Event::Note(note)) => tell(&format!("note: {note}")),
-            (None, _) => {}
-            (Some(bar), Event::Note(note)) => bar.println(clean(&format!("note: {note}"))),
-            (Some(bar), Event::Moving(arm)) => {
-                bar.set_message(format!("moving to {} pages", arm.name()));
+        let Some(bar) = &self.0 else {
+            if let Event::Note(note) = event {
+                tell(&format!("note: {note}"));
             }
-            (
-                Some(bar),
-                Event::Measuring {
-                    arm,
-                    pairs,
-                    elapsed,
-                    limit,
-                },
-            ) => {
+            return;
+        };
+        match event {
+            Event::Note(note) => bar.println(clean(&format!("note: {note}"))),
+            Event::Moving(arm) => bar.set_message(format!("moving to {} pages", arm.name())),
+            Event::Measuring {
+                arm,
+                pairs,
+                elapsed,
+                limit,
+            } => {
                 bar.set_length(limit.as_secs());
                 bar.set_position(elapsed.as_secs().min(limit.as_secs()));
                 bar.set_message(format!("{pairs} pairs, measuring {} pages", arm.name()));
             }
-            (
-                Some(bar),
-                Event::Paired {
-                    pairs, interval, ..
-                },
-            ) => {
-                if let Some(i) = interval {
-                    let (low, high) = (i.low.exp(), i.high.exp());
-                    bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
-                }
+            Event::Paired {
+                pairs,
+                interval: Some(i),
+                ..
+            } => {
+                let (low, high) = (i.low.exp(), i.high.exp());
+                bar.set_message(format!("{pairs} pairs, [{low:.2}, {high:.2}]"));
             }
-            (Some(bar), Event::Rejected(r)) => {
-                bar.println(clean(&format!("thrown away: {}", r.reason)));
-            }
-            (Some(bar), Event::Restoring) => bar.set_message("putting the memory back"),
+            Event::Paired { .. } => {}
+            Event::Rejected(r) => bar.println(clean(&format!("thrown away: {}", r.reason))),
+            Event::Restoring => bar.set_message("putting the memory back"),
         }
     }
 

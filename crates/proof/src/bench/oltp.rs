@@ -17,7 +17,6 @@ mod rows;
 mod run;
 mod server;
 mod setup;
-mod usage;
 mod watch;
 
 pub use copier::{COPIER, copy_until_ended};

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rows::{ArmAbout, NotAResult, Value};
 
-const EQUAL: Asked = Asked { equal: 0.02 };
+const EQUAL: f64 = 0.02;
 
 /// A `bench chase` of two arms; samples by round.
 fn chase(kernel: &str, base: &[f64], large: &[f64]) -> String {

@@ -33,10 +33,7 @@ fn parse(typed: &Typed<'_>) -> Result<MetricSpec, SpecError> {
 
 /// `cmd:COMMAND`: what `sh -c COMMAND` prints last, run anew for every reading; a rising counter unless
 /// `gauge` says otherwise.
-fn open(
-    command: &str,
-    gauge: Option<Better>,
-) -> Opened<impl FnMut() -> Result<Reading, MetricError> + Send + use<>> {
+fn open(command: &str, gauge: Option<Better>) -> Opened {
     let name = format!("cmd:{}", redact(command));
     let (command, shown) = (command.to_owned(), name.clone());
     let read = move || {
@@ -59,7 +56,7 @@ fn open(
     match gauge {
         None => counter,
         Some(better) => Opened {
-            unit: "value",
+            unit: "value".to_owned(),
             better,
             kind: Kind::Gauge,
             ..counter

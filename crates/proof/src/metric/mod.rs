@@ -20,7 +20,7 @@ mod shown;
 mod spec;
 
 pub use info::{info_field, last_number};
-pub use perf::{Counted, Threads, Totals, TranslationTotals, Translations};
+pub use perf::{TranslationTotals, Translations, cpi, walk_cycles};
 pub use reading::{Kind, Measured, Metric, MetricError, Reading, between, measured};
 pub use shown::redact;
 pub use spec::{MetricKind, MetricSpec, SpecError};

@@ -8,7 +8,7 @@
 use ::mysql::prelude::Queryable;
 use ::mysql::{Conn, Opts, OptsBuilder};
 
-use super::reading::{Metric, MetricError, Opened, PATIENCE, Reading};
+use super::reading::{MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -96,7 +96,7 @@ fn shown(url: &str) -> String {
 }
 
 /// `mysql:DSN[#VARIABLE+…]`: status variables of the server less those of its own session.
-fn connect(url: &str, variables: &[String]) -> Result<impl Metric + use<>, MetricError> {
+fn connect(url: &str, variables: &[String]) -> Result<Opened, MetricError> {
     let address = shown(url);
     // The parser's own words may hold a part of the password.
     let unread = |_| unreachable(&address, "this is no address");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::postgres::config::Host;
 use ::postgres::{NoTls, SimpleQueryMessage};
 
-use super::reading::{Metric, MetricError, Opened, Reading};
+use super::reading::{MetricError, Opened, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -84,7 +84,7 @@ const HAS_FORCE: &str = "SELECT count(*) FROM pg_proc WHERE proname = 'pg_stat_f
 const LATE: f64 = 8.0;
 
 /// `postgres:DSN`: commits and rollbacks of the database that the DSN names, without its own.
-fn connect(dsn: &str) -> Result<impl Metric + use<>, MetricError> {
+fn connect(dsn: &str) -> Result<Opened, MetricError> {
     let name = shown(dsn);
     // The parser's own words may hold a part of the password.
     let unread = |_| {

@@ -75,37 +75,43 @@ pub trait Metric: Send {
 }
 
 /// A metric of which all but its readings is known once it is open.
-pub(super) struct Opened<R> {
+pub(super) struct Opened {
     pub(super) name: String,
-    pub(super) unit: &'static str,
+    pub(super) unit: String,
     pub(super) better: Better,
     pub(super) kind: Kind,
     pub(super) least_interval: Duration,
     pub(super) lag: Duration,
-    pub(super) read: R,
+    pub(super) instead_of_quantile: Option<String>,
+    pub(super) read: Box<dyn FnMut() -> Result<Reading, MetricError> + Send>,
 }
 
-impl<R: FnMut() -> Result<Reading, MetricError>> Opened<R> {
+impl Opened {
     /// A count of which more is better.
-    pub(super) fn counter(name: String, unit: &'static str, read: R) -> Opened<R> {
+    pub(super) fn counter(
+        name: String,
+        unit: &str,
+        read: impl FnMut() -> Result<Reading, MetricError> + Send + 'static,
+    ) -> Opened {
         Opened {
             name,
-            unit,
+            unit: unit.to_owned(),
             better: Better::Higher,
             kind: Kind::Counter,
             least_interval: Duration::ZERO,
             lag: Duration::ZERO,
-            read,
+            instead_of_quantile: None,
+            read: Box::new(read),
         }
     }
 }
 
-impl<R: FnMut() -> Result<Reading, MetricError> + Send> Metric for Opened<R> {
+impl Metric for Opened {
     fn name(&self) -> String {
         self.name.clone()
     }
     fn unit(&self) -> String {
-        self.unit.to_owned()
+        self.unit.clone()
     }
     fn better(&self) -> Better {
         self.better
@@ -118,6 +124,9 @@ impl<R: FnMut() -> Result<Reading, MetricError> + Send> Metric for Opened<R> {
     }
     fn lag(&self) -> Duration {
         self.lag
+    }
+    fn instead_of_quantile(&self) -> Option<String> {
+        self.instead_of_quantile.clone()
     }
     fn read(&mut self) -> Result<Reading, MetricError> {
         (self.read)()

@@ -1,7 +1,7 @@
 //! Commands of a Redis server.
 
 use super::info::info_field;
-use super::reading::{Metric, MetricError, Opened, PATIENCE, Reading};
+use super::reading::{MetricError, Opened, PATIENCE, Reading};
 use super::shown::{host_name, without};
 use super::spec::{MetricKind, MetricSpec, SpecError, Typed};
 
@@ -57,7 +57,7 @@ fn shown(url: &str) -> String {
 }
 
 /// `redis:ADDRESS`: commands processed, without its own.
-fn connect(url: &str) -> Result<impl Metric + use<>, MetricError> {
+fn connect(url: &str) -> Result<Opened, MetricError> {
     let name = shown(url);
     // The parser's own words may hold a part of the password.
     let unread = |_| unreachable(&name, "this is no address");

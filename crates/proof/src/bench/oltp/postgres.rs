@@ -15,11 +15,11 @@ use super::copier::Copier;
 use super::order::{Database, Io, Order, Progress, Server, ServerKind, Setup};
 use super::pages::Pages;
 use super::run::{fill, run_once};
-use super::usage::tree_usage;
+use super::server::tree_usage;
 use super::watch::{Processes, Watcher};
 use crate::bench::{BenchError, Machine, Shortage};
 use crate::rows::Results;
-use crate::spread::{CONFIDENCE, Spread};
+use crate::spread::Spread;
 
 /// `--start postgres`.
 pub(super) const KIND: ServerKind = ServerKind {
@@ -250,7 +250,7 @@ impl Server for Postgres<'_> {
 
     fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
-        if let Some(seconds) = Spread::of(&self.promoted, CONFIDENCE) {
+        if let Some(seconds) = Spread::of(&self.promoted) {
             caveats.push(format!(
                 "promoting the running server took {:.1} s (median of {}), before the load",
                 seconds.median,

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use hugeleaf_host::{Held, Host, Root};
+use hugeleaf_perf::processor::{CYCLES, INSTRUCTIONS};
 use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::Onlooker;
@@ -36,7 +37,7 @@ pub(super) struct Watcher<'a> {
     count: bool,
     /// What another process has written so far, where one copies at the same time.
     copied: Option<&'a dyn Fn() -> Option<u64>>,
-    counting: Option<Result<Counting, MetricError>>,
+    counting: Option<Result<Translations, MetricError>>,
     copied_before: Option<(Instant, u64)>,
     seen: Seen,
 }
@@ -92,12 +93,6 @@ impl CountedBy {
     }
 }
 
-/// Counters that run, with what they said at first.
-struct Counting {
-    counters: Translations,
-    before: TranslationTotals,
-}
-
 impl<'a> Watcher<'a> {
     /// One that looks at these processes.
     pub(super) fn of(processes: Processes<'a>, root: &'a Root) -> Watcher<'a> {
@@ -144,7 +139,7 @@ impl Onlooker for Watcher<'_> {
     fn begins(&mut self) {
         if self.count {
             let pids: Vec<Pid> = self.pids().into_iter().map(Pid).collect();
-            self.counting = Some(Counting::start(&pids));
+            self.counting = Some(Translations::open(&pids));
         }
         let copied = self.copied.and_then(|copied| copied());
         self.copied_before = copied.map(|bytes| (Instant::now(), bytes));
@@ -159,8 +154,8 @@ impl Onlooker for Watcher<'_> {
             let bytes = bytes.saturating_sub(before) as f64;
             bytes / since.elapsed().as_secs_f64()
         });
-        let counted = self.counting.take();
-        match counted.map(|started| started.and_then(Counting::end)) {
+        let counting = self.counting.take();
+        match counting.map(|started| started.and_then(counted)) {
             Some(Ok(counted)) => self.seen.counted = Some(counted),
             Some(Err(error)) => self.seen.why_not_counted = Some(error.to_string()),
             None => {}
@@ -173,32 +168,18 @@ impl Onlooker for Watcher<'_> {
     }
 }
 
-impl Counting {
-    fn start(pids: &[Pid]) -> Result<Counting, MetricError> {
-        let mut counters = Translations::open(pids)?;
-        let before = counters.totals()?;
-        Ok(Counting { counters, before })
-    }
-
-    /// What was counted since, and by which events.
-    fn end(mut self) -> Result<(TranslationTotals, CountedBy), MetricError> {
-        let now = self.counters.totals()?;
-        let (cycles, instructions, misses) = self.counters.events();
-        let by = CountedBy {
-            cycles: cycles.to_owned(),
-            instructions: instructions.to_owned(),
-            tlb_misses: misses.ok().map(str::to_owned),
-            tlb_misses_error: misses.err().map(str::to_owned),
-            share_of_time: now.counted_share,
-        };
-        let since = TranslationTotals {
-            cycles: now.cycles - self.before.cycles,
-            instructions: now.instructions - self.before.instructions,
-            misses: now.misses.zip(self.before.misses).map(|(a, b)| a - b),
-            counted_share: now.counted_share,
-        };
-        Ok((since, by))
-    }
+/// What was counted, and by which events.
+fn counted(mut counters: Translations) -> Result<(TranslationTotals, CountedBy), MetricError> {
+    let totals = counters.totals()?;
+    let misses = counters.misses.map(|event| event.name.to_owned());
+    let by = CountedBy {
+        cycles: CYCLES.name.to_owned(),
+        instructions: INSTRUCTIONS.name.to_owned(),
+        tlb_misses: misses.clone().ok(),
+        tlb_misses_error: misses.err(),
+        share_of_time: totals.counted_share,
+    };
+    Ok((totals, by))
 }
 
 #[cfg(test)]
