@@ -6,7 +6,7 @@
 //!
 //! A file is somebody else's input: [`Results::read`] refuses what contradicts itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hugeleaf_host::Held;
 use hugeleaf_units::{Bytes, PageKind, PageSize};
@@ -584,55 +584,17 @@ impl Chart {
     }
 }
 
-/// Why a text is no result.
+/// Why a text is no result, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAResult {
-    /// It ends too early.
-    #[error("it ends in the middle (line {line}): it was not written to its end, or cut")]
-    Truncated {
-        /// Where.
-        line: usize,
-    },
-    /// It is no JSON.
-    #[error("it is no JSON: {0}")]
-    NotJson(String),
-    /// It is JSON, and no result.
-    #[error("it has no '{0}': it is no result of prove or bench")]
-    Lacks(&'static str),
-    /// It is of the time before results were rows.
-    #[error("it has schema 1: an older hugeleaf wrote it, and this one reads schema {SCHEMA}")]
-    Older,
-    /// It is written by another version.
-    #[error("it has schema {0}, and this program reads {SCHEMA}")]
-    OtherSchema(String),
-    /// It does not read.
-    #[error("it does not read as a result: {0}")]
-    Malformed(String),
-    /// It holds nothing.
-    #[error("it holds no samples: {0}")]
-    Empty(&'static str),
+#[error("{what}")]
+pub struct NotAResult {
+    what: String,
+    /// What to do next.
+    pub next: &'static str,
 }
 
-impl NotAResult {
-    /// What to do next.
-    pub fn next(&self) -> String {
-        match self {
-            NotAResult::Truncated { .. } => "copy it again, or measure again",
-            NotAResult::NotJson(_) | NotAResult::Lacks(_) => {
-                "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf \
-                 trace diff"
-            }
-            NotAResult::Older => {
-                "measure again, or compare two files of that version with the hugeleaf that wrote them"
-            }
-            NotAResult::OtherSchema(_) => {
-                "compare with the version of hugeleaf that wrote it, or measure again"
-            }
-            NotAResult::Malformed(_) => "measure again: the file was changed or is damaged",
-            NotAResult::Empty(_) => "measure again, and let it end",
-        }
-        .to_owned()
-    }
+fn no(what: String, next: &'static str) -> NotAResult {
+    NotAResult { what, next }
 }
 
 impl Results {
@@ -641,31 +603,55 @@ impl Results {
     /// # Errors
     /// [`NotAResult`].
     pub fn read(text: &str) -> Result<Results, NotAResult> {
-        let whole: Json = serde_json::from_str(text).map_err(|e| match e.is_eof() {
-            true => NotAResult::Truncated { line: e.line() },
-            false => NotAResult::NotJson(e.to_string()),
+        const OTHER: &str = "name a file that --output wrote: hugeleaf bench --help; two traces go to: hugeleaf trace diff";
+        const DAMAGED: &str = "measure again: the file was changed or is damaged";
+        let lacks = |field| {
+            no(
+                format!("it has no '{field}': it is no result of prove or bench"),
+                OTHER,
+            )
+        };
+        let malformed = |why: String| no(format!("it does not read as a result: {why}"), DAMAGED);
+        let whole: Json = serde_json::from_str(text).map_err(|e| match (e.is_eof(), e.line()) {
+            (true, line) => no(
+                format!(
+                    "it ends in the middle (line {line}): it was not written to its end, or cut"
+                ),
+                "copy it again, or measure again",
+            ),
+            (false, _) => no(format!("it is no JSON: {e}"), OTHER),
         })?;
-        match whole.get("schema") {
-            None => return Err(NotAResult::Lacks("schema")),
-            Some(schema) if schema.as_u64() == Some(OLD_SCHEMA) => return Err(NotAResult::Older),
-            Some(schema) if schema.as_u64() != Some(SCHEMA) => {
-                return Err(NotAResult::OtherSchema(schema.to_string()));
+        let schema = whole.get("schema").ok_or_else(|| lacks("schema"))?;
+        match schema.as_u64() {
+            Some(SCHEMA) => {}
+            Some(OLD_SCHEMA) => {
+                return Err(no(
+                    format!(
+                        "it has schema {OLD_SCHEMA}: an older hugeleaf wrote it, and this one reads schema {SCHEMA}"
+                    ),
+                    "measure again, or compare two files of that version with the hugeleaf that wrote them",
+                ));
             }
-            Some(_) => {}
+            _ => {
+                return Err(no(
+                    format!("it has schema {schema}, and this program reads {SCHEMA}"),
+                    "compare with the version of hugeleaf that wrote it, or measure again",
+                ));
+            }
         }
         for field in ["experiment", "arms", "rows"] {
-            whole.get(field).ok_or(NotAResult::Lacks(field))?;
+            whole.get(field).ok_or_else(|| lacks(field))?;
         }
         let results: Results =
-            serde_json::from_value(whole).map_err(|e| NotAResult::Malformed(e.to_string()))?;
-        results.check().map_err(NotAResult::Malformed)?;
+            serde_json::from_value(whole).map_err(|e| malformed(e.to_string()))?;
+        results.check().map_err(malformed)?;
         if results.rows.iter().all(|row| row.samples.is_empty()) {
-            return Err(NotAResult::Empty(
-                match results.experiment.is_interrupted() {
-                    true => "it was interrupted before anything was measured",
-                    false => "none of its arms was available",
-                },
-            ));
+            let why = match results.experiment.is_interrupted() {
+                true => "it was interrupted before anything was measured",
+                false => "none of its arms was available",
+            };
+            let next = "measure again, and let it end";
+            return Err(no(format!("it holds no samples: {why}"), next));
         }
         Ok(results)
     }
@@ -680,40 +666,27 @@ impl Results {
             }
         }
         let mut seen = BTreeSet::new();
-        let mut units = std::collections::BTreeMap::new();
+        let mut quantities = BTreeMap::new();
         for row in &self.rows {
-            let name = &row.quantity.name;
-            let at: Vec<String> = row
+            let (arm, name) = (&row.arm, &row.quantity.name);
+            let at = row
                 .at
                 .iter()
-                .map(|p| format!("{}={}", p.name, p.value.to_json()))
-                .collect();
-            if !arms.contains(row.arm.as_str()) {
-                return Err(format!(
-                    "a row of '{name}' is of '{}', which is no arm",
-                    row.arm
-                ));
-            }
-            if !seen.insert((&row.arm, at, name)) {
-                return Err(format!(
-                    "two rows are '{name}' of {} at the same place",
-                    row.arm
-                ));
-            }
-            let about = (
-                &row.quantity.unit,
-                row.quantity.better,
-                row.quantity.kind,
-                row.quantity.main,
-            );
-            if *units.entry(name).or_insert(about) != about {
-                return Err(format!("'{name}' is two different quantities"));
-            }
-            let rounds: Vec<usize> = row.samples.iter().filter_map(|s| s.round).collect();
-            let different: BTreeSet<usize> = rounds.iter().copied().collect();
-            if different.len() != rounds.len() {
-                return Err(format!("'{name}' of {} has a round twice", row.arm));
-            }
+                .map(|p| format!("{}={}", p.name, p.value.to_json()));
+            let mut rounds = BTreeSet::new();
+            let of_rounds = row.samples.iter().filter_map(|sample| sample.round);
+            let wrong = if !arms.contains(arm.as_str()) {
+                format!("a row of '{name}' is of '{arm}', which is no arm")
+            } else if !seen.insert((arm, at.collect::<Vec<_>>(), name)) {
+                format!("two rows are '{name}' of {arm} at the same place")
+            } else if *quantities.entry(name).or_insert(&row.quantity) != &row.quantity {
+                format!("'{name}' is two different quantities")
+            } else if !of_rounds.into_iter().all(|round| rounds.insert(round)) {
+                format!("'{name}' of {arm} has a round twice")
+            } else {
+                continue;
+            };
+            return Err(wrong);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! `hugeleaf compare`: two results, or two arms of one.
 
-use hugeleaf_proof::compare::{Compared, ComparedRow, Note as Bearing, Side};
+use hugeleaf_proof::compare::{Compared, ComparedRow, Side};
 use hugeleaf_proof::rows::{Kind, Place, Results};
 use hugeleaf_proof::stats::{Better, Verdict};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::bench::value;
 use crate::json::answer;
@@ -70,19 +71,19 @@ impl Shown<'_> {
         let measured = self.a.0;
         let main = measured.main();
         let [a, b] = self.sides();
-        answer(&Answer {
-            experiment: About {
-                name: &measured.experiment.name,
-                unit: main.map(|q| q.unit.as_str()),
-                better: main.map(|q| q.better),
+        answer(&json!({
+            "experiment": {
+                "name": measured.experiment.name,
+                "unit": main.map(|q| &q.unit),
+                "better": main.map(|q| q.better),
             },
-            a,
-            b,
-            equal: self.compared.equal,
-            rows: &self.compared.rows,
-            notes: &self.compared.notes,
-            caveats: &self.compared.caveats,
-        })
+            "a": a,
+            "b": b,
+            "equal": self.compared.equal,
+            "rows": self.compared.rows,
+            "notes": self.compared.notes,
+            "caveats": self.compared.caveats,
+        }))
     }
 
     /// `chase (ns, lower is better): thp:2M over base`.
@@ -107,24 +108,6 @@ impl Shown<'_> {
         };
         [side(0, self.a), side(1, self.b.unwrap_or(self.a))]
     }
-}
-
-#[derive(Serialize)]
-struct Answer<'a> {
-    experiment: About<'a>,
-    a: SideAnswer<'a>,
-    b: SideAnswer<'a>,
-    equal: f64,
-    rows: &'a [ComparedRow],
-    notes: &'a [Bearing],
-    caveats: &'a [String],
-}
-
-#[derive(Serialize)]
-struct About<'a> {
-    name: &'a str,
-    unit: Option<&'a str>,
-    better: Option<Better>,
 }
 
 #[derive(Serialize)]

@@ -108,7 +108,7 @@ fn read(path: &Path) -> Result<Results, Failure> {
             "name a file that --output wrote: hugeleaf bench --help",
         )),
         Ok(_) => Results::read(&text)
-            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next())),
+            .map_err(|error| Failure::no(format!("{shown}: {error}"), error.next)),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(Failure::no(
             format!("{shown}: it is no text: it is no result of prove or bench"),
             "name a file that --output wrote: hugeleaf bench --help",

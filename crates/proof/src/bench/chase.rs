@@ -9,18 +9,15 @@
 
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::Root;
+use hugeleaf_host::{Held, Root};
 use hugeleaf_units::{Bytes, PageKind};
 use hugeleaf_workload::{ChaseMemory, PageArm, Walk};
 use serde_json::json;
 
+use super::layout::{astray, held_by_folio};
 use super::measuring::Measuring;
 use super::{BenchError, BenchEvent, Machine, Shortage};
 use crate::rows::{ArmAbout, Chart, Layout, Place, Quantity, Results, Sample};
-
-mod look;
-
-use look::{Seen, look};
 
 /// What it is made for.
 pub(in crate::bench) const READ: &str = "dependent read";
@@ -274,6 +271,51 @@ fn close(results: &mut Results, size: Bytes, one: Open, together: bool) {
             note: (!together).then(|| "memory was taken anew for each sample".to_owned()),
             ..Layout::new(&arm, &at, when, pages)
         });
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Seen {
+    pages: Vec<Held>,
+    /// Why it is not as it should be.
+    note: Option<String>,
+}
+
+impl Seen {
+    /// The first of two that is not as it should be; else the later one.
+    fn worse(before: Option<Seen>, now: Seen) -> Seen {
+        before.filter(|seen| seen.note.is_some()).unwrap_or(now)
+    }
+}
+
+/// Reads back which pages the first `length` bytes are on, and holds them against the arm.
+fn look(
+    memory: &ChaseMemory,
+    arm: PageArm,
+    length: Bytes,
+    machine: &Machine<'_>,
+) -> Result<Seen, BenchError> {
+    let pages = match memory.pages(length)? {
+        Some(pages) => Ok(pages),
+        None => held_by_folio(memory.range(), machine),
+    };
+    Ok(match pages {
+        Ok(pages) => judge(pages, arm, length, memory),
+        Err(reason) => Seen {
+            pages: Vec::new(),
+            note: Some(reason),
+        },
+    })
+}
+
+fn judge(pages: Vec<Held>, arm: PageArm, length: Bytes, memory: &ChaseMemory) -> Seen {
+    // Memory is whole pages, so there may be more of it than the working set.
+    let astray = astray(&pages, arm, Held::total(&pages).max(length));
+    let why = || memory.why().map_or_else(String::new, |w| format!(": {w}"));
+    Seen {
+        note: astray.map(|astray| astray + &why()),
+        pages,
     }
 }
 

@@ -75,14 +75,20 @@ impl Sizes {
     }
 }
 
-/// The pages that were named, on this host, base pages first, each once.
-pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
-    let mut arms: Vec<PageArm> = Vec::new();
-    for arm in asked.iter().map(|asked| PageArm::of(*asked, host)) {
-        if !arms.contains(&arm) {
-            arms.push(arm);
+/// Each once, in the order in which they first come.
+pub(super) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for one in all {
+        if !seen.contains(&one) {
+            seen.push(one);
         }
     }
+    seen
+}
+
+/// The pages that were named, on this host, base pages first, each once.
+pub fn named(asked: &[AskedPages], host: &Host) -> Vec<PageArm> {
+    let mut arms = once(asked.iter().map(|asked| PageArm::of(*asked, host)));
     arms.sort_by_key(|arm| !arm.is_base());
     arms
 }

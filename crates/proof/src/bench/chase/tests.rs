@@ -78,7 +78,7 @@ fn every_point_has_its_samples_and_reads_back() {
         assert!(!point.doubtful, "{:?}", point.note);
         let mut layouts = results.layouts.iter().filter(|l| l.at == point.at);
         let after = layouts.find(|layout| layout.when == "after").unwrap();
-        assert_eq!(hugeleaf_host::Held::total(&after.pages), *size);
+        assert_eq!(Held::total(&after.pages), *size);
     }
     let back = Results::read(&results.to_json()).unwrap();
     assert_eq!(back, results);
@@ -150,4 +150,26 @@ fn a_stop_before_the_first_sample_is_no_result() {
     let settings = settings(&host, vec![PageArm::base(&host)]);
     let error = run_it(&settings, true).unwrap_err();
     assert!(matches!(error, BenchError::Stopped), "{error}");
+}
+
+#[test]
+fn memory_on_other_pages_or_not_there_is_told() {
+    let host = live();
+    let base = PageArm::base(&host);
+    let length = Bytes(host.base_page.bytes().get() * 4);
+    let memory = ChaseMemory::take(base, length, &host).unwrap();
+    let table = memory.pages(length).unwrap().unwrap();
+    assert_eq!(judge(table.clone(), base, length, &memory).note, None);
+    let large = PageArm {
+        size: "2M".parse().unwrap(),
+        kind: PageKind::Thp,
+    };
+    let seen = judge(table, large, length, &memory);
+    let expected = format!("{length} of {length} were not on thp:2M");
+    assert_eq!(seen.note, Some(expected));
+    // Half of it was swapped out: what is there is right, and it is not all.
+    let half = Bytes(length.get() / 2);
+    let there = memory.pages(half).unwrap().unwrap();
+    let seen = judge(there, base, length, &memory);
+    assert!(seen.note.unwrap().starts_with(&half.to_string()));
 }

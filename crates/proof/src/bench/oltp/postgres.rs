@@ -194,7 +194,20 @@ impl<'a> Postgres<'a> {
 
 impl Server for Postgres<'_> {
     fn check(&self, pages: Pages) -> Result<(), BenchError> {
-        refuse(pages, self.machine.host)
+        let host = self.machine.host;
+        let why = match (pages, pages.arm(host)) {
+            (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
+            (Pages::Asked(_), Some(arm))
+                if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
+            {
+                "shared memory is put on the full transparent huge page only"
+            }
+            _ => return Ok(()),
+        };
+        Err(BenchError::usage(
+            format!("bench oltp: --pages {}: {why}", pages.label(host)),
+            "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
+        ))
     }
 
     fn fill(&mut self, progress: Progress<'_>) -> Result<(), BenchError> {
@@ -289,23 +302,6 @@ fn moved_none(answer: &[u8]) -> Option<Shortage> {
                /sys/kernel/mm/transparent_hugepage/shmem_enabled"
             .to_owned(),
     })
-}
-
-/// What a server cannot be put on, in words.
-fn refuse(pages: Pages, host: &Host) -> Result<(), BenchError> {
-    let why = match (pages, pages.arm(host)) {
-        (Pages::Locked, _) => "a server's shared memory is not locked by a setting",
-        (Pages::Asked(_), Some(arm))
-            if arm.kind == PageKind::Thp && host.pmd_page.get() != Some(arm.size) =>
-        {
-            "shared memory is put on the full transparent huge page only"
-        }
-        _ => return Ok(()),
-    };
-    Err(BenchError::usage(
-        format!("bench oltp: --pages {}: {why}", pages.label(host)),
-        "hugeleaf bench oltp --start postgres --pages base,run,promoted,hugetlb:2M",
-    ))
 }
 
 /// Settings with which a server comes to be on the pages of an arm.
