@@ -31,7 +31,7 @@ pub use fact::{Fact, ReadError};
 pub use model::{
     Advised, Asked, Available, Buddy, Cgroup, FreeBlocks, Held, Host, HugetlbLimit, Khugepaged,
     Limits, Memory, MemoryLimit, Owner, PageSizeInfo, Pool, Process, ProcessKind, Role, RunAsked,
-    RunSettings, RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
+    RunRole, RunSettings, RunWay, Segment, SharedObject, Snapshot, Sysctl, Thp, ThpOrder, VmFlags,
 };
 pub use parse::ParseError;
 // Parts of the model that the kernel's page map gives: whoever judges a snapshot needs no sys.

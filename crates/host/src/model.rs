@@ -638,7 +638,42 @@ impl Process {
     }
 }
 
-/// A way to larger pages that `hugeleaf run` was told to try.
+/// What a policy of `hugeleaf run` speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunRole {
+    /// Data, zero data, heap and other private anonymous memory.
+    Data,
+    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+    Shm,
+    /// The initial stack and those of threads.
+    Stack,
+    /// The program's code.
+    Text,
+}
+
+impl RunRole {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [RunRole; 4] = [RunRole::Data, RunRole::Shm, RunRole::Stack, RunRole::Text];
+
+    /// The name on screens, in settings and, after two dashes, of its flag.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RunRole::Data => "data",
+            RunRole::Shm => "shm",
+            RunRole::Stack => "stack",
+            RunRole::Text => "text",
+        }
+    }
+}
+
+impl std::fmt::Display for RunRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A way to larger pages that the library of `hugeleaf run` can try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunWay {
     /// Transparent huge pages of the PMD's size.
@@ -647,32 +682,27 @@ pub enum RunWay {
     Hugetlb(PageSize),
 }
 
-/// What `hugeleaf run` was asked for one role.
+/// What the library of `hugeleaf run` is to do for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunAsked {
     /// The ways to try, in this order; none where the role is left alone.
     pub ways: Vec<RunWay>,
     /// Base pages are not acceptable.
     pub mandatory: bool,
-    /// As it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
+    /// What was asked for, as it was typed: `auto`, `1G,2M!`. Empty where that was not passed on.
     pub typed: String,
 }
 
-/// The settings that `hugeleaf run` gave to the library in a process.
+/// What `hugeleaf run` gives to the library that it loads into a program; it prints as the value of
+/// [`RunSettings::VARIABLE`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunSettings {
     /// The smallest page, as the launcher saw it.
     pub base: Option<PageSize>,
     /// The size of a full THP; `None` where the host had none.
     pub pmd: Option<PageSize>,
-    /// Private memory.
-    pub data: RunAsked,
-    /// Shared memory.
-    pub shm: RunAsked,
-    /// Stacks, the initial one and those of threads.
-    pub stack: RunAsked,
-    /// Code.
-    pub text: RunAsked,
+    /// What to do for each role, in the order of [`RunRole::ALL`].
+    pub roles: [RunAsked; 4],
     /// Private memory stays on base pages until the process has grown so far.
     pub data_after: Option<Bytes>,
     /// The smallest shared segment that is looked at.
@@ -689,6 +719,13 @@ pub struct RunSettings {
     pub only: Vec<String>,
     /// Where the launcher listens for the program's end.
     pub report: Option<String>,
+}
+
+impl RunSettings {
+    /// What to do for a role.
+    pub const fn of(&self, role: RunRole) -> &RunAsked {
+        &self.roles[role as usize]
+    }
 }
 
 /// What a segment is for.

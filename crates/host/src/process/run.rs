@@ -13,7 +13,7 @@ use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
-use crate::model::{RunAsked, RunSettings, RunWay};
+use crate::model::{RunAsked, RunRole, RunSettings, RunWay};
 use crate::parse::ParseError;
 use crate::process::file_of;
 use crate::process::maps::{MapLine, mappings};
@@ -99,13 +99,9 @@ fn set(settings: &mut RunSettings, key: &str, value: &str) -> Result<(), &'stati
                 Some(name) => (name, true),
                 None => (key, false),
             };
-            let asked = match name {
-                "data" => &mut settings.data,
-                "shm" => &mut settings.shm,
-                "stack" => &mut settings.stack,
-                "text" => &mut settings.text,
-                _ => return Ok(()),
-            };
+            let role = RunRole::ALL.iter().find(|role| role.name() == name);
+            let Some(role) = role else { return Ok(()) };
+            let asked = &mut settings.roles[*role as usize];
             if is_typed {
                 asked.typed = value.to_owned();
             } else {
@@ -156,6 +152,16 @@ fn ways(value: &str) -> Result<(Vec<RunWay>, bool), &'static str> {
     Ok((ways, mandatory))
 }
 
+impl RunAsked {
+    /// What was asked for, in words: as typed, or by the ways where that was not passed on.
+    pub fn text(&self) -> String {
+        match self.typed.as_str() {
+            "" => self.to_string(),
+            typed => typed.to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for RunAsked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, way) in self.ways.iter().enumerate() {
@@ -195,24 +201,21 @@ impl fmt::Display for RunSettings {
                 write!(f, ";{key}={bytes:#}")?;
             }
         }
-        let roles = [
-            ("data", &self.data),
-            ("shm", &self.shm),
-            ("stack", &self.stack),
-            ("text", &self.text),
-        ];
-        for (name, asked) in roles {
-            write!(f, ";{name}={asked};asked_{name}={}", asked.typed)?;
+        for role in RunRole::ALL {
+            write!(f, ";{role}={}", self.of(role))?;
         }
         let (touch, shmem) = (u8::from(self.touch), u8::from(self.shmem_touch));
         write!(f, ";touch={touch};shmem_touch={shmem}")?;
         if !self.only.is_empty() {
             write!(f, ";only={}", self.only.join(":"))?;
         }
-        match &self.report {
-            Some(report) => write!(f, ";report={report}"),
-            None => Ok(()),
+        if let Some(report) = &self.report {
+            write!(f, ";report={report}")?;
         }
+        for role in RunRole::ALL {
+            write!(f, ";asked_{role}={}", self.of(role).typed)?;
+        }
+        Ok(())
     }
 }
 
@@ -313,11 +316,11 @@ mod tests {
     fn what_the_launcher_wrote_is_read_back() {
         let settings = parse_run_settings(TEXT).unwrap();
         assert_eq!(settings.pmd, Some("2M".parse().unwrap()));
-        assert_eq!(settings.data.ways, [RunWay::Thp]);
-        assert_eq!(settings.shm.ways.len(), 3);
-        assert!(settings.shm.mandatory && !settings.data.mandatory);
-        assert!(settings.text.ways.is_empty());
-        assert_eq!(settings.shm.typed, "1G,2M!");
+        assert_eq!(settings.of(RunRole::Data).ways, [RunWay::Thp]);
+        assert_eq!(settings.of(RunRole::Shm).ways.len(), 3);
+        assert!(settings.of(RunRole::Shm).mandatory && !settings.of(RunRole::Data).mandatory);
+        assert!(settings.of(RunRole::Text).ways.is_empty());
+        assert_eq!(settings.of(RunRole::Shm).typed, "1G,2M!");
         assert_eq!(settings.data_after, Some(Bytes::from_mib(32)));
         assert!(settings.touch && !settings.shmem_touch);
         assert_eq!(settings.only, ["postgres", "initdb"]);
@@ -391,7 +394,7 @@ mod tests {
             (touch, shmem_touch) in (any::<bool>(), any::<bool>()),
         ) {
             let settings = RunSettings {
-                base: Some(base), pmd, data, shm, stack, text, reserve, only, touch, shmem_touch,
+                base: Some(base), pmd, roles: [data, shm, stack, text], reserve, only, touch, shmem_touch,
                 ..RunSettings::default()
             };
             prop_assert_eq!(parse_run_settings(&settings.to_string()), Ok(settings));

@@ -3,43 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hugeleaf_host::RunRole;
 use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
-use serde::Serialize;
-
-/// What a policy speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunRole {
-    /// Data, zero data, heap and other private anonymous memory.
-    Data,
-    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
-    Shm,
-    /// The initial stack and those of threads.
-    Stack,
-    /// The program's code.
-    Text,
-}
-
-impl RunRole {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [RunRole; 4] = [RunRole::Data, RunRole::Shm, RunRole::Stack, RunRole::Text];
-
-    /// The name on screens, in settings and, after two dashes, of its flag.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunRole::Data => "data",
-            RunRole::Shm => "shm",
-            RunRole::Stack => "stack",
-            RunRole::Text => "text",
-        }
-    }
-}
-
-impl fmt::Display for RunRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// What is asked for one role.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -187,14 +152,8 @@ impl From<ParseLadderError> for ParsePolicyError {
 /// What a person asked for a program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// For data.
-    pub data: Want,
-    /// For shared memory.
-    pub shm: Want,
-    /// For stacks.
-    pub stack: Want,
-    /// For code.
-    pub text: Want,
+    /// What is asked for each role, in the order of [`RunRole::ALL`].
+    pub wants: [Want; 4],
     /// So much of data is taken at the start.
     pub reserve: Option<Bytes>,
     /// Where memory comes from.
@@ -206,22 +165,7 @@ pub struct Policy {
 impl Policy {
     /// What is asked for a role.
     pub const fn want(&self, role: RunRole) -> &Want {
-        match role {
-            RunRole::Data => &self.data,
-            RunRole::Shm => &self.shm,
-            RunRole::Stack => &self.stack,
-            RunRole::Text => &self.text,
-        }
-    }
-
-    /// The same, to be changed.
-    pub const fn want_mut(&mut self, role: RunRole) -> &mut Want {
-        match role {
-            RunRole::Data => &mut self.data,
-            RunRole::Shm => &mut self.shm,
-            RunRole::Stack => &mut self.stack,
-            RunRole::Text => &mut self.text,
-        }
+        &self.wants[role as usize]
     }
 
     /// The first role that must have what it asks for.

@@ -1,17 +1,16 @@
 //! One rung of a ladder, held against the host: had, or not and why.
 
 use hugeleaf_host::system::cgroups;
-use hugeleaf_host::{Available, Fact, Host, Pool, Thp, ThpOrder};
+use hugeleaf_host::{Available, Fact, Host, Pool, RunRole, RunWay, Thp, ThpOrder};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Rung};
 
-use super::{Method, RunRole};
 use crate::findings::{pool_file, shell_word, thp_file, thp_size_file};
 
 /// What a rung comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
     /// The library tries these, in this order.
-    Ways(Vec<Method>),
+    Ways(Vec<RunWay>),
     /// The kernel does it by itself: nothing is to be done, and nothing can be made sure of.
     ByItself,
     /// Base pages: whatever follows in the ladder is never reached.
@@ -60,7 +59,7 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
     match (pool, thp) {
         // A pool that is empty now may be filled before the program makes its segment.
         (Some(Err(_)), Some(Ok(Judged::Ways(more)))) if self::pool(host, size).is_some() => {
-            Judged::Ways([vec![Method::Hugetlb(size)], more].concat())
+            Judged::Ways([vec![RunWay::Hugetlb(size)], more].concat())
         }
         (Some(Ok(way)), Some(Ok(Judged::Ways(more)))) => Judged::Ways([vec![way], more].concat()),
         (Some(Ok(way)), _) => Judged::Ways(vec![way]),
@@ -111,7 +110,7 @@ pub fn shared_setting(host: &Host) -> Option<&str> {
 }
 
 /// A full THP for a role.
-pub fn full_thp(host: &Host, role: RunRole) -> Result<Method, Lack> {
+pub fn full_thp(host: &Host, role: RunRole) -> Result<RunWay, Lack> {
     if pmd(host).is_none() {
         return Err(Lack::new(
             "this kernel has no transparent huge pages",
@@ -124,7 +123,7 @@ pub fn full_thp(host: &Host, role: RunRole) -> Result<Method, Lack> {
             format!("echo advise > {}", thp_file("shmem_enabled")),
         ));
     }
-    Ok(Method::Thp)
+    Ok(RunWay::Thp)
 }
 
 fn as_thp(host: &Host, role: RunRole, size: PageSize) -> Result<Judged, Lack> {
@@ -189,7 +188,7 @@ pub fn left_in_pool(host: &Host, size: PageSize) -> Option<&Available> {
         .and_then(|info| info.available.known())
 }
 
-fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<Method, Lack> {
+fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<RunWay, Lack> {
     if role == RunRole::Text {
         return Err(Lack::new(
             "code comes from a file, and a pool's pages hold none",
@@ -214,7 +213,7 @@ fn from_pool(host: &Host, role: RunRole, size: PageSize) -> Result<Method, Lack>
     }
     match left_in_pool(host, size) {
         Some(left) if left.bytes < size.bytes() => Err(pool_short(host, size, None)),
-        _ => Ok(Method::Hugetlb(size)),
+        _ => Ok(RunWay::Hugetlb(size)),
     }
 }
 

@@ -1,24 +1,26 @@
 //! A policy held against a host.
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay};
 use hugeleaf_units::{Bytes, PageSize};
 use serde::Serialize;
 
 use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
 use super::rung::{private_setting, shared_setting};
-use super::settings::MOST_POOLS;
-use super::{Method, Policy, Refusal, RunRole, Rungs, Settings, Want};
+use super::{Policy, Refusal, Want};
 use crate::findings::{thp_file, thp_size_file};
 
 /// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
 /// hold more memory and gain nothing.
 const AUTO_AFTER: u64 = 16;
 
+/// The library keeps so many pool sizes a role; no kernel has more than it has levels of tables.
+const MOST_POOLS: usize = 4;
+
 /// What a policy comes to on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     /// What the library is given.
-    pub settings: Settings,
+    pub settings: RunSettings,
     /// What was asked for by name and is known to be unavailable.
     pub missing: Vec<Missing>,
 }
@@ -37,7 +39,7 @@ pub struct Missing {
 
 /// What a ladder comes to.
 struct Ladder {
-    rungs: Rungs,
+    rungs: RunAsked,
     missing: Vec<Missing>,
 }
 
@@ -49,59 +51,61 @@ struct Ladder {
 pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settled, Refusal> {
     check_nodes(policy, host)?;
     let mut missing = Vec::new();
-    let mut rungs: [Rungs; 4] = Default::default();
+    let mut rungs: [RunAsked; 4] = Default::default();
     for role in RunRole::ALL {
         let ladder = match policy.want(role) {
             Want::Auto => auto(host, role),
-            Want::Base => Rungs::default(),
+            Want::Base => RunAsked::default(),
             Want::Ladder(ladder) => {
                 let settled = climb(host, role, ladder)?;
                 missing.extend(settled.missing);
                 settled.rungs
             }
         };
-        rungs[role as usize] = ladder;
+        rungs[role as usize] = RunAsked {
+            typed: policy.want(role).to_string(),
+            ..ladder
+        };
     }
     if let Some(reserve) = policy.reserve {
         let data = &rungs[RunRole::Data as usize];
         missing.extend(check_reserve(host, room, reserve, data)?);
     }
     let after = |role: RunRole| after(host, policy.want(role), &rungs[role as usize], role);
-    let settings = Settings {
-        base: host.base_page,
+    let settings = RunSettings {
+        base: Some(host.base_page),
         pmd: pmd(host),
         data_after: after(RunRole::Data),
         shm_after: after(RunRole::Shm),
         stack_after: after(RunRole::Stack),
         touch: matches!(private_setting(host), Some("always" | "madvise")),
         shmem_touch: shared_setting(host).is_some_and(|word| !matches!(word, "never" | "deny")),
-        asked: RunRole::ALL.map(|role| policy.want(role).to_string()),
         reserve: policy.reserve,
         only: policy.only.clone(),
         report: None,
-        rungs,
+        roles: rungs,
     };
     Ok(Settled { settings, missing })
 }
 
 /// What `auto` tries: THP for data and stacks, a pool and then THP for shared memory, nothing for
 /// code.
-fn auto(host: &Host, role: RunRole) -> Rungs {
+fn auto(host: &Host, role: RunRole) -> RunAsked {
     let mut ways = match role {
-        RunRole::Text => return Rungs::default(),
+        RunRole::Text => return RunAsked::default(),
         RunRole::Shm => pools_to_try(host),
         RunRole::Data | RunRole::Stack => Vec::new(),
     };
     ways.extend(full_thp(host, role).ok());
-    Rungs {
+    RunAsked {
         ways,
-        mandatory: false,
+        ..RunAsked::default()
     }
 }
 
 /// The pools that `auto` tries. That of the PMD's size comes first, also where it is empty now: it
 /// may be filled before the program makes its segment. Others only where they alone have pages.
-fn pools_to_try(host: &Host) -> Vec<Method> {
+fn pools_to_try(host: &Host) -> Vec<RunWay> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
     let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
@@ -114,10 +118,10 @@ fn pools_to_try(host: &Host) -> Vec<Method> {
         .collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
     match usual {
-        Some(size) if has_free(size) => vec![Method::Hugetlb(size)],
+        Some(size) if has_free(size) => vec![RunWay::Hugetlb(size)],
         usual => {
             let all = others.into_iter().chain(usual);
-            all.take(MOST_POOLS).map(Method::Hugetlb).collect()
+            all.take(MOST_POOLS).map(RunWay::Hugetlb).collect()
         }
     }
 }
@@ -125,7 +129,7 @@ fn pools_to_try(host: &Host) -> Vec<Method> {
 /// Holds a ladder against the host, rung by rung.
 fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
     let mandatory = ladder.is_mandatory();
-    let mut ways: Vec<Method> = Vec::new();
+    let mut ways: Vec<RunWay> = Vec::new();
     let mut lacks: Vec<(PageSize, Lack)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
@@ -149,7 +153,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
             Judged::Not(lack) => lacks.push((rung.size, lack)),
         }
     }
-    let pools = ways.iter().filter(|way| **way != Method::Thp).count();
+    let pools = ways.iter().filter(|way| **way != RunWay::Thp).count();
     if pools > MOST_POOLS {
         return Err(Refusal::new(
             format!("run: --{role} {ladder} names {pools} pools; {MOST_POOLS} can be tried"),
@@ -158,7 +162,7 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
     }
     if mandatory
         && role != RunRole::Shm
-        && ways == [Method::Thp]
+        && ways == [RunWay::Thp]
         && let Some(lack) = first_touch(host)
     {
         had = false;
@@ -183,9 +187,10 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
     });
     Ok(Ladder {
         missing: missing.collect(),
-        rungs: Rungs {
+        rungs: RunAsked {
             mandatory: mandatory && !ways.is_empty(),
             ways,
+            ..RunAsked::default()
         },
     })
 }
@@ -218,10 +223,10 @@ fn cannot_be_sure(size: PageSize) -> Lack {
 }
 
 /// From which size on a role is looked at.
-fn after(host: &Host, want: &Want, rungs: &Rungs, role: RunRole) -> Option<Bytes> {
+fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<Bytes> {
     let smallest = rungs.ways.iter().map(|way| match way {
-        Method::Thp => pmd(host),
-        Method::Hugetlb(size) => Some(*size),
+        RunWay::Thp => pmd(host),
+        RunWay::Hugetlb(size) => Some(*size),
     });
     let unit = smallest.flatten().min()?.bytes();
     match (want, role) {
@@ -253,19 +258,19 @@ fn check_reserve(
     host: &Host,
     room: Option<Bytes>,
     reserve: Bytes,
-    data: &Rungs,
+    data: &RunAsked,
 ) -> Result<Option<Missing>, Refusal> {
     let asked = format!("--reserve {reserve}");
     let mut lack = None;
     for way in &data.ways {
         match way {
-            Method::Hugetlb(size) => match left_in_pool(host, *size) {
+            RunWay::Hugetlb(size) => match left_in_pool(host, *size) {
                 Some(left) if left.bytes < reserve => {
                     lack = Some(pool_short(host, *size, Some(reserve)));
                 }
                 _ => return Ok(None),
             },
-            Method::Thp => {
+            RunWay::Thp => {
                 check_memory(host, room, reserve, &asked)?;
                 return Ok(lack.map(|lack| missing(asked, lack)));
             }

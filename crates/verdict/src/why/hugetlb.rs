@@ -1,6 +1,6 @@
 //! Why shared memory is not on pages of a pool that somebody filled.
 
-use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunWay, Segment};
+use hugeleaf_host::{Cgroup, HugetlbLimit, Pool, RunRole, RunWay, Segment};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use crate::eligible::is_on_pool;
@@ -34,7 +34,7 @@ fn asks(case: &Case<'_>) -> bool {
         || process
             .run
             .known()
-            .is_some_and(|run| run.shm.ways.iter().any(told))
+            .is_some_and(|run| run.of(RunRole::Shm).ways.iter().any(told))
 }
 
 /// What stands between a segment and the pool, in the order in which the kernel would stop
