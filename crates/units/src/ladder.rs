@@ -41,23 +41,12 @@ impl Ladder {
 }
 
 /// Why a text is not a ladder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a ladder of page sizes: {reason}; write 1G,2M,64K")]
 pub struct ParseLadderError {
     text: String,
     reason: String,
 }
-
-impl fmt::Display for ParseLadderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a ladder of page sizes: {}; write 1G,2M,64K",
-            self.text, self.reason
-        )
-    }
-}
-
-impl std::error::Error for ParseLadderError {}
 
 impl FromStr for Ladder {
     type Err = ParseLadderError;
