@@ -11,17 +11,6 @@ use serde::{Serialize, Serializer};
 
 use crate::fact::Fact;
 
-/// A host and the processes that were looked at.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The host.
-    pub host: Host,
-    /// The processes, in no order that means anything.
-    pub processes: Vec<Process>,
-    /// Memory that several of the processes share, each object once.
-    pub shared: Vec<SharedObject>,
-}
-
 /// What is known of a host as a whole.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
@@ -63,6 +52,36 @@ pub struct Host {
     /// Nodes that have memory, as in `/sys/devices/system/node/node0`; `[0]` where there is no such
     /// folder.
     pub nodes: Vec<u32>,
+}
+
+impl Host {
+    /// The pools over all nodes, one a size.
+    pub fn totals(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(|pool| pool.node.is_none())
+    }
+
+    /// The pool of one size over all nodes.
+    pub fn pool(&self, size: PageSize) -> Option<&Pool> {
+        self.totals().find(|pool| pool.size == size)
+    }
+
+    /// The settings of a full huge page; `None` where there is none.
+    pub fn full_thp(&self) -> Option<&ThpOrder> {
+        self.thp.known()?.order(self.pmd_page.get()?)
+    }
+
+    /// The setting in force of a full huge page, and its file: that of the size, unless it inherits or is
+    /// not known, then the one for all.
+    pub fn thp_setting(&self, of: ThpUse) -> (String, Option<&str>) {
+        let own = self.full_thp().map(|order| (order, order.own(of).text()));
+        match own {
+            Some((order, Some(word))) if word != "inherit" => (order.file(of), Some(word)),
+            _ => {
+                let thp = self.thp.known();
+                (of.file(), thp.and_then(|thp| thp.top(of).text()))
+            }
+        }
+    }
 }
 
 /// `/proc/meminfo`, the lines that bear on page sizes.
@@ -194,6 +213,53 @@ pub struct Pool {
     pub overcommit: Fact<Pages>,
 }
 
+/// A file of the pool of one size, of one node or of all.
+pub fn pool_file(size: PageSize, node: Option<u32>, name: &str) -> String {
+    let of = node.map_or("kernel/mm".to_owned(), |node| {
+        format!("devices/system/node/node{node}")
+    });
+    format!("/sys/{of}/hugepages/{}/{name}", size_folder(size))
+}
+
+/// The folder of one size, of its pool or of its THP settings: the kernel names it in kB of 1024 bytes.
+pub fn size_folder(size: PageSize) -> String {
+    format!("hugepages-{}kB", size.bytes().get() / 1024)
+}
+
+/// What is not known counts as none.
+impl Pool {
+    /// All pages in it.
+    pub fn all(&self) -> Pages {
+        self.total.get().unwrap_or_default()
+    }
+
+    /// The pages that were set, without those that overcommit added, which go when they are freed
+    /// (`nr_hugepages` counts both).
+    pub fn lasting(&self) -> Pages {
+        self.all() - self.surplus.get().unwrap_or_default()
+    }
+
+    /// Pages that somebody holds.
+    pub fn used(&self) -> Pages {
+        self.all() - self.free.get().unwrap_or_default()
+    }
+
+    /// Pages that nobody holds and nobody was promised.
+    pub fn available(&self) -> Pages {
+        self.free.get().unwrap_or_default() - self.reserved.get().unwrap_or_default()
+    }
+
+    /// Pages that overcommit may still add.
+    pub fn may_add(&self) -> Pages {
+        self.overcommit.get().unwrap_or_default() - self.surplus.get().unwrap_or_default()
+    }
+
+    /// Whether it has pages or may take some.
+    pub fn gives_any(&self) -> bool {
+        self.all() + self.overcommit.get().unwrap_or_default() > Pages(0)
+    }
+}
+
 /// Transparent huge pages: `/sys/kernel/mm/transparent_hugepage`.
 #[derive(Debug, Clone, Default)]
 pub struct Thp {
@@ -263,8 +329,8 @@ impl Serialize for Thp {
             page_bytes: order.size,
             private: order.anon.clone(),
             shared: order.shmem.clone(),
-            private_in_force: order.anon_in_force(self).map(str::to_owned),
-            shared_in_force: order.shmem_in_force(self).map(str::to_owned),
+            private_in_force: order.in_force(self, ThpUse::Private).map(str::to_owned),
+            shared_in_force: order.in_force(self, ThpUse::Shared).map(str::to_owned),
         };
         let mut fields = out.serialize_struct("Thp", 7)?;
         fields.serialize_field("enabled", &self.enabled)?;
@@ -279,12 +345,59 @@ impl Serialize for Thp {
     }
 }
 
+/// Settings of THP are made twice: for private memory, and for shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThpUse {
+    /// `enabled`.
+    Private,
+    /// `shmem_enabled`.
+    Shared,
+}
+
+impl ThpUse {
+    /// The name of its setting, for all sizes and in the folder of each.
+    pub const fn knob(self) -> &'static str {
+        match self {
+            ThpUse::Private => "enabled",
+            ThpUse::Shared => "shmem_enabled",
+        }
+    }
+
+    /// The file of its setting for all sizes.
+    pub fn file(self) -> String {
+        thp_file(self.knob())
+    }
+}
+
+/// Whether a setting of THP lets anybody have pages.
+pub fn thp_is_on(setting: Option<&str>) -> bool {
+    setting.is_some_and(|word| !matches!(word, "never" | "deny"))
+}
+
+/// A file below the folder of THP's settings.
+pub fn thp_file(name: &str) -> String {
+    format!("/sys/kernel/mm/transparent_hugepage/{name}")
+}
+
 impl Thp {
+    /// The setting for all sizes that inherit it.
+    pub const fn top(&self, of: ThpUse) -> &Fact<String> {
+        match of {
+            ThpUse::Private => &self.enabled,
+            ThpUse::Shared => &self.shmem_enabled,
+        }
+    }
+
+    /// The settings of one size.
+    pub fn order(&self, size: PageSize) -> Option<&ThpOrder> {
+        self.orders.iter().find(|order| order.size == size)
+    }
+
     /// The sizes that khugepaged makes of private memory, smallest first: those that are not known to
     /// be off. `pmd` is the size of a full huge page.
     pub fn khugepaged_sizes(&self, pmd: Option<PageSize>) -> Vec<PageSize> {
         let makes = |order: &&ThpOrder| {
-            let setting = order.anon_in_force(self);
+            let setting = order.in_force(self, ThpUse::Private);
             let is_its = Some(order.size) == pmd || self.khugepaged.makes_smaller;
             is_its && !order.anon.is_absent() && setting != Some("never")
         };
@@ -305,21 +418,38 @@ pub struct ThpOrder {
 }
 
 impl ThpOrder {
-    /// The setting in force for anonymous memory: `inherit` resolved to the top-level knob.
-    pub fn anon_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
-        in_force(&self.anon, &thp.enabled)
+    /// The size's own setting.
+    pub const fn own(&self, of: ThpUse) -> &Fact<String> {
+        match of {
+            ThpUse::Private => &self.anon,
+            ThpUse::Shared => &self.shmem,
+        }
     }
 
-    /// The setting in force for shared memory.
-    pub fn shmem_in_force<'a>(&'a self, thp: &'a Thp) -> Option<&'a str> {
-        in_force(&self.shmem, &thp.shmem_enabled)
+    /// The file of the size's own setting.
+    pub fn file(&self, of: ThpUse) -> String {
+        thp_file(&format!("{}/{}", size_folder(self.size), of.knob()))
     }
-}
 
-fn in_force<'a>(own: &'a Fact<String>, top: &'a Fact<String>) -> Option<&'a str> {
-    match own.known().map(String::as_str) {
-        Some("inherit") => top.known().map(String::as_str),
-        own => own,
+    /// The file of the setting in force: that of the size, unless it inherits, then the one for all.
+    pub fn file_in_force(&self, of: ThpUse) -> String {
+        match self.own(of).text() {
+            Some("inherit") | None => of.file(),
+            Some(_) => self.file(of),
+        }
+    }
+
+    /// Whether pages of the size are given to anybody; not where that is not known.
+    pub fn is_on(&self, thp: &Thp, of: ThpUse) -> bool {
+        thp_is_on(self.in_force(thp, of))
+    }
+
+    /// The setting in force: `inherit` resolved to the top-level knob.
+    pub fn in_force<'a>(&'a self, thp: &'a Thp, of: ThpUse) -> Option<&'a str> {
+        match self.own(of).text() {
+            Some("inherit") => thp.top(of).text(),
+            own => own,
+        }
     }
 }
 
@@ -439,6 +569,76 @@ pub struct HugetlbLimit {
     pub reservation_usage: Fact<Bytes>,
     /// How often a limit was hit (`events`, v1 `failcnt`).
     pub hits: Fact<u64>,
+}
+
+/// The size as the files of the hugetlb controller are named for it, as in `2MB`
+/// (mm/hugetlb_cgroup.c).
+pub fn name_of(size: PageSize) -> String {
+    let bytes = size.bytes().get();
+    let (shift, unit) = match bytes {
+        n if n >= 1 << 30 => (30, "GB"),
+        n if n >= 1 << 20 => (20, "MB"),
+        _ => (10, "KB"),
+    };
+    format!("{}{unit}", bytes >> shift)
+}
+
+/// What a limit on hugetlb pages counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// Pages that are touched.
+    Faults,
+    /// Pages that are promised.
+    Reservations,
+}
+
+impl HugetlbLimit {
+    /// The limit; `None` is unlimited.
+    pub const fn limit(&self, of: Limited) -> &Fact<Option<Bytes>> {
+        match of {
+            Limited::Faults => &self.fault_limit,
+            Limited::Reservations => &self.reservation_limit,
+        }
+    }
+
+    /// What counts against it.
+    pub fn usage(&self, of: Limited) -> Bytes {
+        let usage = match of {
+            Limited::Faults => self.fault_usage.get(),
+            Limited::Reservations => self.reservation_usage.get(),
+        };
+        usage.unwrap_or_default()
+    }
+
+    /// What it leaves; `None` without a limit.
+    pub fn room(&self, of: Limited) -> Option<Bytes> {
+        Some(self.limit(of).get()?? - self.usage(of))
+    }
+}
+
+impl Cgroup {
+    /// Whether a cgroup of this path is this one or lies below it.
+    pub fn holds(&self, path: &str) -> bool {
+        let below = path.strip_prefix(self.path.trim_end_matches('/'));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The path of a file of the hugetlb controller for pages of a size.
+    pub fn file(&self, size: PageSize, name: &str) -> String {
+        format!("{}/hugetlb.{}.{name}", self.folder, name_of(size))
+    }
+
+    /// The file that sets a limit on pages of a size.
+    pub fn limit_file(&self, size: PageSize, of: Limited) -> String {
+        let name = match self.version {
+            1 => "limit_in_bytes",
+            _ => "max",
+        };
+        match of {
+            Limited::Faults => self.file(size, name),
+            Limited::Reservations => self.file(size, &format!("rsvd.{name}")),
+        }
+    }
 }
 
 /// A cgroup that limits memory of every page size but that of pools: a page beyond the limit is refused,
@@ -621,6 +821,12 @@ pub struct Process {
 }
 
 impl Process {
+    /// Whether it belongs to a systemd unit, as a slice too.
+    pub fn is_in_unit(&self, unit: &str) -> bool {
+        let cgroup = self.cgroup.as_deref().unwrap_or_default();
+        cgroup.split('/').any(|part| part == unit)
+    }
+
     /// The part of its resident memory on pages larger than the base page.
     pub fn coverage(&self) -> Option<f64> {
         Held::coverage(self.by_page_size.known()?)

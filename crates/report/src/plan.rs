@@ -338,8 +338,8 @@ struct DemandAnswer<'a> {
 
 impl ServiceAnswer<'_> {
     fn of(service: &ForService) -> ServiceAnswer<'_> {
-        let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
-        let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
+        let got = sum_pages(service.pages());
+        let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));
         let short = missing.iter().map(|p| p.pages.get()).sum();
         let demand = |demand| DemandAnswer {
             demand,
@@ -347,7 +347,7 @@ impl ServiceAnswer<'_> {
         };
         ServiceAnswer {
             service,
-            asked: sum_pages(got.iter().chain(&missing)),
+            asked: sum_pages(got.iter().chain(&missing).copied()),
             got,
             short_pages: Pages(short),
             reason: (short > 0).then_some("base pages keep what they use and the margin"),

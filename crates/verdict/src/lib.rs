@@ -5,9 +5,6 @@
 //!
 //! This crate must not read the host and must not change it.
 //!
-//! Main types: [`why::Verdict`] and [`why::account`] for a process, [`findings::Finding`] and
-//! [`findings::findings`] for a host.
-//!
 //! Main types: [`why::Verdict`], [`why::Account`], [`why::Summary`], [`findings::Finding`].
 
 pub mod eligible;
@@ -20,3 +17,16 @@ pub mod run;
 pub mod trace;
 pub mod verify;
 pub mod why;
+
+/// The name, or with a number behind it where it is taken: `db`, `db-2`.
+pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2_u32..).map(|n| format!("{name}-{n}"));
+    let mut all = std::iter::once(name.to_owned()).chain(numbered);
+    all.find(|name| !taken(name)).unwrap_or_default()
+}
+
+/// Several things in a sentence: `2M, 1G`.
+pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
+    let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    texts.join(", ")
+}

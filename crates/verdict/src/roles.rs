@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::eligible::{self, Remedy};
 use crate::run::Want;
-use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool, pool_short};
+use crate::run::rung::{Judged as Rung, judge, left_in_pool, pool_short};
 use crate::why::{Account, Verdict, restart};
 
 /// One role of a process, or of several.
@@ -322,11 +322,11 @@ impl Case<'_> {
         rungs.find_map(|rung| {
             let from_pool = rung.kind == Some(PageKind::Hugetlb)
                 || (state.role == RunRole::Shm && Some(rung.size) != self.host.pmd_page.get());
-            if from_pool && pool(self.host, rung.size).is_some() {
+            if from_pool && self.host.pool(rung.size).is_some() {
                 return Some(self.pool_failed(rung.size, state.missing));
             }
             let (because, command) = match judge(self.host, state.role, *rung) {
-                Rung::Not(lack) => (lack.because, lack.command),
+                Rung::Not(lack) => (lack.what, lack.next),
                 Rung::ByItself => (
                     "the kernel gives them by itself, and the counters of a process do not tell \
                      them apart"
@@ -349,8 +349,8 @@ impl Case<'_> {
             );
         }
         let lack = pool_short(self.host, size, Some(missing));
-        let command = restart(Some(lack.command), self.process);
-        (lack.because, Some(command))
+        let command = restart(Some(lack.next), self.process);
+        (lack.what, Some(command))
     }
 
     /// The verdict on the range that holds most of what is missing.

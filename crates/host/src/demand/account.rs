@@ -1,12 +1,11 @@
 //! Accounts, and what they may do about large pages.
 
 use hugeleaf_sys::Rights;
-use hugeleaf_units::Bytes;
 
 use super::User;
 use crate::fact::Fact;
 use crate::model::Process;
-use crate::parse::ParseError;
+pub use crate::process::stat::parse_memlock;
 use crate::root::Root;
 use crate::system::pam_limits;
 
@@ -141,31 +140,10 @@ pub(super) fn parse_group(text: &str) -> Vec<Group> {
     text.lines().filter_map(parse).collect()
 }
 
-/// The soft and the hard memlock limit of `/proc/PID/limits`; `None` where the line is missing.
-///
-/// # Errors
-/// Where the line is there and holds no limits.
-pub fn parse_memlock(text: &str) -> Result<(Option<Bytes>, Option<Bytes>), ParseError> {
-    for (i, line) in text.lines().enumerate() {
-        let Some(rest) = line.strip_prefix("Max locked memory") else {
-            continue;
-        };
-        let mut words = rest.split_ascii_whitespace();
-        let mut limit = || match words.next() {
-            Some("unlimited") => Ok(Some(Bytes(u64::MAX))),
-            word => word
-                .and_then(|word| word.parse().ok())
-                .map(|n| Some(Bytes(n)))
-                .ok_or_else(|| ParseError::new(i + 1, "expected a limit in bytes", line)),
-        };
-        return Ok((limit()?, limit()?));
-    }
-    Ok((None, None))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hugeleaf_units::Bytes;
     use proptest::prelude::*;
 
     fn host() -> (tempfile::TempDir, Root) {

@@ -9,10 +9,10 @@ use hugeleaf_units::{Bytes, PageKind};
 
 use super::{Demand, DemandError, Piece, Place, Service, ServiceKind, account};
 use crate::fact::Fact;
-use crate::model::{Held, Host, Process, ProcessKind, Role, Segment};
-use crate::process::{Looking, ProcessError, read_basics, read_process};
+use crate::model::{Held, Host, Process, Role, Segment};
+use crate::process::{Looking, ProcessError, read_process};
 use crate::root::{Root, Theirs};
-use crate::snapshot::all_pids;
+use crate::snapshot::living;
 use crate::system::{boot_time, unit_files};
 
 /// What every reader of services looks through.
@@ -152,28 +152,20 @@ impl Look<'_> {
     /// # Errors
     /// Why it could not be looked at.
     pub fn segments(&self, pid: Pid) -> Result<Process, DemandError> {
-        read_process(self.root, self.kernel, self.host, pid, Looking::Segments)
-            .map_err(|error| self.process_error(&error))
-    }
-
-    /// Why a process could not be looked at.
-    pub fn process_error(&self, error: &ProcessError) -> DemandError {
-        let next = match error {
-            ProcessError::Denied { .. } => "run hugeleaf as root, or as the owner of the process",
-            _ => "hugeleaf mem    # lists the processes there are",
-        };
-        DemandError::missing(error.to_string(), next)
+        read_process(self.root, self.kernel, self.host, pid, Looking::Segments).map_err(|error| {
+            let next = match error {
+                ProcessError::Denied { .. } => {
+                    "run hugeleaf as root, or as the owner of the process"
+                }
+                _ => "hugeleaf mem    # lists the processes there are",
+            };
+            DemandError::missing(error.to_string(), next)
+        })
     }
 
     /// Every process with memory of its own, without this one.
     pub fn processes(&self) -> Vec<Process> {
-        let own = hugeleaf_sys::own_pid();
-        all_pids(self.root)
-            .into_iter()
-            .filter(|pid| !(self.root.is_live() && *pid == own))
-            .filter_map(|pid| read_basics(self.root, pid).ok())
-            .filter(|process| process.kind == ProcessKind::User)
-            .collect()
+        living(self.root).collect()
     }
 }
 

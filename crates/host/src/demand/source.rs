@@ -337,10 +337,7 @@ fn of_unit(look: &Look<'_>, unit: &str) -> Result<Vec<Service>, DemandError> {
         false => format!("{unit}.service"),
     };
     let all = look.processes();
-    let is_of = |p: &&Process| {
-        let parts = p.cgroup.as_deref().unwrap_or_default().split('/');
-        parts.into_iter().any(|part| part == unit)
-    };
+    let is_of = |p: &&Process| p.is_in_unit(&unit);
     let own: Vec<Process> = all.iter().filter(is_of).cloned().collect();
     if !own.is_empty() {
         return of_processes(look, &own, &all, None).into_iter().collect();

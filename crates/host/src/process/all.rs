@@ -432,13 +432,7 @@ fn private_ranges(maps: &[MapLine], pmd: PageSize) -> Vec<Range> {
 /// The slower way: the kernel's own sums.
 fn table_from_smaps(root: &Root, host: &Host, process: &Process) -> Fact<Vec<Held>> {
     match read_smaps(root, process) {
-        Ok(entries) => {
-            let mut table = Vec::new();
-            for entry in &entries {
-                Sizes::of(host).add(&mut table, &entry.counts);
-            }
-            Fact::Known(table)
-        }
+        Ok(entries) => Fact::Known(Sizes::of(host).table(&entries)),
         Err(e) => Fact::Unreadable(ReadError::Io {
             path: root.path(file_of(process.pid, "smaps")),
             reason: e.to_string(),

@@ -12,7 +12,7 @@ use std::path::Path;
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::fact::{Fact, ReadError};
+use crate::fact::Fact;
 use crate::model::{RunAsked, RunRole, RunSettings, RunWay};
 use crate::parse::ParseError;
 use crate::process::file_of;
@@ -232,7 +232,7 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
         .known()
         .and_then(|text| find_variable(text, RunSettings::VARIABLE))
     {
-        return parsed(root, &path, value);
+        return root.parsed(&path, parse_run_settings(value));
     }
     let maps = match mappings(root, pid) {
         Fact::Known(maps) => maps,
@@ -244,21 +244,11 @@ pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     }
     let path = file_of(pid, "mem");
     match kept_copy(root, &path, &maps) {
-        Some(value) => parsed(root, &path, &value),
-        None => Fact::Unreadable(ReadError::Parse {
-            path: root.path(file_of(pid, "environ")),
-            error: ParseError::new(1, "expected HUGELEAF_RUN, which the program wrote over", ""),
-        }),
-    }
-}
-
-fn parsed(root: &Root, path: &str, value: &str) -> Fact<RunSettings> {
-    match parse_run_settings(value) {
-        Ok(settings) => Fact::Known(settings),
-        Err(error) => Fact::Unreadable(ReadError::Parse {
-            path: root.path(path),
-            error,
-        }),
+        Some(value) => root.parsed(&path, parse_run_settings(&value)),
+        None => {
+            let what = "expected HUGELEAF_RUN, which the program wrote over";
+            root.parsed(file_of(pid, "environ"), Err(ParseError::new(1, what, "")))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use hugeleaf_host::demand::{Demand, Service};
 use hugeleaf_host::{Host, Identity};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 
-use super::arithmetic::{add, all_pages_text};
+use super::arithmetic::{all_pages_text, sum_pages};
 use super::model::*;
 use super::room::Margin;
 
@@ -90,10 +90,8 @@ pub(super) fn unit_entry<'a>(plan: &'a mut Plan, unit: &str, service: &str) -> &
 
 /// What a service lacks, in words: `1200 pages of 2M`.
 pub(super) fn lacks(service: &ForService) -> Option<String> {
-    let mut missing = Vec::new();
-    for pages in service.demands.iter().flat_map(|d| &d.missing) {
-        add(&mut missing, *pages);
-    }
+    let missing = service.demands.iter().flat_map(|d| &d.missing);
+    let missing = sum_pages(missing.copied());
     (!missing.is_empty()).then(|| all_pages_text(&missing))
 }
 

@@ -2,24 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hugeleaf_host::{Fact, Host, Pool};
+use hugeleaf_host::{Host, Pool};
 use hugeleaf_units::{PageSize, Pages};
 
 use super::model::ForPool;
 use super::spread::{spread, spread_below};
-
-fn count(fact: &Fact<Pages>) -> u64 {
-    fact.get().unwrap_or_default().get()
-}
-
-/// The pages of a pool that stay in it.
-pub(super) fn lasting(pool: &Pool) -> Pages {
-    Pages(count(&pool.total).saturating_sub(count(&pool.surplus)))
-}
-
-fn in_use(pool: &Pool) -> u64 {
-    count(&pool.total).saturating_sub(count(&pool.free))
-}
 
 /// The pools of one size, one a node; the one over all nodes on a host that counts them together.
 pub(super) fn by_node(host: &Host, size: PageSize) -> Vec<&Pool> {
@@ -46,8 +33,8 @@ impl NodeNow {
     pub fn of(pool: &Pool) -> NodeNow {
         NodeNow {
             node: pool.node,
-            lasting: lasting(pool).get(),
-            used: in_use(pool),
+            lasting: pool.lasting().get(),
+            used: pool.used().get(),
         }
     }
 }
@@ -157,7 +144,7 @@ impl Wanted {
             found.push(ForPool {
                 page: self.size,
                 node: pool.node,
-                was: pool.total.get().map(|_| lasting(pool)),
+                was: pool.total.get().map(|_| pool.lasting()),
                 pages: Pages(on.pages),
                 services: self.whom.clone(),
                 others: Pages(others),

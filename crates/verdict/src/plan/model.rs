@@ -163,6 +163,24 @@ pub struct ForService {
     pub demands: Vec<ForDemand>,
 }
 
+impl ForService {
+    /// The pages that are planned for it.
+    pub fn pages(&self) -> impl Iterator<Item = PagesOf> {
+        self.demands.iter().flat_map(|d| &d.pages).copied()
+    }
+
+    /// Those of one size.
+    pub fn pages_of(&self, size: PageSize) -> Pages {
+        let of_size = self.pages().filter(|p| p.page == size);
+        of_size.map(|p| p.pages).sum()
+    }
+
+    /// What systemd, or else hugeleaf, knows it by.
+    pub fn known_as(&self) -> &str {
+        self.unit.as_deref().unwrap_or(&self.name)
+    }
+}
+
 /// A demand and the pages that are planned for it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -203,6 +221,17 @@ pub struct PagesOf {
 }
 
 impl PagesOf {
+    /// So many pages of that size.
+    pub const fn new(page: PageSize, pages: Pages) -> PagesOf {
+        PagesOf { page, pages }
+    }
+
+    /// So many times as many.
+    #[must_use]
+    pub fn times(self, count: u64) -> PagesOf {
+        PagesOf::new(self.page, self.pages * count)
+    }
+
     /// What they come to.
     pub fn bytes(self) -> Bytes {
         self.pages.of(self.page)
@@ -256,7 +285,7 @@ pub struct ForPool {
 impl ForPool {
     /// The pages that it has again after a boot.
     pub fn lasting(&self) -> Pages {
-        Pages(self.pages.get().saturating_sub(self.idle.get()))
+        self.pages - self.idle
     }
 }
 
@@ -406,6 +435,11 @@ pub struct Kept {
 }
 
 impl Plan {
+    /// The pools of one size.
+    pub fn of_size(&self, size: PageSize) -> impl Iterator<Item = &ForPool> {
+        self.pools.iter().filter(move |pool| pool.page == size)
+    }
+
     /// What all pools come to, those that the plan leaves alone included.
     pub fn in_pools(&self) -> Bytes {
         let planned: Bytes = self.pools.iter().map(|p| p.pages.of(p.page)).sum();

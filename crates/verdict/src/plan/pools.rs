@@ -13,10 +13,7 @@ use super::room::Ledger;
 pub(super) fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     let mut found = Vec::new();
     for (size, _) in ledger.planned.iter().rev().filter(|(_, n)| **n > 0) {
-        let takes = |s: &&ForService| {
-            let mut pages = s.demands.iter().flat_map(|d| &d.pages);
-            pages.any(|p| p.page == *size)
-        };
+        let takes = |s: &&ForService| s.pages().any(|p| p.page == *size);
         let whom = plan.services.iter().filter(takes);
         let of = |map: &BTreeMap<PageSize, u64>| map.get(size).copied().unwrap_or_default();
         let wanted = Wanted {

@@ -8,7 +8,7 @@ use hugeleaf_host::Pid;
 use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
-use super::arithmetic::add;
+use super::arithmetic::sum_pages;
 use super::facts::{InForce, clean, held};
 use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
@@ -114,11 +114,7 @@ pub const fn can_be_found(kind: ServiceKind) -> bool {
 /// The pages of the pools that a plan has for a service.
 pub fn pages_of(planned: &ForService) -> Vec<PagesOf> {
     let from_pool = planned.demands.iter().filter(|d| d.from == Place::Pool);
-    let mut all = Vec::new();
-    for pages in from_pool.flat_map(|demand| &demand.pages) {
-        add(&mut all, *pages);
-    }
-    all
+    sum_pages(from_pool.flat_map(|demand| &demand.pages).copied())
 }
 
 /// A promise to a service that the new plan does not have, and the service where it was found.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use hugeleaf_host::{Host, Pool};
+use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::Refusal;
-use super::layout::{NodeNow, Wants, by_node, place};
+use super::layout::{NodeNow, OnNode, Wants, by_node, place};
 use super::model::PagesOf;
 
 /// What stays free for base pages beyond what they use.
@@ -42,9 +42,7 @@ impl Margin {
     pub fn usual(total: Bytes) -> Bytes {
         Margin::Percent(PART).of(total).max(LEAST)
     }
-}
 
-impl Margin {
     /// What stays free whatever reason there is: a kernel without free pages ends programs.
     pub(super) fn even_forced(total: Bytes) -> Bytes {
         const FORCED_PART: f64 = 2.0;
@@ -102,13 +100,9 @@ pub(super) struct PoolNow {
 
 /// The sizes that can be reserved, largest first.
 pub(super) fn sizes(host: &Host) -> Vec<PageSize> {
-    let mut sizes: Vec<PageSize> = totals(host).map(|pool| pool.size).collect();
+    let mut sizes: Vec<PageSize> = host.totals().map(|pool| pool.size).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes
-}
-
-fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
-    host.pools.iter().filter(|pool| pool.node.is_none())
 }
 
 /// The pools as they are.
@@ -117,26 +111,22 @@ fn totals(host: &Host) -> impl Iterator<Item = &Pool> {
 /// Where a count could not be read: what others hold would be guessed.
 pub(super) fn pools_now(host: &Host) -> Result<BTreeMap<PageSize, PoolNow>, Refusal> {
     let mut found = BTreeMap::new();
-    for pool in totals(host) {
-        let count = |fact: &hugeleaf_host::Fact<Pages>| match fact.error() {
-            Some(error) => Err(Refusal::new(
-                error.to_string(),
-                "run as root: hugeleaf plan must know who holds pages of the pool",
-            )),
-            None => Ok(fact.get().unwrap_or_default().get()),
+    for pool in host.totals() {
+        for fact in [&pool.total, &pool.free, &pool.reserved, &pool.surplus] {
+            if let Some(error) = fact.error() {
+                return Err(Refusal::new(
+                    error.to_string(),
+                    "run as root: hugeleaf plan must know who holds pages of the pool",
+                ));
+            }
+        }
+        let taken = pool.used() + pool.reserved.get().unwrap_or_default();
+        let now = PoolNow {
+            total: pool.all().get(),
+            lasting: pool.lasting().get(),
+            taken: taken.min(pool.all()).get(),
         };
-        let (total, free) = (count(&pool.total)?, count(&pool.free)?);
-        let surplus = count(&pool.surplus)?;
-        let promised = count(&pool.reserved)?;
-        let taken = total.saturating_sub(free).saturating_add(promised);
-        found.insert(
-            pool.size,
-            PoolNow {
-                total,
-                lasting: total.saturating_sub(surplus),
-                taken: taken.min(total),
-            },
-        );
+        found.insert(pool.size, now);
     }
     Ok(found)
 }
@@ -157,26 +147,21 @@ pub(super) fn nodes_now(host: &Host) -> BTreeMap<PageSize, Vec<NodeNow>> {
 /// # Errors
 /// Where the host does not say how much memory it has or what is available.
 pub(super) fn used(host: &Host) -> Result<(Bytes, Bytes), Refusal> {
-    let missing = |name: &str, error: Option<String>| {
-        let why = error.unwrap_or_else(|| "no such line".to_owned());
-        Refusal::new(
-            format!("{name} in /proc/meminfo: {why}"),
-            "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
-        )
+    let known = |name: &str, fact: &Fact<Bytes>| {
+        let why = || {
+            fact.error()
+                .map_or("no such line".to_owned(), ToString::to_string)
+        };
+        fact.get().ok_or_else(|| {
+            Refusal::new(
+                format!("{name} in /proc/meminfo: {}", why()),
+                "look at it: cat /proc/meminfo    # a plan rests on what base pages use",
+            )
+        })
     };
-    let memory = &host.memory;
-    let error = |fact: &hugeleaf_host::Fact<Bytes>| fact.error().map(ToString::to_string);
-    let total = memory
-        .total
-        .get()
-        .ok_or_else(|| missing("MemTotal", error(&memory.total)))?;
-    let available = memory
-        .available
-        .get()
-        .ok_or_else(|| missing("MemAvailable", error(&memory.available)))?;
-    let in_pools: Bytes = totals(host)
-        .map(|pool| pool.total.get().unwrap_or_default().of(pool.size))
-        .sum();
+    let total = known("MemTotal", &host.memory.total)?;
+    let available = known("MemAvailable", &host.memory.available)?;
+    let in_pools: Bytes = host.totals().map(|pool| pool.all().of(pool.size)).sum();
     Ok((total, total - available - in_pools))
 }
 
@@ -227,8 +212,7 @@ impl Ledger {
     /// The pages that a pool has to have for those, and never fewer than now: what stands idle may
     /// be somebody's who starts later.
     pub fn target(&self, size: PageSize) -> u64 {
-        let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
-        let placed = place(nodes, &self.wants(size), false);
+        let placed = self.placed(size);
         placed
             .iter()
             .fold(0, |sum, on| sum.saturating_add(on.pages))
@@ -236,9 +220,12 @@ impl Ledger {
 
     /// Those of them that nobody wants.
     pub fn idle(&self, size: PageSize) -> u64 {
+        self.placed(size).iter().map(|on| on.idle).sum()
+    }
+
+    fn placed(&self, size: PageSize) -> Vec<OnNode> {
         let nodes = self.nodes.get(&size).map(Vec::as_slice).unwrap_or_default();
-        let placed = place(nodes, &self.wants(size), false);
-        placed.iter().map(|on| on.idle).sum()
+        place(nodes, &self.wants(size), false)
     }
 
     /// What a pool comes to: one that nothing is planned for stays as it is.
@@ -312,16 +299,14 @@ impl Ledger {
         let (mut low, mut high) = (0, most);
         while low < high {
             let middle = high - (high - low) / 2;
-            let fits =
-                self.clone()
-                    .take(&[super::arithmetic::times(each, middle)], node, Bytes::ZERO);
+            let fits = self.clone().take(&[each.times(middle)], node, Bytes::ZERO);
             if fits {
                 low = middle;
             } else {
                 high = middle - 1;
             }
         }
-        self.take(&[super::arithmetic::times(each, low)], node, Bytes::ZERO);
+        self.take(&[each.times(low)], node, Bytes::ZERO);
         low
     }
 }

@@ -4,10 +4,12 @@
 //! and `SHMPSIZE` name a page size, `LARGE_PAGE_DATA` asks for 16M pages for data (`Y`), demands
 //! them (`M`) or declines them (`N`). A size that a machine has not becomes the next smaller one.
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, RunRole};
 use hugeleaf_units::{Bytes, Ladder, PageKind, PageSize, Rung};
 
-use super::{Refusal, RunRole, Want};
+use super::rung::thp_use;
+use super::{Refusal, Want};
+use crate::list;
 
 /// The keys that name a size, and the role that each is for.
 const SIZES: [(&str, RunRole); 4] = [
@@ -70,12 +72,11 @@ pub fn translate(text: &str, large: Option<&str>, host: &Host) -> Result<Vec<Map
 }
 
 fn unknown(key: &str) -> Refusal {
-    let known: Vec<&str> = SIZES.iter().map(|(key, _)| *key).collect();
     Refusal::new(
         format!("run: LDR_CNTRL: '{key}' is not known here"),
         format!(
             "write KEY=VALUE, joined by @, with these keys: {}, {LARGE_PAGE_DATA}",
-            known.join(", ")
+            list(SIZES.iter().map(|(key, _)| key))
         ),
     )
 }
@@ -190,9 +191,6 @@ fn is_for(host: &Host, role: RunRole, size: PageSize) -> bool {
     if role == RunRole::Text {
         return host.pmd_page.get() == Some(size);
     }
-    let order = thp.orders.iter().find(|order| order.size == size);
-    order.is_none_or(|order| match role {
-        RunRole::Shm => !order.shmem.is_absent(),
-        _ => !order.anon.is_absent(),
-    })
+    let order = thp.order(size);
+    order.is_none_or(|order| !order.own(thp_use(role)).is_absent())
 }

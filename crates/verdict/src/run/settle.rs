@@ -1,13 +1,13 @@
 //! A policy held against a host.
 
-use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay};
+use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
 use hugeleaf_units::{Bytes, PageSize};
 use serde::Serialize;
 
-use super::rung::{Judged, Lack, full_thp, judge, left_in_pool, pmd, pool, pool_short};
+use super::rung::{Judged, full_thp, judge, left_in_pool, pmd, pool_short};
 use super::rung::{private_setting, shared_setting};
 use super::{Policy, Refusal, Want};
-use crate::findings::{thp_file, thp_size_file};
+use crate::list;
 
 /// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
 /// hold more memory and gain nothing.
@@ -79,7 +79,7 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
         shm_after: after(RunRole::Shm),
         stack_after: after(RunRole::Stack),
         touch: matches!(private_setting(host), Some("always" | "madvise")),
-        shmem_touch: shared_setting(host).is_some_and(|word| !matches!(word, "never" | "deny")),
+        shmem_touch: thp_is_on(shared_setting(host)),
         reserve: policy.reserve,
         only: policy.only.clone(),
         report: None,
@@ -109,11 +109,10 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
     let has_free =
         |size: PageSize| left_in_pool(host, size).is_none_or(|had| had.bytes >= size.bytes());
     let usual = pmd(host).or(host.memory.default_hugetlb_page.get());
-    let usual = usual.filter(|size| pool(host, *size).is_some());
+    let usual = usual.filter(|size| host.pool(*size).is_some());
     let mut others: Vec<PageSize> = host
-        .pools
-        .iter()
-        .filter(|pool| pool.node.is_none() && Some(pool.size) != usual && has_free(pool.size))
+        .totals()
+        .filter(|pool| Some(pool.size) != usual && has_free(pool.size))
         .map(|pool| pool.size)
         .collect();
     others.sort_unstable_by(|a, b| b.cmp(a));
@@ -130,7 +129,7 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
 fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
     let mandatory = ladder.is_mandatory();
     let mut ways: Vec<RunWay> = Vec::new();
-    let mut lacks: Vec<(PageSize, Lack)> = Vec::new();
+    let mut lacks: Vec<(PageSize, Refusal)> = Vec::new();
     let mut had = false;
     for rung in ladder.rungs() {
         match judge(host, role, *rung) {
@@ -171,19 +170,19 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
     if mandatory && !had {
         let (_, lack) = lacks
             .pop()
-            .unwrap_or((host.base_page, Lack::new("there is none", "")));
+            .unwrap_or((host.base_page, Refusal::new("there is none", "")));
         return Err(Refusal::new(
             format!(
                 "run: --{role} {ladder} is required but unavailable: {}",
-                lack.because
+                lack.what
             ),
-            lack.command,
+            lack.next,
         ));
     }
     let missing = lacks.into_iter().map(|(size, lack)| Missing {
         asked: format!("--{role} {size}"),
-        because: lack.because,
-        command: lack.command,
+        because: lack.what,
+        command: lack.next,
     });
     Ok(Ladder {
         missing: missing.collect(),
@@ -196,27 +195,25 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
 }
 
 /// Memory that must be large when it is touched cannot wait for a collapse.
-fn first_touch(host: &Host) -> Option<(PageSize, Lack)> {
+fn first_touch(host: &Host) -> Option<(PageSize, Refusal)> {
     let size = pmd(host)?;
     let word = private_setting(host).filter(|word| *word == "never")?;
-    let thp = host.thp.known()?;
-    let order = thp.orders.iter().find(|order| order.size == size);
-    let own = order.and_then(|order| order.anon.known());
-    let file = match own.map(String::as_str) {
-        Some("never") => thp_size_file(size, "enabled"),
-        _ => thp_file("enabled"),
-    };
+    let own = host
+        .full_thp()
+        .filter(|order| order.anon.text() == Some("never"));
+    let of = ThpUse::Private;
+    let file = own.map_or_else(|| of.file(), |order| order.file(of));
     Some((
         size,
-        Lack::new(
+        Refusal::new(
             format!("{file} is {word}, so memory is never large when it is first touched"),
             format!("echo madvise > {file}"),
         ),
     ))
 }
 
-fn cannot_be_sure(size: PageSize) -> Lack {
-    Lack::new(
+fn cannot_be_sure(size: PageSize) -> Refusal {
+    Refusal::new(
         format!("whether a page of {size} is given is up to the kernel, page by page"),
         "# leave the ! out",
     )
@@ -245,10 +242,9 @@ fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
     let Some(node) = numa.nodes().iter().find(|node| !host.nodes.contains(node)) else {
         return Ok(());
     };
-    let has: Vec<String> = host.nodes.iter().map(u32::to_string).collect();
     Err(Refusal::new(
         format!("run: --numa {numa}: this host has no node {node} with memory"),
-        format!("name nodes that it has: {}", has.join(", ")),
+        format!("name nodes that it has: {}", list(&host.nodes)),
     ))
 }
 
@@ -278,8 +274,8 @@ fn check_reserve(
     }
     match lack {
         Some(lack) if data.mandatory => Err(Refusal::new(
-            format!("run: {asked} is required but unavailable: {}", lack.because),
-            lack.command,
+            format!("run: {asked} is required but unavailable: {}", lack.what),
+            lack.next,
         )),
         Some(lack) => Ok(Some(missing(asked, lack))),
         None => Err(Refusal::new(
@@ -289,11 +285,11 @@ fn check_reserve(
     }
 }
 
-fn missing(asked: String, lack: Lack) -> Missing {
+fn missing(asked: String, lack: Refusal) -> Missing {
     Missing {
         asked,
-        because: lack.because,
-        command: lack.command,
+        because: lack.what,
+        command: lack.next,
     }
 }
 

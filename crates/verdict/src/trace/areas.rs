@@ -200,40 +200,6 @@ pub fn area_of_stack<'a>(functions: impl IntoIterator<Item = &'a str>) -> Option
     functions.into_iter().find_map(area_of)
 }
 
-/// Whether a function is one that takes, waits for or releases a lock: time there is waiting, or work that was
-/// done with interrupts off and is seen only when they come back.
-pub fn is_lock(function: &str) -> bool {
-    const LOCKS: &[&str] = &[
-        "_raw_spin_",
-        "_raw_read_",
-        "_raw_write_",
-        "__raw_spin_",
-        "__raw_callee_save",
-        "native_queued_spin_lock_slowpath",
-        "queued_spin_lock_slowpath",
-        "queued_read_lock_slowpath",
-        "queued_write_lock_slowpath",
-        "__pv_queued_spin",
-        "pv_",
-        "mutex_lock",
-        "__mutex_lock",
-        "mutex_unlock",
-        "__mutex_unlock",
-        "mutex_spin_on_owner",
-        "rwsem_",
-        "down_read",
-        "down_write",
-        "up_read",
-        "up_write",
-        "osq_lock",
-        "rt_spin_",
-        "rt_mutex_",
-        "__percpu_down",
-        "percpu_down",
-    ];
-    LOCKS.iter().any(|name| function.starts_with(name))
-}
-
 /// Functions at whose end interrupts come on again. A sample by the clock cannot land while they are off: the time
 /// of what was done before is counted here.
 pub fn is_release(function: &str) -> bool {
@@ -283,11 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_and_releases_are_known_by_name() {
-        assert!(
-            is_lock("native_queued_spin_lock_slowpath") && is_lock("rwsem_down_write_slowpath")
-        );
-        assert!(!is_lock("mlock_pte_range"));
+    fn releases_are_known_by_name() {
         assert!(
             is_release("_raw_spin_unlock_irqrestore") && is_release("finish_task_switch.isra.0")
         );

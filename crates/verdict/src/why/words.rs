@@ -1,7 +1,6 @@
 //! Findings in words: a sentence with the values met, and the one thing to do next.
 
-use hugeleaf_host::system::cgroups;
-use hugeleaf_host::{Process, Segment};
+use hugeleaf_host::{Limited, Process, Segment, ThpUse};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::eligible::{Kind, tmpfs_mount};
@@ -131,11 +130,11 @@ impl Words<'_> {
             ProcessDisabled => self.enable_thp(),
             Misaligned => self.place_well(),
             ShmemDeny => format!(
-                "echo never > {}/shmem_enabled && hugeleaf promote {target}",
-                setting::FOLDER
+                "echo never > {} && hugeleaf promote {target}",
+                ThpUse::Shared.file()
             ),
             ShmemSizeOff => {
-                let path = setting::shmem_knob(self.case).path;
+                let (path, _) = self.case.host.thp_setting(ThpUse::Shared);
                 format!("echo inherit > {path} && hugeleaf promote {target}")
             }
             ShmGroup | Memlock | CgroupReservation | PoolShort | CgroupFault | PoolUnused => {
@@ -152,8 +151,8 @@ impl Words<'_> {
 // Settings.
 impl Words<'_> {
     fn text_of_setting(&self) -> String {
-        let knob = setting::private_knob(self.case);
-        let (path, page) = (knob.path, self.page());
+        let (path, _) = self.case.host.thp_setting(ThpUse::Private);
+        let page = self.page();
         match self.finding.reason {
             Reason::ThpNever => {
                 format!("THP is off on this host ({path} is never); promotion works all the same")
@@ -248,7 +247,8 @@ impl Words<'_> {
 impl Words<'_> {
     fn text_of_shared(&self) -> String {
         let page = self.page();
-        let knob = format!("{}/shmem_enabled", setting::FOLDER);
+        let knob = ThpUse::Shared.file();
+        let (path, own) = self.case.host.thp_setting(ThpUse::Shared);
         let value = setting::shmem_top(self.case).unwrap_or("unknown");
         match self.finding.reason {
             Reason::ShmemNever => match tmpfs_mount(self.segment) {
@@ -257,9 +257,8 @@ impl Words<'_> {
                      promotion can move it"
                 ),
                 None => format!(
-                    "large pages for shared memory are off ({} is never); the address fits, so \
-                     promotion can move it",
-                    setting::shmem_knob(self.case).path
+                    "large pages for shared memory are off ({path} is never); the address fits, so \
+                     promotion can move it"
                 ),
             },
             Reason::ShmemNotAdvised => format!(
@@ -267,20 +266,16 @@ impl Words<'_> {
                  program did not advise this; the address fits, so promotion can move it",
                 match tmpfs_mount(self.segment) {
                     Some(folder) => format!("the tmpfs on {folder} is mounted with huge=advise"),
-                    None => format!("{} is advise", setting::shmem_knob(self.case).path),
+                    None => format!("{path} is advise"),
                 }
             ),
             Reason::ShmemDeny => {
                 format!("{knob} is deny, which forbids large pages in shared memory altogether")
             }
-            Reason::ShmemSizeOff => {
-                let own = setting::shmem_knob(self.case);
-                format!(
-                    "{} is {}, and promotion of shared memory goes by that one",
-                    own.path,
-                    own.value.unwrap_or_default()
-                )
-            }
+            Reason::ShmemSizeOff => format!(
+                "{path} is {}, and promotion of shared memory goes by that one",
+                own.unwrap_or_default()
+            ),
             _ => match tmpfs_mount(self.segment) {
                 Some(folder) if setting::shmem_places_well(self.case, self.segment) => format!(
                     "mapped at an address that does not fit {page} pages, while the tmpfs on \
@@ -311,7 +306,7 @@ impl Words<'_> {
         }
         let knob = match tmpfs_mount(self.segment) {
             Some(folder) => format!("mount -o remount,huge=advise {}", shell_word(folder)),
-            None => format!("echo advise > {}/shmem_enabled", setting::FOLDER),
+            None => format!("echo advise > {}", ThpUse::Shared.file()),
         };
         restart(Some(knob), process)
     }
@@ -353,25 +348,25 @@ impl Words<'_> {
 
     fn text_of_cgroup(&self, size: PageSize) -> String {
         let len = self.segment.range.len();
-        let reserve = self.finding.reason == Reason::CgroupReservation;
-        let room = if reserve {
-            hugetlb::reservation_room
-        } else {
-            hugetlb::fault_room
-        };
-        let tightest = hugetlb::tightest(self.case, size, room);
+        let of = self.limited();
+        let tightest = hugetlb::tightest(self.case, size, of);
         let path = tightest.map_or("", |(g, _)| g.path.as_str());
-        let left = tightest.and_then(|(_, l)| room(l)).unwrap_or_default();
-        if reserve {
-            format!(
-                "cgroup {path} may reserve {left} more on {size} pages, and this segment needs \
-                 {len}: mapping it on them fails"
-            )
-        } else {
-            format!(
-                "cgroup {path} may touch {left} more on {size} pages, and this segment needs \
-                 {len}: mapping it on them succeeds, and touching it ends in SIGBUS"
-            )
+        let left = tightest.and_then(|(_, l)| l.room(of)).unwrap_or_default();
+        let (may, then) = match of {
+            Limited::Reservations => ("reserve", "fails"),
+            Limited::Faults => ("touch", "succeeds, and touching it ends in SIGBUS"),
+        };
+        format!(
+            "cgroup {path} may {may} {left} more on {size} pages, and this segment needs {len}: \
+             mapping it on them {then}"
+        )
+    }
+
+    /// What the limit counts that stands in the way.
+    fn limited(&self) -> Limited {
+        match self.finding.reason {
+            Reason::CgroupReservation => Limited::Reservations,
+            _ => Limited::Faults,
         }
     }
 
@@ -424,34 +419,14 @@ impl Words<'_> {
     }
 
     fn raise_limit(&self, size: PageSize) -> String {
-        let reserve = self.finding.reason == Reason::CgroupReservation;
-        let room = if reserve {
-            hugetlb::reservation_room
-        } else {
-            hugetlb::fault_room
-        };
-        let Some((group, limit)) = hugetlb::tightest(self.case, size, room) else {
+        let of = self.limited();
+        let Some((group, limit)) = hugetlb::tightest(self.case, size, of) else {
             return self.comment();
         };
-        let usage = if reserve {
-            &limit.reservation_usage
-        } else {
-            &limit.fault_usage
-        };
-        let need = usage.get().unwrap_or_default() + self.segment.range.len();
+        let need = limit.usage(of) + self.segment.range.len();
         let most = size.pages_for(need).of(size).get();
-        let name = cgroups::name_of(size);
-        let file = match (group.version, reserve) {
-            (2, true) => format!("hugetlb.{name}.rsvd.max"),
-            (2, false) => format!("hugetlb.{name}.max"),
-            (_, true) => format!("hugetlb.{name}.rsvd.limit_in_bytes"),
-            (_, false) => format!("hugetlb.{name}.limit_in_bytes"),
-        };
-        let step = format!(
-            "echo {most} > {}",
-            shell_word(&format!("{}/{file}", group.folder))
-        );
-        restart(Some(step), self.case.process)
+        let file = shell_word(&group.limit_file(size, of));
+        restart(Some(format!("echo {most} > {file}")), self.case.process)
     }
 }
 
