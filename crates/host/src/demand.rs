@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
+use serde::{Deserialize, Serialize};
 
 use crate::fact::Fact;
 use crate::model::Held;
@@ -127,7 +128,8 @@ impl Insists {
 }
 
 /// What a service is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ServiceKind {
     /// A PostgreSQL cluster.
     PostgreSql,
@@ -145,6 +147,34 @@ pub enum ServiceKind {
     Mover,
     /// Anything else, by what it holds or by bytes that somebody named.
     Other,
+}
+
+impl ServiceKind {
+    /// All of them.
+    pub const ALL: [ServiceKind; 8] = [
+        ServiceKind::PostgreSql,
+        ServiceKind::MariaDb,
+        ServiceKind::Jvm,
+        ServiceKind::Redis,
+        ServiceKind::SysV,
+        ServiceKind::Container,
+        ServiceKind::Mover,
+        ServiceKind::Other,
+    ];
+
+    /// The name in plans and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ServiceKind::PostgreSql => "postgresql",
+            ServiceKind::MariaDb => "mariadb",
+            ServiceKind::Jvm => "jvm",
+            ServiceKind::Redis => "redis",
+            ServiceKind::SysV => "sysv",
+            ServiceKind::Container => "container",
+            ServiceKind::Mover => "mover",
+            ServiceKind::Other => "other",
+        }
+    }
 }
 
 /// An account, and what it may do about large pages.
@@ -190,18 +220,19 @@ pub struct Demand {
 impl Demand {
     /// All of it, unrounded.
     pub fn bytes(&self) -> Bytes {
-        let of = |piece: &Piece| Bytes(piece.bytes.get().saturating_mul(piece.count));
-        self.pieces.iter().map(of).sum()
+        self.pieces.iter().map(|p| p.bytes * p.count).sum()
     }
 }
 
 /// So many equal mappings of so many bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Piece {
-    /// Bytes of each.
-    pub bytes: Bytes,
     /// How many.
     pub count: u64,
+    /// Bytes of each.
+    #[serde(rename(serialize = "each_bytes"))]
+    pub bytes: Bytes,
 }
 
 impl Piece {
@@ -212,12 +243,23 @@ impl Piece {
 }
 
 /// Where memory is available on large pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Place {
     /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
     Pool,
     /// Transparent huge pages only.
     Thp,
+}
+
+impl Place {
+    /// The name in plans and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Place::Pool => "pool",
+            Place::Thp => "thp",
+        }
+    }
 }
 
 /// Why a demand could not be determined: what failed, and what to do next.

@@ -180,7 +180,6 @@ pub struct Row {
     /// Its name.
     pub name: String,
     /// What it is.
-    #[serde(serialize_with = "crate::plan::kind")]
     pub kind: ServiceKind,
     /// Its unit.
     pub unit: Option<String>,

@@ -7,6 +7,7 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 use super::model::Plan;
+use super::read::check;
 use super::sense::{Nonsense, sense};
 
 /// Why a text is no plan.
@@ -36,7 +37,13 @@ impl std::error::Error for PlanError {}
 /// # Errors
 /// [`PlanError`] with the place in the text.
 pub fn parse(text: &str) -> Result<Plan, PlanError> {
-    let plan: Plan = toml::from_str(text).map_err(|e| at(text, e.span(), one_line(e.message())))?;
+    let read = |e: toml::de::Error| at(text, e.span(), one_line(e.message()));
+    let table = DeTable::parse(text).map_err(read)?;
+    let values = table.get_ref().iter();
+    for (key, value) in values {
+        check(key.get_ref(), value).map_err(|(span, what)| at(text, Some(span), what))?;
+    }
+    let plan: Plan = toml::from_str(text).map_err(read)?;
     match sense(&plan).into_iter().next() {
         None => Ok(plan),
         Some(Nonsense { at: path, what }) => Err(at(text, span(text, &path), what)),

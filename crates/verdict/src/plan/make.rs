@@ -8,8 +8,7 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, clean, held_of, unit_entry};
-use super::kinds::SCHEMA;
-use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan};
+use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan, SCHEMA};
 use super::pools::pools;
 use super::promise::{self, listed, promised, standing};
 use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};

@@ -8,7 +8,6 @@ use hugeleaf_host::demand::Piece;
 use hugeleaf_units::{Bytes, PageSize, Pages};
 
 use super::arithmetic;
-use super::kinds::{kind_name, place_name};
 use super::model::{ForDemand, ForPool, ForService, Knob, Mount, PagesOf, Plan, Promise, Unit};
 use super::step::{Needs, Step, What};
 use super::steps;
@@ -166,7 +165,7 @@ fn host(out: &mut Out, plan: &Plan) {
 fn service(out: &mut Out, service: &ForService) {
     out.head("[[service]]");
     out.text("name", &service.name);
-    out.text("kind", kind_name(service.kind));
+    out.text("kind", service.kind.name());
     out.some("unit", service.unit.as_deref().map(quoted));
     out.some("user", service.user.as_deref().map(quoted));
     let configured = service.configured_by.as_ref().map(|p| p.to_string_lossy());
@@ -193,7 +192,7 @@ fn demand(out: &mut Out, demand: &ForDemand) {
     }
     out.text("what", &demand.what);
     out.text("source", &demand.source);
-    out.text("from", place_name(demand.from));
+    out.text("from", demand.from.name());
     let piece = |p: &Piece| format!("{{ count = {}, bytes = {:#} }}", p.count, p.bytes);
     out.list("pieces", demand.pieces.iter().map(piece));
     out.some_list("pages", pages(&demand.pages));
