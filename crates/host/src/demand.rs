@@ -104,6 +104,13 @@ pub struct Wish {
     pub said: String,
 }
 
+impl Wish {
+    fn new(how: Insists, said: impl Into<String>) -> Wish {
+        let said = said.into();
+        Wish { how, said }
+    }
+}
+
 /// How much a service insists on large pages from the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Insists {
@@ -218,6 +225,23 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// One of no size of page in particular, of a service that does not run.
+    fn new(
+        what: impl Into<String>,
+        pieces: Vec<Piece>,
+        place: Place,
+        source: impl Into<String>,
+    ) -> Demand {
+        Demand {
+            what: what.into(),
+            pieces,
+            place,
+            page: None,
+            source: source.into(),
+            held: None,
+        }
+    }
+
     /// All of it, unrounded.
     pub fn bytes(&self) -> Bytes {
         self.pieces.iter().map(|p| p.bytes * p.count).sum()
