@@ -738,9 +738,10 @@ impl Held {
 }
 
 /// What sort of process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessKind {
     /// One with memory of its own.
+    #[default]
     User,
     /// A thread of the kernel: it has no memory of its own.
     Kernel,
@@ -749,7 +750,7 @@ pub enum ProcessKind {
 }
 
 /// A process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Process {
     /// Its id in the reader's PID namespace.
     pub pid: Pid,
@@ -770,8 +771,6 @@ pub struct Process {
     /// 26 to 28 and 48): these change on execve, the start time does not. Zeroes where not
     /// readable.
     pub image: [u64; 4],
-    /// Depth of its PID namespace below the reader's: 0 in the same one (`NSpid`).
-    pub pid_namespaces_below: usize,
     /// Its cgroup's path, the memory controller's or the unified one.
     pub cgroup: Option<String>,
     /// Its systemd unit, derived from the cgroup.

@@ -30,3 +30,10 @@ pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     texts.join(", ")
 }
+
+/// Text of others' making on one line: names of programs and files may hold anything, a line feed that would
+/// end a comment included.
+pub(crate) fn clean(text: &str) -> String {
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(safe).collect()
+}

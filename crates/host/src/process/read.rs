@@ -165,7 +165,6 @@ fn basics(
         uid: status.uid,
         start_ticks: stat.start_ticks,
         image: stat.image,
-        pid_namespaces_below: status.ns_pids.len().saturating_sub(1),
         unit: cgroup.as_deref().and_then(unit_of),
         cgroup,
         threads: stat.threads,
@@ -177,18 +176,12 @@ fn basics(
         hugetlb,
         locked: status.locked.unwrap_or_default(),
         pinned: status.pinned.unwrap_or_default(),
-        registered: Fact::Absent,
         swapped: status.swapped.unwrap_or_default(),
         page_tables: status.page_tables.unwrap_or_default(),
-        pss: Fact::Absent,
-        memlock: Fact::Absent,
         groups: status.groups,
         capabilities: status.capabilities,
         by_page_size: Fact::Known(Vec::new()),
-        segments: Vec::new(),
-        children: Vec::new(),
-        run: Fact::Absent,
-        memory_limits: Vec::new(),
+        ..Process::default()
     }
 }
 

@@ -80,8 +80,6 @@ pub struct Status {
     pub uid: u32,
     /// Effective group id and the supplementary groups.
     pub groups: Vec<u64>,
-    /// Ids in the PID namespaces, the reader's first.
-    pub ns_pids: Vec<u32>,
     /// `VmHWM`: the most that was ever resident, since the program was executed or forked.
     pub peak: Option<Bytes>,
     /// `VmRSS`.
@@ -129,12 +127,6 @@ pub fn parse_status(text: &str) -> Result<Status, ParseError> {
             }
             "Gid" => status.groups.extend(numbers().nth(1).and_then(Result::ok)),
             "Groups" => status.groups.extend(numbers().filter_map(Result::ok)),
-            "NSpid" => {
-                status.ns_pids = value
-                    .split_ascii_whitespace()
-                    .filter_map(|n| n.parse().ok())
-                    .collect();
-            }
             "VmRSS" => status.resident = Some(kib(line, value)?),
             "VmHWM" => status.peak = Some(kib(line, value)?),
             "RssAnon" => status.resident_anon = Some(kib(line, value)?),
@@ -266,7 +258,6 @@ mod tests {
         let status = parse_status(text).unwrap();
         assert_eq!(status.uid, 1000);
         assert_eq!(status.groups, [6, 7, 8]);
-        assert_eq!(status.ns_pids, [12, 3]);
         assert_eq!(status.resident, Some(Bytes(102_400)));
         assert_eq!(status.hugetlb, Some(Bytes(2 << 20)));
         assert_eq!(status.swapped, None);

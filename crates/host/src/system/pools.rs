@@ -13,7 +13,7 @@ const NODES: &str = "sys/devices/system/node";
 
 /// The nodes that have memory.
 pub fn nodes(root: &Root) -> Vec<u32> {
-    let named = root.parse(format!("{NODES}/has_memory"), parse_list);
+    let named = root.parse(format!("{NODES}/has_memory"), parse_nodes);
     let nodes = match named {
         Fact::Known(nodes) => nodes,
         // A kernel or a capture without the list: every node's folder.
@@ -30,9 +30,12 @@ pub fn nodes(root: &Root) -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst); at most 1024 numbers, the
-/// most nodes a kernel can be built for.
-fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
+/// A list such as `0-3,8` (Documentation/admin-guide/cputopology.rst), ascending; below 1024, the most
+/// nodes that a kernel can be built for.
+///
+/// # Errors
+/// Where it is no such list.
+pub fn parse_nodes(text: &str) -> Result<Vec<u32>, ParseError> {
     const MOST: u32 = 1024;
     let error = || ParseError::new(1, "expected a list of numbers as in 0-3,8", text.trim());
     let mut numbers = Vec::new();
@@ -45,6 +48,8 @@ fn parse_list(text: &str) -> Result<Vec<u32>, ParseError> {
         }
         numbers.extend(first..=last);
     }
+    numbers.sort_unstable();
+    numbers.dedup();
     Ok(numbers)
 }
 
@@ -88,10 +93,10 @@ mod tests {
 
     #[test]
     fn lists_of_nodes() {
-        assert_eq!(parse_list("0-1,3\n").unwrap(), [0, 1, 3]);
-        assert_eq!(parse_list("\n").unwrap(), [0u32; 0]);
+        assert_eq!(parse_nodes("0-1,3\n").unwrap(), [0, 1, 3]);
+        assert_eq!(parse_nodes("\n").unwrap(), [0u32; 0]);
         for text in ["0-", "a", "3-1", "0-4294967295"] {
-            assert!(parse_list(text).is_err(), "{text}");
+            assert!(parse_nodes(text).is_err(), "{text}");
         }
     }
 

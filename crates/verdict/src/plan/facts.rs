@@ -51,12 +51,6 @@ pub struct Wishes {
     pub environment: Vec<String>,
 }
 
-/// Text of others' making on one line: names of programs and files may hold anything.
-pub(super) fn clean(text: &str) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(safe).collect()
-}
-
 /// Pages of each size that a service already has, those promised to it included.
 pub(super) fn held(service: &Service, size: PageSize) -> Bytes {
     service.demands.iter().map(|d| held_of(d, size)).sum()

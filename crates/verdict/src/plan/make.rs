@@ -7,13 +7,13 @@ use hugeleaf_host::{Fact, Host};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
-use super::facts::{Facts, Wishes, clean, held_of, unit_entry};
+use super::facts::{Facts, Wishes, held_of, unit_entry};
 use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan, SCHEMA};
 use super::pools::pools;
 use super::promise::{self, listed, promised, standing};
 use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
-use crate::{free_name, list};
+use crate::{clean, free_name, list};
 
 /// Makes a plan for these services; the first are served first.
 ///

@@ -7,10 +7,10 @@ use hugeleaf_units::Pages;
 
 use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
-use super::facts::{Facts, Wishes, clean, lacks};
+use super::facts::{Facts, Wishes, lacks};
 use super::model::{ForPool, ForService, PagesOf, Plan};
 use super::room::Ledger;
-use crate::list;
+use crate::{clean, list};
 
 pub(super) fn notes(
     plan: &Plan,

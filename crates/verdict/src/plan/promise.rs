@@ -9,9 +9,10 @@ use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
-use super::facts::{InForce, clean, held};
+use super::facts::{InForce, held};
 use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
+use crate::clean;
 
 /// A service that a plan in force has pages for.
 #[derive(Debug, Clone)]

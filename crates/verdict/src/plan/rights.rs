@@ -117,5 +117,5 @@ fn why(user: &User, host: &Host, has: &Has, service: &ForService, needed: Bytes)
         lacks.join(", "),
         service.name
     );
-    super::facts::clean(&whole)
+    crate::clean(&whole)
 }

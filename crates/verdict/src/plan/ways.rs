@@ -5,8 +5,9 @@ use hugeleaf_host::demand::{Insists, Place, Service, ServiceKind};
 use hugeleaf_units::{Bytes, PageSize};
 
 use super::arithmetic::wastes_little;
-use super::facts::{Facts, clean};
+use super::facts::Facts;
 use super::model::{ForService, Plan};
+use crate::clean;
 
 /// The lines, the most important first.
 pub(super) fn ways(

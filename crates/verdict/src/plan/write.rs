@@ -313,7 +313,7 @@ fn change(plan: &Plan, step: &Step, read: &dyn Fn(&Path) -> Option<String>) -> V
 fn lines(old: Option<&str>, new: &str) -> Vec<String> {
     let set = |text: &'_ str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.map(super::facts::clean).collect()
+        lines.map(crate::clean).collect()
     };
     let before = old.map(set).unwrap_or_default();
     let after = set(new);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf_host::RunRole;
+use hugeleaf_host::system::parse_nodes;
 use hugeleaf_units::{Bytes, Ladder, ParseLadderError};
 
 /// What is asked for one role.
@@ -72,18 +73,14 @@ impl Numa {
     }
 }
 
-/// Nodes as people write them: `0,2-3`.
-fn write_nodes(nodes: &[u32]) -> String {
-    let words: Vec<String> = nodes.iter().map(u32::to_string).collect();
-    words.join(",")
-}
-
 impl fmt::Display for Numa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<String> = self.nodes().iter().map(u32::to_string).collect();
+        let nodes = nodes.join(",");
         match self {
-            Numa::Bind(nodes) => write!(f, "bind={}", write_nodes(nodes)),
-            Numa::Prefer(node) => write!(f, "prefer={node}"),
-            Numa::Interleave(nodes) => write!(f, "interleave={}", write_nodes(nodes)),
+            Numa::Bind(_) => write!(f, "bind={nodes}"),
+            Numa::Prefer(_) => write!(f, "prefer={nodes}"),
+            Numa::Interleave(_) => write!(f, "interleave={nodes}"),
             Numa::Local => f.write_str("local"),
         }
     }
@@ -103,32 +100,15 @@ impl FromStr for Numa {
             return Ok(Numa::Local);
         }
         let (word, list) = text.split_once('=').ok_or_else(error)?;
-        let nodes = read_nodes(list).ok_or_else(error)?;
+        let nodes = parse_nodes(list).map_err(|_| error())?;
         match (word, nodes.as_slice()) {
+            (_, []) => Err(error()),
             ("bind", _) => Ok(Numa::Bind(nodes)),
             ("interleave", _) => Ok(Numa::Interleave(nodes)),
             ("prefer", [node]) => Ok(Numa::Prefer(*node)),
             _ => Err(error()),
         }
     }
-}
-
-/// Reads `0,2-3` into ascending numbers, each once.
-fn read_nodes(text: &str) -> Option<Vec<u32>> {
-    /// No kernel is built for more nodes (CONFIG_NODES_SHIFT is 10 at most).
-    const MOST: u32 = 1 << 10;
-    let mut nodes = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        nodes.extend(first..=last);
-    }
-    nodes.sort_unstable();
-    nodes.dedup();
-    Some(nodes)
 }
 
 /// Why a text is not what a flag takes.

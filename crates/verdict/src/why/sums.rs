@@ -3,6 +3,7 @@
 use hugeleaf_host::Process;
 use hugeleaf_units::Bytes;
 
+use crate::clean;
 use crate::findings::shell_word;
 
 use super::{Figures, OffSize, Reason, Verdict};
@@ -38,10 +39,9 @@ impl Sum<'_> {
         let first = self.verdicts[0];
         let (bytes, f) = (self.bytes, self.figures);
         let text = match first.id {
-            Reason::PartlyResident => partly_resident(bytes, f),
-            Reason::PartlyMapped => partly_mapped(bytes, f),
-            Reason::Sparse => sparse(bytes, f),
-            Reason::Swapped => swapped(bytes, f),
+            Reason::PartlyResident | Reason::PartlyMapped | Reason::Sparse | Reason::Swapped => {
+                partly(first.id, bytes, f)
+            }
             Reason::CopyOnWrite => self.copy_on_write(),
             Reason::Merged => first.id.says().to_owned(),
             Reason::OrdersOff => orders_off(bytes, f),
@@ -91,33 +91,39 @@ impl Sum<'_> {
 
     fn who(&self) -> String {
         match self.processes {
-            [one] => name_of(one),
+            [one] => clean(&one.name),
             many => format!("the {} processes", many.len()),
         }
     }
 }
 
-/// The name of a process for a sentence or a comment: it may hold anything, a line feed that would
-/// end the comment included.
-pub fn name_of(process: &Process) -> String {
-    let safe = |c: char| if c.is_control() { '?' } else { c };
-    process.name.chars().map(safe).collect()
-}
-
-/// How much is in memory, in whole percent, rounded down.
-fn percent(bytes: Bytes, f: &Figures) -> u64 {
-    Bytes(100)
-        .scaled(bytes, bytes + f.missing + f.swapped)
-        .get()
-}
-
-pub fn partly_resident(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "{}% of these pages are in memory; large pages would fill up the rest, {} more{}",
-        percent(bytes, f),
-        f.missing,
-        without_room(f, f.missing)
-    )
+/// Memory that is in part not there.
+pub fn partly(id: Reason, bytes: Bytes, f: &Figures) -> String {
+    let whole = bytes + f.missing + f.swapped;
+    let (percent, missing) = (Bytes(100).scaled(bytes, whole).get(), f.missing);
+    match id {
+        Reason::PartlyResident => format!(
+            "{percent}% of these pages are in memory; large pages would fill up the rest, {missing} \
+             more{}",
+            without_room(f, missing)
+        ),
+        Reason::PartlyMapped => format!(
+            "shared memory of which this process has touched {percent}%; promotion goes by all \
+             processes it is given"
+        ),
+        Reason::Sparse => format!(
+            "only {percent}% of these pages are in memory; large pages would cost {missing} more"
+        ),
+        _ if bytes.is_zero() => format!(
+            "{} that is all in swap: it comes back on base pages as it is used",
+            f.swapped
+        ),
+        _ => format!(
+            "{} of it is in swap; promotion would bring that back into memory{}",
+            f.swapped,
+            without_room(f, missing + f.swapped)
+        ),
+    }
 }
 
 /// What a command that adds so much to resident memory meets in the process's cgroups.
@@ -152,36 +158,6 @@ pub fn promote_within(f: &Figures, adds: Bytes, promote: &str) -> String {
     let pages = need.get().div_ceil(room.page.get().max(1));
     let limit = pages.saturating_mul(room.page.get());
     format!("echo {limit} > {} && {promote}", shell_word(&room.file))
-}
-
-pub fn partly_mapped(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "shared memory of which this process has touched {}%; promotion goes by all processes it is \
-         given",
-        percent(bytes, f)
-    )
-}
-
-pub fn sparse(bytes: Bytes, f: &Figures) -> String {
-    format!(
-        "only {}% of these pages are in memory; large pages would cost {} more",
-        percent(bytes, f),
-        f.missing
-    )
-}
-
-pub fn swapped(bytes: Bytes, f: &Figures) -> String {
-    match bytes {
-        Bytes::ZERO => format!(
-            "{} that is all in swap: it comes back on base pages as it is used",
-            f.swapped
-        ),
-        _ => format!(
-            "{} of it is in swap; promotion would bring that back into memory{}",
-            f.swapped,
-            without_room(f, f.missing + f.swapped)
-        ),
-    }
 }
 
 pub fn copy_on_write(who: &str, bytes: Bytes) -> String {
