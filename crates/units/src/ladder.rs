@@ -21,12 +21,9 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder of one rung.
-    pub fn of(rung: Rung, mandatory: bool) -> Ladder {
-        Ladder {
-            rungs: vec![rung],
-            mandatory,
-        }
+    /// A ladder of these rungs, one at least.
+    pub fn of(rungs: Vec<Rung>, mandatory: bool) -> Ladder {
+        Ladder { rungs, mandatory }
     }
 
     /// The sizes to try, in order; at least one.

@@ -8,8 +8,10 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
-use super::model::{BasePages, Boot, ForDemand, ForHost, ForService, PagesOf, Plan, SCHEMA};
-use super::pools::pools;
+use super::layout::Wanted;
+use super::model::{
+    BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan, SCHEMA,
+};
 use super::promise::{self, listed, promised, standing};
 use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
@@ -64,6 +66,27 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     settings(&mut plan, facts, services, wishes);
     plan.notes = notes::notes(&plan, facts, services, &ledger, wishes);
     Ok(plan)
+}
+
+/// The pools that services of the plan take from, node by node.
+fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
+    let mut found = Vec::new();
+    for (size, _) in ledger.planned.iter().rev().filter(|(_, n)| **n > 0) {
+        let takes = |s: &&ForService| s.pages().any(|p| p.page == *size);
+        let whom = plan.services.iter().filter(takes);
+        let of = |map: &BTreeMap<PageSize, u64>| map.get(size).copied().unwrap_or_default();
+        let wanted = Wanted {
+            size: *size,
+            others: of(&ledger.others),
+            promised: of(&ledger.promised),
+            whom: whom.map(|s| s.name.clone()).collect(),
+            wants: ledger.wants(*size),
+            configured: of(&ledger.configured),
+            may_shrink: false,
+        };
+        found.extend(wanted.layout(host));
+    }
+    found
 }
 
 /// Whether this kernel has the sizes that were named and those that services insist on.

@@ -89,17 +89,17 @@ fn map(key: &str, value: &str, host: &Host) -> Result<Mapped, Refusal> {
             "N" | "n" => Some(Want::Base),
             _ => None,
         };
-        let wrong = || {
+        let here = here.ok_or_else(|| {
             Refusal::new(
                 format!("run: {LARGE_PAGE_DATA}={value} means nothing"),
                 format!("write {LARGE_PAGE_DATA}=Y (if there are any), M (mandatory) or N (none)"),
             )
-        };
+        })?;
         return Ok(Mapped {
             key: LARGE_PAGE_DATA,
             value: value.to_owned(),
             role: RunRole::Data,
-            here: here.ok_or_else(wrong)?,
+            here,
         });
     }
     let (key, role) = SIZES
@@ -149,31 +149,25 @@ fn size_here(size: &str, role: RunRole, host: &Host, mandatory: bool) -> Option<
         .collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     sizes.dedup();
-    let is_pool = |size: &PageSize| host.pools.iter().any(|pool| pool.size == *size);
     let rungs: Vec<PageSize> = match role {
         // Every pool is a way; of the sizes of THP the largest.
         RunRole::Shm => {
             let largest_thp = sizes.iter().copied().find(|size| is_thp(host, *size));
-            let keep = |size: &PageSize| is_pool(size) || Some(*size) == largest_thp;
-            sizes.iter().copied().filter(keep).collect()
+            let is_pool = |size: &PageSize| host.pool(*size).is_some();
+            sizes.retain(|size| is_pool(size) || Some(*size) == largest_thp);
+            sizes
         }
         _ => sizes.into_iter().take(1).collect(),
     };
-    let words: Vec<String> = rungs.iter().map(PageSize::to_string).collect();
-    if words.is_empty() && !mandatory {
-        return Some(Want::Base);
-    }
-    if words.is_empty() {
+    let rungs = match rungs.is_empty() {
+        true if !mandatory => return Some(Want::Base),
         // Nothing of the sort here: ask for it all the same, so that it is refused by name.
-        let rung = Rung {
-            size: asked,
-            kind: None,
-        };
-        return Some(Want::Ladder(Ladder::of(rung, true)));
-    }
-    let mark = if mandatory { "!" } else { "" };
-    let text = format!("{}{mark}", words.join(","));
-    text.parse().ok().map(Want::Ladder)
+        true => vec![asked],
+        false => rungs,
+    };
+    let rung = |size| Rung { size, kind: None };
+    let rungs = rungs.into_iter().map(rung).collect();
+    Some(Want::Ladder(Ladder::of(rungs, mandatory)))
 }
 
 fn is_thp(host: &Host, size: PageSize) -> bool {

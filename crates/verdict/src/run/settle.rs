@@ -179,13 +179,11 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
             lack.next,
         ));
     }
-    let missing = lacks.into_iter().map(|(size, lack)| Missing {
-        asked: format!("--{role} {size}"),
-        because: lack.what,
-        command: lack.next,
-    });
+    let missing = lacks.into_iter();
     Ok(Ladder {
-        missing: missing.collect(),
+        missing: missing
+            .map(|(size, lack)| missing_of(format!("--{role} {size}"), lack))
+            .collect(),
         rungs: RunAsked {
             mandatory: mandatory && !ways.is_empty(),
             ways,
@@ -236,10 +234,15 @@ fn after(host: &Host, want: &Want, rungs: &RunAsked, role: RunRole) -> Option<By
 
 /// Nodes that this host does not have.
 fn check_nodes(policy: &Policy, host: &Host) -> Result<(), Refusal> {
-    let Some(numa) = &policy.numa else {
-        return Ok(());
-    };
-    let Some(node) = numa.nodes().iter().find(|node| !host.nodes.contains(node)) else {
+    let numa = policy.numa.as_ref();
+    let lacks = numa.and_then(|numa| {
+        let node = numa
+            .nodes()
+            .iter()
+            .find(|node| !host.nodes.contains(node))?;
+        Some((numa, node))
+    });
+    let Some((numa, node)) = lacks else {
         return Ok(());
     };
     Err(Refusal::new(
@@ -268,7 +271,7 @@ fn check_reserve(
             },
             RunWay::Thp => {
                 check_memory(host, room, reserve, &asked)?;
-                return Ok(lack.map(|lack| missing(asked, lack)));
+                return Ok(lack.map(|lack| missing_of(asked, lack)));
             }
         }
     }
@@ -277,7 +280,7 @@ fn check_reserve(
             format!("run: {asked} is required but unavailable: {}", lack.what),
             lack.next,
         )),
-        Some(lack) => Ok(Some(missing(asked, lack))),
+        Some(lack) => Ok(Some(missing_of(asked, lack))),
         None => Err(Refusal::new(
             format!("run: {asked} reserves large pages for data, and data is left on base pages"),
             "say which pages data is to have, as in --data 2M, or leave --reserve out",
@@ -285,7 +288,7 @@ fn check_reserve(
     }
 }
 
-fn missing(asked: String, lack: Refusal) -> Missing {
+fn missing_of(asked: String, lack: Refusal) -> Missing {
     Missing {
         asked,
         because: lack.what,

@@ -1,15 +1,50 @@
-//! Findings in words: a sentence with the values met, and the one thing to do next.
+//! Judging a process: each of its segments alone, then what holds for all of them together. What is found is
+//! put in words: a sentence with the values met, and the one thing to do next.
 
-use hugeleaf_host::{Limited, Process, Segment, ThpUse};
+use hugeleaf_host::{Host, Limited, Process, Segment, ThpUse};
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::clean;
 use crate::eligible::{Kind, tmpfs_mount};
 use crate::findings::shell_word;
 
-use super::segment::{Finding, Found};
-use super::setting;
-use super::{Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, sums};
+use super::segment::{self, Finding, Found};
+use super::{
+    Account, Case, Figures, Reason, Remedy, Verdict, hugetlb, setting, smallest_large_page, sums,
+};
+
+/// Judges every segment of a process that was read page by page; one account a segment, in the
+/// same order. `target` is how commands name the process, as in `1234` or `tree:1234`.
+pub fn account(host: &Host, process: &Process, target: &str) -> Vec<Account> {
+    let case = Case {
+        host,
+        process,
+        target,
+        pmd: host.pmd_page.get(),
+        smallest: smallest_large_page(host),
+    };
+    let mut found: Vec<segment::Found> = process
+        .segments
+        .iter()
+        .map(|s| segment::examine(&case, s))
+        .collect();
+    segment::place_pinned(&case, &mut found);
+    segment::check_free_blocks(&case, &mut found);
+    segment::check_memory_limit(&case, &mut found);
+    found
+        .into_iter()
+        .zip(&process.segments)
+        .map(|(found, segment)| put(&case, segment, found))
+        .collect()
+}
+
+/// The verdicts of a process, in order of address.
+pub fn judge(host: &Host, process: &Process) -> Vec<Verdict> {
+    account(host, process, &process.pid.to_string())
+        .into_iter()
+        .flat_map(|a| a.verdicts)
+        .collect()
+}
 
 /// Puts what was found of a segment in words.
 pub fn put(case: &Case<'_>, segment: &Segment, found: Found) -> Account {
@@ -79,7 +114,7 @@ impl Words<'_> {
                 Reason::CopyOnWrite => self.sharer(),
                 _ => String::new(),
             },
-            room: super::segment::room(self.case),
+            room: segment::room(self.case),
             off_sizes: match f.reason {
                 Reason::OrdersOff => setting::off_sizes(self.case, self.segment, f.range, f.bytes),
                 _ => Vec::new(),
@@ -411,7 +446,7 @@ impl Words<'_> {
             ),
             Reason::Pinned => {
                 let range = self.finding.range;
-                let what = match super::segment::is_registered(self.case, range) {
+                let what = match segment::is_registered(self.case, range) {
                     true => format!(
                         "an io_uring of this process has registered buffers here (/proc/{}/fdinfo)",
                         process.pid

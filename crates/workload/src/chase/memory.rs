@@ -101,7 +101,7 @@ impl PageArm {
             size: self.size,
             kind: Some(self.kind).filter(|kind| *kind != PageKind::Base),
         };
-        Ladder::of(rung, mandatory)
+        Ladder::of(vec![rung], mandatory)
     }
 }
 
