@@ -78,20 +78,13 @@ impl FromStr for Ladder {
 
 impl fmt::Display for Ladder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, rung) in self.rungs.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            if let Some(kind) = rung.kind {
-                write!(f, "{kind}:")?;
-            }
-            write!(f, "{}", rung.size)?;
-        }
-        if self.mandatory {
-            f.write_str("!")
-        } else {
-            Ok(())
-        }
+        let rung = |rung: &Rung| {
+            let kind = rung.kind.map_or(String::new(), |kind| format!("{kind}:"));
+            format!("{kind}{}", rung.size)
+        };
+        let rungs: Vec<String> = self.rungs.iter().map(rung).collect();
+        let mark = if self.mandatory { "!" } else { "" };
+        write!(f, "{}{mark}", rungs.join(","))
     }
 }
 

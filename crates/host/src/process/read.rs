@@ -15,9 +15,7 @@ use crate::process::pages::{parse_pages, part_of};
 use crate::process::rings::read_registered;
 use crate::process::role::role_of;
 use crate::process::run::read_run_settings;
-use crate::process::stat::{
-    Stat, Status, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of,
-};
+use crate::process::stat::{Stat, parse_cgroup, parse_memlock, parse_stat, parse_status, unit_of};
 use crate::process::{Looking, ProcessError, file_of};
 use crate::root::Root;
 use crate::snapshot::hides_processes;
@@ -144,19 +142,8 @@ pub(crate) fn read_basics(root: &Root, pid: Pid) -> Result<Process, ProcessError
     } else {
         ProcessKind::User
     };
-    Ok(basics(pid, stat, status, kind, command_line, cgroup))
-}
-
-fn basics(
-    pid: Pid,
-    stat: Stat,
-    status: Status,
-    kind: ProcessKind,
-    command_line: String,
-    cgroup: Option<String>,
-) -> Process {
     let hugetlb = status.hugetlb.unwrap_or_default();
-    Process {
+    Ok(Process {
         pid,
         parent: Pid(stat.parent),
         name: stat.name,
@@ -182,7 +169,7 @@ fn basics(
         capabilities: status.capabilities,
         by_page_size: Fact::Known(Vec::new()),
         ..Process::default()
-    }
+    })
 }
 
 /// Reads `smaps`; denied where the process is another user's.

@@ -53,22 +53,18 @@ pub fn find_variable<'a>(environment: &'a str, name: &str) -> Option<&'a str> {
 pub fn parse_run_settings(text: &str) -> Result<RunSettings, ParseError> {
     let pairs = text.split(';').enumerate();
     let pairs = pairs.filter(|(_, pair)| !pair.is_empty());
-    let mut version = None;
     let mut settings = RunSettings::default();
-    for (i, pair) in pairs.clone() {
-        if let Some(value) = pair.strip_prefix("v=") {
-            version = Some((i + 1, value));
-        }
-    }
+    let version = |(i, pair): (usize, &'_ str)| Some((i + 1, pair.strip_prefix("v=")?.to_owned()));
+    let version = pairs.clone().filter_map(version).last();
     match version {
-        Some((_, VERSION)) => {}
+        Some((_, version)) if version == VERSION => {}
         Some((line, version)) if version.parse::<u32>().is_ok_and(|v| v > 1) => {
             let what = "expected v=1, and these settings are of a newer hugeleaf";
-            return Err(ParseError::new(line, what, version));
+            return Err(ParseError::new(line, what, &version));
         }
         other => {
-            let (line, version) = other.unwrap_or((1, text));
-            return Err(ParseError::new(line, "expected v=1", version));
+            let (line, version) = other.unwrap_or((1, text.to_owned()));
+            return Err(ParseError::new(line, "expected v=1", &version));
         }
     }
     for (i, pair) in pairs {
@@ -164,23 +160,17 @@ impl RunAsked {
 
 impl fmt::Display for RunAsked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, way) in self.ways.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            match way {
-                RunWay::Thp => f.write_str("thp")?,
-                RunWay::Hugetlb(size) => write!(f, "hugetlb:{:#}", size.bytes())?,
-            }
-        }
-        if self.ways.is_empty() {
-            f.write_str("base")?;
-        }
-        if self.mandatory {
-            f.write_str(",!")
-        } else {
-            Ok(())
-        }
+        let way = |way: &RunWay| match way {
+            RunWay::Thp => "thp".to_owned(),
+            RunWay::Hugetlb(size) => format!("hugetlb:{:#}", size.bytes()),
+        };
+        let ways: Vec<String> = self.ways.iter().map(way).collect();
+        let ways = match ways.is_empty() {
+            true => "base".to_owned(),
+            false => ways.join(","),
+        };
+        let mark = if self.mandatory { ",!" } else { "" };
+        write!(f, "{ways}{mark}")
     }
 }
 
@@ -228,17 +218,12 @@ pub(crate) const LONGEST_ENVIRONMENT: Bytes = Bytes(2 << 20); // not a page size
 pub fn read_run_settings(root: &Root, pid: Pid) -> Fact<RunSettings> {
     let path = file_of(pid, "environ");
     let environment = root.beginning(&path, LONGEST_ENVIRONMENT);
-    if let Some(value) = environment
-        .known()
-        .and_then(|text| find_variable(text, RunSettings::VARIABLE))
-    {
+    let text = environment.text();
+    if let Some(value) = text.and_then(|text| find_variable(text, RunSettings::VARIABLE)) {
         return root.parsed(&path, parse_run_settings(value));
     }
-    let maps = match mappings(root, pid) {
-        Fact::Known(maps) => maps,
-        // What cannot be read belongs to somebody else: whether there were settings is not known.
-        _ => return environment.and_then(|_| Fact::Absent),
-    };
+    // What cannot be read belongs to somebody else: whether there were settings is not known.
+    let maps = mappings(root, pid).or_default();
     if !maps.iter().any(|m| is_run_library(&m.name)) {
         return environment.and_then(|_| Fact::Absent);
     }

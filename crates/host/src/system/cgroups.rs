@@ -26,22 +26,13 @@ pub struct Mount {
 
 /// Every cgroup that limits hugetlb pages. Absent where no hierarchy has the hugetlb controller.
 pub fn read(root: &Root) -> Fact<Vec<Cgroup>> {
-    read_with(root, |mount, sizes, found| {
-        each_below(root, mount, "hugetlb", &mut |path| {
-            found.extend(limited(root, mount, path, sizes));
-        });
-    })
+    read_of(root, None)
 }
 
 /// The same of the cgroups that this process is in and of those above them: a host may have
 /// thousands of others.
 pub fn read_own(root: &Root) -> Fact<Vec<Cgroup>> {
-    let own = own(root);
-    read_with(root, |mount, sizes, found| {
-        for path in own_and_above(mount, &own) {
-            found.extend(limited(root, mount, &path, sizes));
-        }
-    })
+    read_of(root, Some(&own(root)))
 }
 
 /// The paths in a hierarchy of the cgroups `own`, by version, and of those above them.
@@ -51,11 +42,8 @@ pub(super) fn own_and_above(mount: &Mount, own: &[(u8, String)]) -> impl Iterato
     all.map(|path| path.to_string_lossy().trim_end_matches('/').to_owned())
 }
 
-/// What `gather` finds in each hierarchy that has the controller.
-fn read_with(
-    root: &Root,
-    gather: impl Fn(&Mount, &[PageSize], &mut Vec<Cgroup>),
-) -> Fact<Vec<Cgroup>> {
+/// Those of all cgroups, or of `own` and those above them, that limit hugetlb pages.
+fn read_of(root: &Root, own: Option<&[(u8, String)]>) -> Fact<Vec<Cgroup>> {
     let mounts = match root.read("proc/self/mounts") {
         Fact::Absent => root.read("proc/mounts"),
         fact => fact,
@@ -71,8 +59,12 @@ fn read_with(
         let sizes = files::sizes_in(root, "sys/kernel/mm/hugepages").or_default();
         let sizes: Vec<PageSize> = sizes.into_iter().map(|(size, _)| size).collect();
         let mut cgroups = Vec::new();
-        for mount in mounts {
-            gather(&mount, &sizes, &mut cgroups);
+        for mount in &mounts {
+            let mut add = |path: &str| cgroups.extend(limited(root, mount, path, &sizes));
+            match own {
+                Some(own) => own_and_above(mount, own).for_each(|path| add(&path)),
+                None => each_below(root, mount, "hugetlb", &mut add),
+            }
         }
         cgroups.sort_by(|a, b| a.path.cmp(&b.path));
         Fact::Known(cgroups)
