@@ -8,12 +8,12 @@ use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::arithmetic::{Takes, add, bytes_of, pages_of_all};
 use super::facts::{Facts, Wishes, held_of, unit_entry};
-use super::layout::Wanted;
+use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan, SCHEMA,
 };
 use super::promise::{self, listed, promised, standing};
-use super::room::{Ledger, Margin, nodes_now, pools_now, sizes, used};
+use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
 use crate::{clean, free_name, list};
 
@@ -27,19 +27,22 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
     possible_sizes(services, wishes, &had)?;
     let (total, used) = used(host)?;
     let margin = wishes.margin.map_or(Margin::usual(total), |m| m.of(total));
+    let configured = configured(facts);
+    let books = pools_now(host)?.into_iter().map(|(size, now)| {
+        let book = Book {
+            now,
+            nodes: by_node(host, size).into_iter().map(NodeNow::of).collect(),
+            configured: configured.get(&size).copied().unwrap_or_default(),
+            ..Book::default()
+        };
+        (size, book)
+    });
     let mut ledger = Ledger {
         total,
         used,
         margin,
         moves: Bytes::ZERO,
-        now: pools_now(host)?,
-        nodes: nodes_now(host),
-        others: BTreeMap::new(),
-        promised: BTreeMap::new(),
-        configured: configured(facts),
-        planned: BTreeMap::new(),
-        bound: BTreeMap::new(),
-        held: BTreeMap::new(),
+        sizes: books.collect(),
         forced: wishes.force.is_some(),
     };
     let in_force = facts.in_force.iter();
@@ -71,17 +74,21 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
 /// The pools that services of the plan take from, node by node.
 fn pools(host: &Host, ledger: &Ledger, plan: &Plan) -> Vec<ForPool> {
     let mut found = Vec::new();
-    for (size, _) in ledger.planned.iter().rev().filter(|(_, n)| **n > 0) {
+    for (size, book) in ledger
+        .sizes
+        .iter()
+        .rev()
+        .filter(|(_, book)| book.planned > 0)
+    {
         let takes = |s: &&ForService| s.pages().any(|p| p.page == *size);
         let whom = plan.services.iter().filter(takes);
-        let of = |map: &BTreeMap<PageSize, u64>| map.get(size).copied().unwrap_or_default();
         let wanted = Wanted {
             size: *size,
-            others: of(&ledger.others),
-            promised: of(&ledger.promised),
+            others: book.others,
+            promised: book.promised,
             whom: whom.map(|s| s.name.clone()).collect(),
-            wants: ledger.wants(*size),
-            configured: of(&ledger.configured),
+            wants: book.wants(),
+            configured: book.configured,
             may_shrink: false,
         };
         found.extend(wanted.layout(host));
@@ -214,9 +221,10 @@ pub(super) fn bare(facts: &Facts<'_>, memory: Bytes, used: Bytes, margin: Bytes)
 
 /// What is in pools of sizes that nothing was planned for.
 fn other_pools(ledger: &Ledger) -> Bytes {
-    let is_planned = |size| ledger.planned.get(size).is_some_and(|n| *n > 0);
-    let others = ledger.now.iter().filter(|(size, _)| !is_planned(size));
-    others.map(|(size, now)| Pages(now.total).of(*size)).sum()
+    let others = ledger.sizes.iter().filter(|(_, book)| book.planned == 0);
+    others
+        .map(|(size, book)| Pages(book.now.total).of(*size))
+        .sum()
 }
 
 /// Pages of each size that files which are not ours ask for at boot. Of the kernel's command line

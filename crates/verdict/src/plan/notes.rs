@@ -9,7 +9,7 @@ use super::arithmetic::{all_pages_text, wastes_little};
 use super::derive::boot_arguments;
 use super::facts::{Facts, Wishes, lacks};
 use super::model::{ForPool, ForService, PagesOf, Plan};
-use super::room::Ledger;
+use super::room::{Book, Ledger};
 use crate::{clean, list};
 
 pub(super) fn notes(
@@ -112,7 +112,8 @@ fn idle(plan: &Plan, ledger: &Ledger) -> Vec<String> {
     let mut lines = Vec::new();
     for size in &plan.host.pages {
         let until_boot: u64 = plan.of_size(*size).map(|p| p.idle.get()).sum();
-        let configured = ledger.idle(*size).saturating_sub(until_boot);
+        let idle = ledger.sizes.get(size).map_or(0, Book::idle);
+        let configured = idle.saturating_sub(until_boot);
         let text = |pages| all_pages_text(&[PagesOf::new(*size, Pages(pages))]);
         // A pool that the plan leaves alone stays as it is.
         if until_boot > 0 {
@@ -223,10 +224,8 @@ fn takes_idle(asked: &Service, planned: &ForService, ledger: &Ledger) -> Option<
     let largest = planned.pages().map(|p| p.page).max()?;
     let pieces = asked.demands.iter().flat_map(|d| &d.pieces);
     let piece = pieces.map(|p| p.bytes).max()?;
-    let idle = ledger
-        .now
-        .iter()
-        .find(|(size, now)| **size > largest && size.bytes() <= piece && now.total > now.taken);
+    let mut larger = ledger.sizes.iter().filter(|(size, _)| **size > largest);
+    let idle = larger.find(|(size, book)| size.bytes() <= piece && book.now.total > book.now.taken);
     idle.map(|(size, _)| {
         format!(
             "{} tries idle pages of {size} first, and the pool has some: it may take them",

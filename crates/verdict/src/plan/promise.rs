@@ -1,7 +1,7 @@
 //! What plans in force promise. A service that was planned for has its pages whether it runs or
 //! not: the pages that a stopped one left idle are not there for the next plan. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use hugeleaf_host::Pid;
@@ -207,52 +207,44 @@ pub(super) fn enter(
     in_force: &[InForce],
 ) {
     let newest = in_force.iter().find_map(|one| one.plan.as_ref().ok());
-    let now: Vec<_> = ledger.now.iter().map(|(size, now)| (*size, *now)).collect();
-    for (size, now) in now {
-        let ours: u64 = new
-            .iter()
-            .map(|s| size.pages_for(held(s, size)).get())
-            .sum();
+    let ours = |service: &Service, size: PageSize| size.pages_for(held(service, size)).get();
+    for (size, book) in &mut ledger.sizes {
+        let size = *size;
+        let new_hold: u64 = new.iter().map(|s| ours(s, size)).sum();
         let theirs: u64 = standing.iter().map(|s| s.holds(size)).sum();
-        let unknown = now.taken.saturating_sub(ours).saturating_sub(theirs);
+        let unknown = book
+            .now
+            .taken
+            .saturating_sub(new_hold)
+            .saturating_sub(theirs);
         // Pages of which nobody knows who has them: those that were so when the newest plan was made
         // still are; of the rest some may be what was promised to services that nobody can tell.
-        let before: u64 = newest
-            .iter()
-            .flat_map(|plan| &plan.pools)
-            .filter(|pool| pool.page == size)
-            .map(|pool| pool.others.get())
-            .sum();
+        let before = newest.iter().flat_map(|plan| plan.of_size(size));
+        let before: u64 = before.map(|pool| pool.others.get()).sum();
         let unseen = standing
             .iter()
             .filter(|s| s.found.is_none() && !can_be_found(s.promised.service.kind));
         let unseen: u64 = unseen.map(|s| s.wants(size)).sum();
         let taken_up = unseen.min(unknown.saturating_sub(before));
-        ledger.others.insert(size, unknown - taken_up);
-        let mut promised: u64 = standing.iter().map(|s| s.wants(size)).sum();
+        book.others = unknown - taken_up;
+        book.promised = standing.iter().map(|s| s.wants(size)).sum();
         if in_force.iter().any(|one| one.plan.is_err()) {
             // What it promised is not known: all that stands idle may be that.
-            let known = unknown - taken_up + ours + promised;
-            promised += now.lasting.saturating_sub(known);
+            let known = book.others + new_hold + book.promised;
+            book.promised += book.now.lasting.saturating_sub(known);
         }
-        ledger.promised.insert(size, promised);
         for one in standing {
             if let Some(node) = one.promised.service.node {
-                ledger.bind(size, node, one.wants(size));
-                hold(&mut ledger.held, size, node, one.holds(size));
+                book.bind(node, one.wants(size));
+                *book.held.entry(node).or_default() += one.holds(size);
             }
         }
         for service in new {
             if let Some(node) = service.node {
-                let pages = size.pages_for(held(service, size)).get();
-                hold(&mut ledger.held, size, node, pages);
+                *book.held.entry(node).or_default() += ours(service, size);
             }
         }
     }
-}
-
-fn hold(held: &mut BTreeMap<PageSize, BTreeMap<u32, u64>>, size: PageSize, node: u32, pages: u64) {
-    *held.entry(size).or_default().entry(node).or_default() += pages;
 }
 
 /// The promises as the plan lists them.

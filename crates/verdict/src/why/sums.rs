@@ -8,12 +8,10 @@ use crate::findings::shell_word;
 
 use super::{Figures, OffSize, Reason, Verdict};
 
-/// Verdicts of one id with their sums.
-pub struct Sum<'a> {
-    pub verdicts: &'a [&'a Verdict],
-    pub processes: &'a [&'a Process],
-    pub bytes: Bytes,
-    pub figures: &'a Figures,
+/// Verdicts that one command answers, and whose they are.
+pub struct Group<'a> {
+    pub verdicts: Vec<&'a Verdict>,
+    pub processes: Vec<&'a Process>,
 }
 
 /// Whether verdicts of the id are one line whatever their numbers: their texts speak of one range,
@@ -33,16 +31,18 @@ pub const fn is_summed(id: Reason) -> bool {
     )
 }
 
-impl Sum<'_> {
-    /// The sentence and the command.
-    pub fn words(&self) -> (String, String) {
+impl Group<'_> {
+    /// The sentence and the command, by the sums of their bytes and figures.
+    pub fn words(&self, bytes: Bytes, f: &Figures) -> (String, String) {
         let first = self.verdicts[0];
-        let (bytes, f) = (self.bytes, self.figures);
+        if self.verdicts.len().max(self.processes.len()) == 1 {
+            return (first.text.clone(), first.command.clone());
+        }
         let text = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Sparse | Reason::Swapped => {
                 partly(first.id, bytes, f)
             }
-            Reason::CopyOnWrite => self.copy_on_write(),
+            Reason::CopyOnWrite => self.copy_on_write(bytes, f),
             Reason::Merged => first.id.says().to_owned(),
             Reason::OrdersOff => orders_off(bytes, f),
             Reason::PrivateFile => self.private_files(),
@@ -50,7 +50,7 @@ impl Sum<'_> {
         };
         let command = match first.id {
             Reason::PartlyResident | Reason::PartlyMapped | Reason::Swapped => {
-                self.command_for_all()
+                self.command_for_all(f)
             }
             Reason::CopyOnWrite if self.processes.len() > 1 => once_ended("the children have", f),
             Reason::OrdersOff => turn_size_on(bytes, f, &self.who()),
@@ -60,23 +60,22 @@ impl Sum<'_> {
     }
 
     /// The command that takes all of them: that of the range with the emptiest large page.
-    fn command_for_all(&self) -> String {
+    fn command_for_all(&self, f: &Figures) -> String {
         // What is all in swap has no command yet.
         let here = self.verdicts.iter().filter(|v| !v.bytes.is_zero());
         let least = here.min_by_key(|v| v.figures.least_percent);
         let Some(least) = least else {
             return self.verdicts[0].command.clone();
         };
-        let adds = self.figures.missing + self.figures.swapped;
-        promote_within(self.figures, adds, &least.figures.promote)
+        promote_within(f, f.missing + f.swapped, &least.figures.promote)
     }
 
-    fn copy_on_write(&self) -> String {
-        let who = match self.processes {
-            [_] => format!("with {}", self.figures.sharer),
+    fn copy_on_write(&self, bytes: Bytes, f: &Figures) -> String {
+        let who = match self.processes.as_slice() {
+            [_] => format!("with {}", f.sharer),
             many => format!("since fork by {} of the processes", many.len()),
         };
-        copy_on_write(&who, self.bytes)
+        copy_on_write(&who, bytes)
     }
 
     fn private_files(&self) -> String {
@@ -90,7 +89,7 @@ impl Sum<'_> {
     }
 
     fn who(&self) -> String {
-        match self.processes {
+        match self.processes.as_slice() {
             [one] => clean(&one.name),
             many => format!("the {} processes", many.len()),
         }
