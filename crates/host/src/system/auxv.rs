@@ -3,7 +3,7 @@
 use hugeleaf_units::{Bytes, PageSize};
 
 use crate::fact::{Fact, ReadError};
-use crate::parse::{fields, kib};
+use crate::parse::{fields, kib, whole_number};
 use crate::root::Root;
 
 /// AT_PAGESZ in `elf.h`.
@@ -54,31 +54,9 @@ fn missing(root: &Root) -> ReadError {
 /// AT_PAGESZ of an auxiliary vector (proc(5)), of either word size and byte order: the capture may
 /// come from another architecture.
 pub fn base_page(auxv: &[u8]) -> Option<PageSize> {
-    let word8 = |word: &[u8], big| {
-        let bytes: [u8; 8] = word.try_into().unwrap_or_default();
-        if big {
-            u64::from_be_bytes(bytes)
-        } else {
-            u64::from_le_bytes(bytes)
-        }
-    };
-    let word4 = |word: &[u8], big| {
-        let bytes: [u8; 4] = word.try_into().unwrap_or_default();
-        u64::from(if big {
-            u32::from_be_bytes(bytes)
-        } else {
-            u32::from_le_bytes(bytes)
-        })
-    };
-    for big in [false, true] {
+    for is_big_endian in [false, true] {
         for width in [8, 4] {
-            let word = |bytes: &[u8]| {
-                if width == 8 {
-                    word8(bytes, big)
-                } else {
-                    word4(bytes, big)
-                }
-            };
+            let word = |bytes: &[u8]| whole_number(bytes, is_big_endian);
             let pairs: Vec<(u64, u64)> = auxv
                 .chunks_exact(2 * width)
                 .map(|pair| (word(&pair[..width]), word(&pair[width..])))
