@@ -134,53 +134,26 @@ impl Insists {
     }
 }
 
-/// What a service is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServiceKind {
-    /// A PostgreSQL cluster.
-    PostgreSql,
-    /// MariaDB or MySQL.
-    MariaDb,
-    /// A Java virtual machine.
-    Jvm,
-    /// Redis, Valkey and their kin: private memory and forked saves.
-    Redis,
-    /// Programs that attach SysV segments, as Oracle and DB2 do.
-    SysV,
-    /// A container or pod, by its cgroup.
-    Container,
-    /// A data mover by the published rule.
-    Mover,
-    /// Anything else, by what it holds or by bytes that somebody named.
-    Other,
-}
-
-impl ServiceKind {
-    /// All of them.
-    pub const ALL: [ServiceKind; 8] = [
-        ServiceKind::PostgreSql,
-        ServiceKind::MariaDb,
-        ServiceKind::Jvm,
-        ServiceKind::Redis,
-        ServiceKind::SysV,
-        ServiceKind::Container,
-        ServiceKind::Mover,
-        ServiceKind::Other,
-    ];
-
-    /// The name in plans and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ServiceKind::PostgreSql => "postgresql",
-            ServiceKind::MariaDb => "mariadb",
-            ServiceKind::Jvm => "jvm",
-            ServiceKind::Redis => "redis",
-            ServiceKind::SysV => "sysv",
-            ServiceKind::Container => "container",
-            ServiceKind::Mover => "mover",
-            ServiceKind::Other => "other",
-        }
+hugeleaf_units::named! {
+    /// What a service is.
+    #[derive(Deserialize)]
+    pub enum ServiceKind {
+        /// A PostgreSQL cluster.
+        PostgreSql = "postgresql",
+        /// MariaDB or MySQL.
+        MariaDb = "mariadb",
+        /// A Java virtual machine.
+        Jvm = "jvm",
+        /// Redis, Valkey and their kin: private memory and forked saves.
+        Redis = "redis",
+        /// Programs that attach SysV segments, as Oracle and DB2 do.
+        SysV = "sysv",
+        /// A container or pod, by its cgroup.
+        Container = "container",
+        /// A data mover by the published rule.
+        Mover = "mover",
+        /// Anything else, by what it holds or by bytes that somebody named.
+        Other = "other",
     }
 }
 
@@ -266,23 +239,14 @@ impl Piece {
     }
 }
 
-/// Where memory is available on large pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Place {
-    /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
-    Pool,
-    /// Transparent huge pages only.
-    Thp,
-}
-
-impl Place {
-    /// The name in plans and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Place::Pool => "pool",
-            Place::Thp => "thp",
-        }
+hugeleaf_units::named! {
+    /// Where memory is available on large pages.
+    #[derive(Deserialize)]
+    pub enum Place {
+        /// From the pool: the program asks for hugetlb itself, or `hugeleaf run` does for it.
+        Pool = "pool",
+        /// Transparent huge pages only.
+        Thp = "thp",
     }
 }
 

@@ -843,32 +843,17 @@ impl Process {
     }
 }
 
-/// What a policy of `hugeleaf run` speaks of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunRole {
-    /// Data, zero data, heap and other private anonymous memory.
-    Data,
-    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
-    Shm,
-    /// The initial stack and those of threads.
-    Stack,
-    /// The program's code.
-    Text,
-}
-
-impl RunRole {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [RunRole; 4] = [RunRole::Data, RunRole::Shm, RunRole::Stack, RunRole::Text];
-
-    /// The name on screens, in settings and, after two dashes, of its flag.
-    pub const fn name(self) -> &'static str {
-        match self {
-            RunRole::Data => "data",
-            RunRole::Shm => "shm",
-            RunRole::Stack => "stack",
-            RunRole::Text => "text",
-        }
+hugeleaf_units::named! {
+    /// What a policy of `hugeleaf run` speaks of.
+    pub enum RunRole {
+        /// Data, zero data, heap and other private anonymous memory.
+        Data = "data",
+        /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+        Shm = "shm",
+        /// The initial stack and those of threads.
+        Stack = "stack",
+        /// The program's code.
+        Text = "text",
     }
 }
 
@@ -933,45 +918,27 @@ impl RunSettings {
     }
 }
 
-/// What a segment is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Code: file mappings that can be executed.
-    Text,
-    /// Initialised and zero data of a program or library.
-    Data,
-    /// `[heap]`.
-    Heap,
-    /// Other private anonymous memory.
-    Anon,
-    /// The main thread's stack.
-    Stack,
-    /// A further thread's stack.
-    #[serde(rename = "thread stack")]
-    ThreadStack,
-    /// Shared memory: SysV, POSIX, memfd, shared anonymous.
-    Shm,
-    /// Other file mappings.
-    File,
-    /// What the kernel maps in by itself.
-    Vdso,
-}
-
-impl Role {
-    /// The name on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Role::Text => "text",
-            Role::Data => "data",
-            Role::Heap => "heap",
-            Role::Anon => "anon",
-            Role::Stack => "stack",
-            Role::ThreadStack => "thread stack",
-            Role::Shm => "shm",
-            Role::File => "file",
-            Role::Vdso => "vdso",
-        }
+hugeleaf_units::named! {
+    /// What a segment is for.
+    pub enum Role {
+        /// Code: file mappings that can be executed.
+        Text = "text",
+        /// Initialised and zero data of a program or library.
+        Data = "data",
+        /// `[heap]`.
+        Heap = "heap",
+        /// Other private anonymous memory.
+        Anon = "anon",
+        /// The main thread's stack.
+        Stack = "stack",
+        /// A further thread's stack.
+        ThreadStack = "thread stack",
+        /// Shared memory: SysV, POSIX, memfd, shared anonymous.
+        Shm = "shm",
+        /// Other file mappings.
+        File = "file",
+        /// What the kernel maps in by itself.
+        Vdso = "vdso",
     }
 }
 

@@ -16,26 +16,15 @@ pub use memory::{Holder, by_name};
 pub(crate) use pools::boot_pools;
 pub use rules::findings;
 
-/// How bad a finding is. The worst is the smallest, so that it sorts first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Something fails, or will.
-    Problem,
-    /// Something is lost or wasted.
-    Warning,
-    /// Worth knowing.
-    Note,
-}
-
-impl Severity {
-    /// The word on screens and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Severity::Problem => "problem",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        }
+hugeleaf_units::named! {
+    /// How bad a finding is. The worst is the smallest, so that it sorts first.
+    pub enum Severity {
+        /// Something fails, or will.
+        Problem = "problem",
+        /// Something is lost or wasted.
+        Warning = "warning",
+        /// Worth knowing.
+        Note = "note",
     }
 }
 

@@ -7,10 +7,8 @@
 
 use std::path::{Component, Path};
 
-use regex::Regex;
-
 use super::files::{GRUB, LIMITS, SYSCTL, TMPFILES};
-use super::named::{is_user, is_variable};
+use super::named::{is, is_user, is_variable, need};
 
 /// Settings that plans make, and what they take (Documentation/admin-guide/mm/transhuge.rst,
 /// cgroup-v2.rst and cgroup-v1/hugetlb.rst).
@@ -51,11 +49,6 @@ const SYSCTL_LINE: &str = "[ \t]*(vm[./](nr_hugepages|hugetlb_shm_group)|kernel[
 
 /// A line of the boot loader's drop-in: a shell reads it. Pages are a number, or one a node.
 const ARGUMENT_LINE: &str = r#"GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX hugepagesz=[0-9]+[KMG] hugepages=[0-9]+(:[0-9]+)?(,[0-9]+(:[0-9]+)?)*""#;
-
-/// Whether a text is all of a pattern.
-fn is(text: &str, pattern: &str) -> bool {
-    Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|whole| whole.is_match(text))
-}
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,13 +146,12 @@ pub(super) fn is_command(text: &str) -> Result<(), String> {
     // A word of its own that is a semicolon ends a command, and another one follows
     // (systemd.service(5)).
     let is_one = !text.split_whitespace().any(|word| word == ";") && !text.ends_with('\\');
-    match is_run && is_one {
-        true => Ok(()),
-        false => Err(format!(
+    need(is_run && is_one, || {
+        format!(
             "'{text}' is no command of a unit; expected its own with an absolute path to hugeleaf \
              and 'run --' before it"
-        )),
-    }
+        )
+    })
 }
 
 /// Folders that a mount must not hide, with all that is in them: a host without them does not work,

@@ -14,7 +14,7 @@ use toml::de::DeValue;
 use super::allowed;
 use super::files::is_ours;
 use super::model::SCHEMA;
-use super::named::{is_text, is_unit, is_user, is_variable};
+use super::named::{is_text, is_unit, is_user, is_variable, need};
 use crate::list;
 
 /// Checks a value at a place such as `service.demand.what`, and all that are in it.
@@ -40,12 +40,9 @@ pub(super) fn check(at: &str, value: &Spanned<DeValue<'_>>) -> Result<(), (Range
 fn string(at: &str, text: &str) -> Result<(), String> {
     match at {
         "service.kind" => kind(text),
-        "service.demand.from" => match text {
-            "pool" | "thp" => Ok(()),
-            _ => Err(format!(
-                "'{text}' is no place for memory; expected pool or thp"
-            )),
-        },
+        "service.demand.from" => need(matches!(text, "pool" | "thp"), || {
+            format!("'{text}' is no place for memory; expected pool or thp")
+        }),
         "service.unit" | "unit.unit" => is_unit(text),
         "knob.path" => is_knob(text),
         "knob.was" | "knob.now" => is_value(text),
@@ -53,10 +50,9 @@ fn string(at: &str, text: &str) -> Result<(), String> {
         "mount.path" => is_mount_point(text),
         "unit.environment" => is_variable(text),
         "unit.exec_start" => is_text(text).and_then(|()| allowed::is_command(text)),
-        "keep.path" => match is_path(text).map(is_ours)? {
-            true => Ok(()),
-            false => Err(format!("'{text}' is no file that hugeleaf writes")),
-        },
+        "keep.path" => need(is_path(text).map(is_ours)?, || {
+            format!("'{text}' is no file that hugeleaf writes")
+        }),
         _ => is_text(text),
     }
 }
@@ -76,23 +72,17 @@ fn integer(at: &str, number: &str) -> Result<(), String> {
         key if key.ends_with("bytes") => "bytes",
         _ => return Ok(()),
     };
-    match number.starts_with('-') {
-        true => Err(format!(
-            "{number} is below zero; expected a number of {what}"
-        )),
-        false => Ok(()),
-    }
+    need(!number.starts_with('-'), || {
+        format!("{number} is below zero; expected a number of {what}")
+    })
 }
 
 fn kind(text: &str) -> Result<(), String> {
     let names = ServiceKind::ALL.map(ServiceKind::name);
-    match names.contains(&text) {
-        true => Ok(()),
-        false => Err(format!(
-            "'{text}' is no kind of service; expected one of {}",
-            list(names)
-        )),
-    }
+    need(names.contains(&text), || {
+        let all = list(names);
+        format!("'{text}' is no kind of service; expected one of {all}")
+    })
 }
 
 /// An absolute path that goes only down.
@@ -124,23 +114,18 @@ fn is_knob(text: &str) -> Result<(), String> {
     let is_knob = ["/proc/sys", "/sys"]
         .iter()
         .any(|folder| path.starts_with(folder) && path != Path::new(folder));
-    match is_knob && !text.contains(char::is_whitespace) && !text.contains('%') {
-        true => Ok(()),
-        false => Err(format!(
-            "'{text}' is no setting of the kernel; expected a file below /proc/sys or /sys"
-        )),
-    }
+    let is_plain = !text.contains(char::is_whitespace) && !text.contains('%');
+    need(is_knob && is_plain, || {
+        format!("'{text}' is no setting of the kernel; expected a file below /proc/sys or /sys")
+    })
 }
 
 /// A value that sysctl.d and tmpfiles.d take as it stands.
 fn is_value(text: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_graphic() && !"%\\\"'#;".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => Ok(()),
-        false => Err(format!(
-            "'{text}' is no value of a setting; expected one word or number"
-        )),
-    }
+    need(!text.is_empty() && text.chars().all(plain), || {
+        format!("'{text}' is no value of a setting; expected one word or number")
+    })
 }
 
 pub fn size<'de, D: Deserializer<'de>>(from: D) -> Result<PageSize, D::Error> {

@@ -3,37 +3,23 @@
 //! Names differ between kernels: lists hold those of many versions, and a name that is in none of them counts
 //! as "something else". So a share told here is a lower bound.
 
-/// A kind of work in the kernel that page sizes bear on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Area {
-    /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
-    Pin,
-    /// Making a request of segments of memory, and telling a device of each: contiguity.
-    Segments,
-    /// Page faults, zeroing of new pages among them: one entry at a time.
-    Fault,
-    /// Making and taking apart page tables at fork and exit.
-    PageTables,
-    /// Moving pages together so that larger ones are available.
-    Compaction,
-    /// Making huge pages of small ones in the background, and splitting them.
-    Collapse,
-    /// Telling other processors that a translation is gone.
-    Flush,
-}
-
-impl Area {
-    /// In words, after "time in".
-    pub const fn name(self) -> &'static str {
-        match self {
-            Area::Pin => "page pinning and locking",
-            Area::Segments => "segments of I/O requests",
-            Area::Fault => "page faults",
-            Area::PageTables => "making and freeing page tables",
-            Area::Compaction => "compaction",
-            Area::Collapse => "collapsing and splitting huge pages",
-            Area::Flush => "TLB flushes",
-        }
+hugeleaf_units::named! {
+    /// A kind of work in the kernel that page sizes bear on.
+    pub enum Area {
+        /// Finding, pinning, locking and releasing pages one by one: the unit of pinning.
+        Pin = "page pinning and locking",
+        /// Making a request of segments of memory, and telling a device of each: contiguity.
+        Segments = "segments of I/O requests",
+        /// Page faults, zeroing of new pages among them: one entry at a time.
+        Fault = "page faults",
+        /// Making and taking apart page tables at fork and exit.
+        PageTables = "making and freeing page tables",
+        /// Moving pages together so that larger ones are available.
+        Compaction = "compaction",
+        /// Making huge pages of small ones in the background, and splitting them.
+        Collapse = "collapsing and splitting huge pages",
+        /// Telling other processors that a translation is gone.
+        Flush = "TLB flushes",
     }
 }
 
