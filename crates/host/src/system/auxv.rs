@@ -140,12 +140,18 @@ mod tests {
     fn without_a_vector_the_smallest_mapped_page_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
+        let says = || captured_base_page(&root).unwrap_err().to_string();
+        assert!(says().contains("/proc: not there"), "{}", says());
+        std::fs::create_dir(dir.path().join("proc")).unwrap();
+        assert!(says().contains("/proc/self/auxv: not there"), "{}", says());
+        std::fs::create_dir(dir.path().join("proc/self")).unwrap();
+        std::fs::write(dir.path().join("proc/self/auxv"), [0; 16]).unwrap();
         assert!(
-            captured_base_page(&root)
-                .unwrap_err()
-                .to_string()
-                .contains("base page")
+            says().contains("/proc/self/auxv: holds no size"),
+            "{}",
+            says()
         );
+        std::fs::remove_file(dir.path().join("proc/self/auxv")).unwrap();
         std::fs::create_dir_all(dir.path().join("proc/12")).unwrap();
         let smaps = "KernelPageSize:     2048 kB\nKernelPageSize:       16 kB\nKernelPageSize: x\n";
         std::fs::write(dir.path().join("proc/12/smaps"), smaps).unwrap();
