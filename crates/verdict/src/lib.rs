@@ -25,6 +25,15 @@ pub(crate) fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     all.find(|name| !taken(name)).unwrap_or_default()
 }
 
+/// Gives each of some names that are equal a number of its own, but for the first.
+pub(crate) fn each_its_own<'a>(names: impl Iterator<Item = &'a mut String>) {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        *name = free_name(name, |name| seen.contains(name));
+        seen.insert(name.clone());
+    }
+}
+
 /// Several things in a sentence: `2M, 1G`.
 pub(crate) fn list(items: impl IntoIterator<Item = impl ToString>) -> String {
     let texts: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();

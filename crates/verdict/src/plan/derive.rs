@@ -11,7 +11,7 @@ use super::arithmetic::pages_text;
 use super::files::{FSTAB, GRUB, LIMITS, OURS, SYSCTL, TMPFILES, UNIT_FILE, UNITS};
 use super::model::{ForPool, Mount, PagesOf, Plan};
 use super::step::{Needs, Step, What};
-use crate::{free_name, list};
+use crate::{each_its_own, list};
 
 const SHM_GROUP: &str = "/proc/sys/vm/hugetlb_shm_group";
 
@@ -38,17 +38,9 @@ pub fn steps(plan: &Plan) -> Vec<Step> {
     steps.extend(files.into_iter().flatten());
     steps.extend(plan.mounts.iter().map(fstab));
     steps.extend(units(plan));
-    each_its_own(&mut steps);
+    // Ids are made of the last part of a path, which two paths may share.
+    each_its_own(steps.iter_mut().map(|step| &mut step.id));
     steps
-}
-
-/// Ids are made of the last part of a path, which two paths may share.
-fn each_its_own(steps: &mut [Step]) {
-    let mut seen = std::collections::BTreeSet::new();
-    for step in steps {
-        step.id = free_name(&step.id, |id| seen.contains(id));
-        seen.insert(step.id.clone());
-    }
 }
 
 /// What two lines of a file of ours have in common when they set the same thing.

@@ -12,7 +12,7 @@ use super::layout::{NodeNow, Wanted, by_node};
 use super::model::{
     BasePages, Boot, ForDemand, ForHost, ForPool, ForService, PagesOf, Plan, SCHEMA,
 };
-use super::promise::{self, listed, promised, standing};
+use super::promise::{self, listed, standing};
 use super::room::{Book, Ledger, Margin, pools_now, sizes, used};
 use super::{Refusal, knobs, notes, rights, ways};
 use crate::{clean, free_name, list};
@@ -45,9 +45,7 @@ pub fn make(facts: &Facts<'_>, services: &[Service], wishes: &Wishes) -> Result<
         sizes: books.collect(),
         forced: wishes.force.is_some(),
     };
-    let in_force = facts.in_force.iter();
-    let in_force = in_force.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
-    let standing = standing(promised(in_force), services, facts.found);
+    let standing = standing(facts, services);
     promise::enter(&mut ledger, services, &standing, facts.in_force);
     let chooser = Chooser::new(host, &had, wishes);
     let taken = standing

@@ -9,7 +9,7 @@ use hugeleaf_host::demand::{Place, Service, ServiceKind};
 use hugeleaf_units::PageSize;
 
 use super::arithmetic::sum_pages;
-use super::facts::{InForce, held};
+use super::facts::{Facts, InForce, held};
 use super::model::{ForService, PagesOf, Plan, Promise};
 use super::room::Ledger;
 use crate::clean;
@@ -152,18 +152,21 @@ impl Standing<'_> {
     }
 }
 
-/// The promises that stand in addition to a plan for the services `new`; `found` are all that were found on
-/// the host. Who is in the new plan is served by that.
-pub(super) fn standing<'a>(
-    promised: Vec<Promised<'a>>,
-    new: &[Service],
-    found: &'a [Service],
-) -> Vec<Standing<'a>> {
+/// The plans that are in force and can be read, by their applies.
+fn readable(in_force: &[InForce]) -> impl Iterator<Item = (u32, &Plan)> {
+    let plans = in_force.iter();
+    plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)))
+}
+
+/// The promises that stand in addition to a plan for the services `new`. Who is in the new plan is served
+/// by that.
+pub(super) fn standing<'a>(facts: &Facts<'a>, new: &[Service]) -> Vec<Standing<'a>> {
     let mut new: Vec<&Service> = new.iter().collect();
-    let mut others: Vec<&Service> = found.iter().filter(|s| !is_one_of(s, &new)).collect();
+    let others = facts.found.iter().filter(|s| !is_one_of(s, &new));
+    let mut others: Vec<&Service> = others.collect();
     let mut stand = Vec::new();
     let mut open = Vec::new();
-    for promised in promised {
+    for promised in promised(readable(facts.in_force)) {
         let is = |service: &&Service| is_same_place(service, promised.service);
         if let Some(at) = new.iter().position(is) {
             new.remove(at);
@@ -267,11 +270,8 @@ pub(super) fn listed(standing: &[Standing<'_>], in_force: &[InForce]) -> Vec<Pro
 /// What plans in force promise, and the plan does not know of: a sentence each. It was made before
 /// they were applied, or with other eyes.
 pub(super) fn unknown_to(plan: &Plan, in_force: &[InForce]) -> Vec<String> {
-    let known = in_force
-        .iter()
-        .filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
     let mut lines = Vec::new();
-    for promised in promised(known) {
+    for promised in promised(readable(in_force)) {
         let who = Who::of_plan(promised.service);
         if plan.services.iter().any(|s| Who::of_plan(s).is(&who)) {
             continue;

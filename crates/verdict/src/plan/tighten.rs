@@ -13,7 +13,7 @@ use super::layout::{Wanted, Wants};
 use super::make::{bare, boot};
 use super::model::{PagesOf, Plan};
 use super::notes::{command_line, contradicted};
-use super::promise::{promised, standing};
+use super::promise::standing;
 use super::room::{Margin, PoolNow, pools_now, used};
 use super::{Refusal, Wishes};
 
@@ -121,9 +121,7 @@ fn wanted(size: PageSize, pool: &PoolNow, most: u64, waiting: u64) -> Wanted {
 /// Pages that plans in force promise to services that do not run now: of what they will need no
 /// sample tells. Who is known only by bytes that somebody named may run, and counts as such.
 fn waiting(facts: &Facts<'_>, size: PageSize) -> u64 {
-    let plans = facts.in_force.iter();
-    let plans = plans.filter_map(|one| Some((one.id, one.plan.as_ref().ok()?)));
-    let standing = standing(promised(plans), &[], facts.found);
+    let standing = standing(facts, &[]);
     let stopped = standing.iter().filter(|one| !one.may_run());
     stopped.map(|one| one.wants(size)).sum()
 }

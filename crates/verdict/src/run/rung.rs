@@ -4,6 +4,7 @@ use hugeleaf_host::{Available, Host, Limited, Pool, RunRole, RunWay, ThpUse, poo
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages, Rung};
 
 use super::Refusal;
+use crate::eligible::huge_page as pmd;
 use crate::findings::shell_word;
 use crate::list;
 
@@ -52,11 +53,6 @@ pub fn judge(host: &Host, role: RunRole, rung: Rung) -> Judged {
         (_, Some(Err(lack))) | (Some(Err(lack)), None) => Judged::Not(lack),
         (None, None) => Judged::Base,
     }
-}
-
-/// The size of a full THP.
-pub fn pmd(host: &Host) -> Option<PageSize> {
-    host.thp.known().and(host.pmd_page.get())
 }
 
 /// Whether transparent huge pages of a size exist here for a role, on or off.

@@ -1,12 +1,13 @@
 //! A policy held against a host.
 
 use hugeleaf_host::{Host, RunAsked, RunRole, RunSettings, RunWay, ThpUse, thp_is_on};
-use hugeleaf_units::{Bytes, PageSize};
+use hugeleaf_units::{Bytes, Ladder, PageSize};
 use serde::Serialize;
 
-use super::rung::{Judged, full_thp, judge, left_in_pool, pmd, pool_short};
+use super::rung::{Judged, full_thp, judge, left_in_pool, pool_short};
 use super::rung::{private_setting, shared_setting};
 use super::{Policy, Refusal, Want};
+use crate::eligible::huge_page as pmd;
 use crate::list;
 
 /// Below so many full THPs, `auto` leaves private memory and stacks alone: a small program would
@@ -37,12 +38,6 @@ pub struct Missing {
     pub command: String,
 }
 
-/// What a ladder comes to.
-struct Ladder {
-    rungs: RunAsked,
-    missing: Vec<Missing>,
-}
-
 /// Holds a policy against a host. `room` is what a memory cgroup leaves this process, where one
 /// limits it.
 ///
@@ -57,9 +52,9 @@ pub fn settle(policy: &Policy, host: &Host, room: Option<Bytes>) -> Result<Settl
             Want::Auto => auto(host, role),
             Want::Base => RunAsked::default(),
             Want::Ladder(ladder) => {
-                let settled = climb(host, role, ladder)?;
-                missing.extend(settled.missing);
-                settled.rungs
+                let (rungs, lacks) = climb(host, role, ladder)?;
+                missing.extend(lacks);
+                rungs
             }
         };
         rungs[role as usize] = RunAsked {
@@ -125,8 +120,8 @@ fn pools_to_try(host: &Host) -> Vec<RunWay> {
     }
 }
 
-/// Holds a ladder against the host, rung by rung.
-fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<Ladder, Refusal> {
+/// Holds a ladder against the host, rung by rung: what it comes to, and what of it is missing.
+fn climb(host: &Host, role: RunRole, ladder: &Ladder) -> Result<(RunAsked, Vec<Missing>), Refusal> {
     let mandatory = ladder.is_mandatory();
     let mut ways: Vec<RunWay> = Vec::new();
     let mut lacks: Vec<(PageSize, Refusal)> = Vec::new();
@@ -168,28 +163,17 @@ fn climb(host: &Host, role: RunRole, ladder: &hugeleaf_units::Ladder) -> Result<
         lacks.push(lack);
     }
     if mandatory && !had {
-        let (_, lack) = lacks
-            .pop()
-            .unwrap_or((host.base_page, Refusal::new("there is none", "")));
-        return Err(Refusal::new(
-            format!(
-                "run: --{role} {ladder} is required but unavailable: {}",
-                lack.what
-            ),
-            lack.next,
-        ));
+        let none = || (host.base_page, Refusal::new("there is none", ""));
+        let (_, lack) = lacks.pop().unwrap_or_else(none);
+        return Err(unavailable(&format!("--{role} {ladder}"), lack));
     }
-    let missing = lacks.into_iter();
-    Ok(Ladder {
-        missing: missing
-            .map(|(size, lack)| missing_of(format!("--{role} {size}"), lack))
-            .collect(),
-        rungs: RunAsked {
-            mandatory: mandatory && !ways.is_empty(),
-            ways,
-            ..RunAsked::default()
-        },
-    })
+    let missing = |(size, lack)| missing_of(format!("--{role} {size}"), lack);
+    let rungs = RunAsked {
+        mandatory: mandatory && !ways.is_empty(),
+        ways,
+        ..RunAsked::default()
+    };
+    Ok((rungs, lacks.into_iter().map(missing).collect()))
 }
 
 /// Memory that must be large when it is touched cannot wait for a collapse.
@@ -276,16 +260,20 @@ fn check_reserve(
         }
     }
     match lack {
-        Some(lack) if data.mandatory => Err(Refusal::new(
-            format!("run: {asked} is required but unavailable: {}", lack.what),
-            lack.next,
-        )),
+        Some(lack) if data.mandatory => Err(unavailable(&asked, lack)),
         Some(lack) => Ok(Some(missing_of(asked, lack))),
         None => Err(Refusal::new(
             format!("run: {asked} reserves large pages for data, and data is left on base pages"),
             "say which pages data is to have, as in --data 2M, or leave --reserve out",
         )),
     }
+}
+
+fn unavailable(asked: &str, lack: Refusal) -> Refusal {
+    Refusal::new(
+        format!("run: {asked} is required but unavailable: {}", lack.what),
+        lack.next,
+    )
 }
 
 fn missing_of(asked: String, lack: Refusal) -> Missing {

@@ -5,8 +5,8 @@ use hugeleaf_host::{Fact, Held, Pool, pool_file};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 
 use super::{Facts, PLAN, PoolRow, Row, pages_text, rights};
+use crate::each_its_own;
 use crate::findings::Finding;
-use crate::free_name;
 use crate::plan::{ForService, PagesOf, can_be_found, is_same, is_same_place, pages_of, promised};
 
 /// A pool may be so many pages, or so large a part of it, more than what is in use: plans are made
@@ -37,17 +37,9 @@ pub(super) fn rows<'a>(facts: &Facts<'a>) -> Vec<Looked<'a>> {
     });
     let all = found.chain(not_found);
     let mut all: Vec<Looked<'a>> = all.filter(|l| !l.row.asked.is_empty()).collect();
-    each_its_own_name(&mut all);
+    // Several instances of a program may share a name, which in metrics has to distinguish them.
+    each_its_own(all.iter_mut().map(|looked| &mut looked.row.name));
     all
-}
-
-/// Several instances of a program may share a name, which in metrics has to distinguish them.
-fn each_its_own_name(all: &mut [Looked<'_>]) {
-    let mut seen = std::collections::BTreeSet::new();
-    for looked in all {
-        looked.row.name = free_name(&looked.row.name, |name| seen.contains(name));
-        seen.insert(looked.row.name.clone());
-    }
 }
 
 type Pair<'a> = (&'a Service, Option<&'a ForService>);
