@@ -8,7 +8,7 @@
 //!
 //! Without the feature `full` it has what the library `hugeleaf` needs: the facts of memory of this host.
 //!
-//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`], [`Snapshot`].
+//! Main types: [`Root`], [`Fact`], [`Host`], [`Process`], [`Segment`].
 
 #[cfg(feature = "full")]
 pub mod demand;
