@@ -86,7 +86,24 @@ impl Context {
 
     /// The host.
     pub fn host(&self) -> Result<Host, Failure> {
-        Ok(hugeleaf_host::read_host(&self.root, &self.kernel)?)
+        hugeleaf_host::read_host(&self.root, &self.kernel).map_err(|error| self.no_host(error))
+    }
+
+    /// Only a capture can lack what a running kernel tells by itself.
+    fn no_host(&self, error: ReadError) -> Failure {
+        let root = self.root.path("");
+        let root = root.display().to_string();
+        let root = root.trim_end_matches('/');
+        if self.root.is_live() || error.is_denied() {
+            return Failure::from(error);
+        }
+        let next = match self.root.list("proc").is_absent() {
+            true => format!("name the folder that holds proc/, sys/ and etc/: ls {root}"),
+            false => {
+                format!("on that host: cat /proc/self/auxv > auxv; put it into {root}/proc/self")
+            }
+        };
+        Failure::missing(error.to_string(), next)
     }
 
     /// The processes that the targets on the command line mean, each once, ids ascending.

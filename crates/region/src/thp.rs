@@ -1,7 +1,7 @@
 //! Extents on transparent huge pages, or on base pages.
 
 use hugeleaf_host::process::maps::{SmapsEntry, parse_smaps};
-use hugeleaf_host::{Host, Root};
+use hugeleaf_host::{Host, Root, ThpUse};
 use hugeleaf_sys::{
     Advice, Errno, Kernel, MemoryFile, PageMap, PageRun, PageState, RealKernel, Reserve,
     ScanDetail, Sharing, Space, SysError, own_page_map,
@@ -190,23 +190,15 @@ fn by_mapping(part: Range, entries: &[SmapsEntry]) -> PageMap {
 /// What keeps pages of a size below a full huge page away; `None` where nothing does.
 pub(crate) fn knob_of(host: &Host, size: PageSize, sharing: Sharing) -> Option<Why> {
     let thp = host.thp.known()?;
-    let order = thp.orders.iter().find(|order| order.size == size)?;
-    let (value, file) = match sharing {
-        Sharing::Private => (order.anon_in_force(thp), "enabled"),
-        Sharing::Shared => (order.shmem_in_force(thp), "shmem_enabled"),
+    let order = thp.order(size)?;
+    let of = match sharing {
+        Sharing::Private => ThpUse::Private,
+        Sharing::Shared => ThpUse::Shared,
     };
-    let own = match sharing {
-        Sharing::Private => &order.anon,
-        Sharing::Shared => &order.shmem,
-    };
-    let folder = "/sys/kernel/mm/transparent_hugepage";
-    let kib = size.bytes().get() / 1024;
+    let value = order.in_force(thp, of);
     matches!(value, Some("never" | "deny")).then(|| Why::KnobOff {
         size,
-        path: match own.known().map(String::as_str) {
-            Some("inherit") => format!("{folder}/{file}"),
-            _ => format!("{folder}/hugepages-{kib}kB/{file}"),
-        },
+        path: order.file_in_force(of),
     })
 }
 

@@ -6,7 +6,7 @@ use hugeleaf_host::{
     totals,
 };
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range};
-use hugeleaf_verdict::roles::{RoleState, asked_text, role_of};
+use hugeleaf_verdict::roles::{RoleState, role_of};
 use hugeleaf_verdict::why::{Account, Verdict};
 use serde::Serialize;
 
@@ -561,7 +561,7 @@ impl RunAnswer {
 /// What `hugeleaf run` was asked for a segment's role.
 fn asked_of_run(p: &Process, s: &Segment) -> Option<String> {
     let settings = p.run.known()?;
-    Some(asked_text(settings, role_of(p, s)?))
+    Some(settings.of(role_of(p, s)?).text())
 }
 
 /// Stands for the segments of a process until the answer is a text: a process may have any number, and as

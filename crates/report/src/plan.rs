@@ -5,7 +5,7 @@ use hugeleaf_change::host::{Looked, Obstacle, Place, StepOutcome};
 use hugeleaf_units::{Bytes, Pages};
 use hugeleaf_verdict::plan::{
     BasePages, ForDemand, ForHost, ForPool, ForService, Knob, Needs, PagesOf, Plan, What,
-    demand_lines, kind_name, needs, sum_pages,
+    demand_lines, needs, sum_pages,
 };
 use serde::Serialize;
 
@@ -138,7 +138,7 @@ fn head(plan: &Plan) -> String {
 }
 
 fn service(service: &ForService) -> Block {
-    let mut about = vec![kind_name(service.kind).to_owned()];
+    let mut about = vec![service.kind.name().to_owned()];
     about.extend(service.unit.as_ref().map(|unit| format!("unit {unit}")));
     about.extend(service.user.as_ref().map(|user| format!("user {user}")));
     let demands = service.demands.iter().map(|demand| Note {
@@ -338,8 +338,8 @@ struct DemandAnswer<'a> {
 
 impl ServiceAnswer<'_> {
     fn of(service: &ForService) -> ServiceAnswer<'_> {
-        let got = sum_pages(service.demands.iter().flat_map(|d| &d.pages));
-        let missing = sum_pages(service.demands.iter().flat_map(|d| &d.missing));
+        let got = sum_pages(service.pages());
+        let missing = sum_pages(service.demands.iter().flat_map(|d| d.missing.clone()));
         let short = missing.iter().map(|p| p.pages.get()).sum();
         let demand = |demand| DemandAnswer {
             demand,
@@ -347,7 +347,7 @@ impl ServiceAnswer<'_> {
         };
         ServiceAnswer {
             service,
-            asked: sum_pages(got.iter().chain(&missing)),
+            asked: sum_pages(got.iter().chain(&missing).copied()),
             got,
             short_pages: Pages(short),
             reason: (short > 0).then_some("base pages keep what they use and the margin"),

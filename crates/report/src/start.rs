@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use hugeleaf_host::RunWay;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
-use hugeleaf_verdict::run::{Method, Missing, RunRole, Settled, Want};
+use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
 use serde::Serialize;
 
 use crate::json::answer;
@@ -27,17 +28,17 @@ pub struct Start {
 impl Start {
     /// The ways of a role in words: `pool 2M`, `THP 2M`.
     fn ways(&self, role: RunRole) -> Vec<String> {
-        let in_words = |way: &Method| match (way, self.settled.settings.pmd) {
-            (Method::Hugetlb(size), _) => format!("pool {size}"),
-            (Method::Thp, Some(pmd)) => format!("THP {pmd}"),
-            (Method::Thp, None) => "THP".to_owned(),
+        let in_words = |way: &RunWay| match (way, self.settled.settings.pmd) {
+            (RunWay::Hugetlb(size), _) => format!("pool {size}"),
+            (RunWay::Thp, Some(pmd)) => format!("THP {pmd}"),
+            (RunWay::Thp, None) => "THP".to_owned(),
         };
-        let rungs = self.settled.settings.rungs(role);
+        let rungs = self.settled.settings.of(role);
         rungs.ways.iter().map(in_words).collect()
     }
 
     fn asked(&self, role: RunRole) -> String {
-        self.settled.settings.asked[role as usize].clone()
+        self.settled.settings.of(role).typed.clone()
     }
 
     /// From which size on a role is looked at.
@@ -110,10 +111,7 @@ pub fn page(start: &Start) -> Page {
 
 fn tries(start: &Start, role: RunRole) -> String {
     let ways = start.ways(role).join(", then ");
-    match (
-        ways.is_empty(),
-        start.settled.settings.rungs(role).mandatory,
-    ) {
+    match (ways.is_empty(), start.settled.settings.of(role).mandatory) {
         (true, _) => "left alone".to_owned(),
         (false, true) => format!("{ways}, or nothing"),
         (false, false) => ways,
@@ -148,7 +146,7 @@ pub fn json(start: &Start) -> String {
             role,
             asked: start.asked(role),
             tries: start.ways(role),
-            mandatory: start.settled.settings.rungs(role).mandatory,
+            mandatory: start.settled.settings.of(role).mandatory,
             after_bytes: start.after(role),
         }),
         missing: &start.settled.missing,

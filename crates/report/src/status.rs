@@ -5,7 +5,7 @@
 
 mod json;
 
-use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder};
+use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
 
@@ -396,7 +396,7 @@ fn khugepaged_runs(host: &Host, thp: &Thp) -> bool {
     let on = |setting: Option<&str>| setting.is_none_or(|word| !matches!(word, "never" | "deny"));
     let pmd = host.pmd_page.get();
     let mut full = thp.orders.iter().filter(|o| Some(o.size) == pmd);
-    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.shmem_in_force(thp)))
+    !thp.khugepaged_sizes(pmd).is_empty() || full.any(|o| on(o.in_force(thp, ThpUse::Shared)))
 }
 
 fn seconds(millis: u64) -> String {

@@ -12,23 +12,12 @@ pub struct Range {
 }
 
 /// A range whose end is not above its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{start:x}-{end:x} is not a range: its end is not above its start")]
 pub struct EmptyRange {
     start: u64,
     end: u64,
 }
-
-impl fmt::Display for EmptyRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:x}-{:x} is not a range: its end is not above its start",
-            self.start, self.end
-        )
-    }
-}
-
-impl std::error::Error for EmptyRange {}
 
 impl Range {
     /// The addresses from `start` up to, not including, `end`.

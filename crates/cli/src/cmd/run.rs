@@ -174,10 +174,10 @@ fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
         ..Policy::default()
     };
     for item in &mapped {
-        *policy.want_mut(item.role) = item.here.clone();
+        policy.wants[item.role as usize] = item.here.clone();
     }
     for (role, want) in typed(args) {
-        *policy.want_mut(role) = want;
+        policy.wants[role as usize] = want;
     }
     Ok((policy, mapped))
 }

@@ -49,8 +49,8 @@ fn no_absolute_system_paths() {
             "the text of commands; it cannot read anything (see below)",
         ),
         (
-            "crates/region/src/thp.rs",
-            "the knob that an answer names; it opens no file",
+            "crates/host/src/model.rs",
+            "the settings that texts name; it opens no file",
         ),
         (
             "crates/host/src/snapshot.rs",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hugeleaf::{Ladder, MemoryError, Region, RegionOptions, Why};
-use hugeleaf_host::{Held, Host};
+use hugeleaf_host::{Held, Host, ThpUse};
 use hugeleaf_sys::{Advice, Memory, Space};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Range, Rung};
 
@@ -101,7 +101,7 @@ impl PageArm {
             size: self.size,
             kind: Some(self.kind).filter(|kind| *kind != PageKind::Base),
         };
-        Ladder::of(rung, mandatory)
+        Ladder::of(vec![rung], mandatory)
     }
 }
 
@@ -233,7 +233,11 @@ fn next_on(size: PageSize, host: &Host) -> Option<PageSize> {
     let thp = host.thp.known()?;
     let larger = thp.orders.iter().filter(|order| order.size > size);
     larger
-        .filter(|order| order.anon_in_force(thp).is_some_and(|v| v != "never"))
+        .filter(|order| {
+            order
+                .in_force(thp, ThpUse::Private)
+                .is_some_and(|v| v != "never")
+        })
         .map(|order| order.size)
         .min()
 }

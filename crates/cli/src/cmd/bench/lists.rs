@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use hugeleaf_host::Host;
+use hugeleaf_host::{Host, ThpUse};
 use hugeleaf_units::{Bytes, PageKind, PageSize};
 use hugeleaf_workload::{AskedPages, PageArm};
 
@@ -127,7 +127,7 @@ fn smaller_sizes(host: &Host) -> Vec<PageSize> {
     let on = |word: Option<&str>| word.is_some_and(|word| word != "never");
     let are_on: Vec<PageSize> = known
         .iter()
-        .filter(|order| on(order.anon_in_force(thp)))
+        .filter(|order| on(order.in_force(thp, ThpUse::Private)))
         .map(|order| order.size)
         .collect();
     match are_on.is_empty() {

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_verdict::run::{SANITIZER_OPTION, Settings, Settled};
+use hugeleaf_host::RunSettings;
+use hugeleaf_verdict::run::{SANITIZER_OPTION, Settled};
 
 use super::library::NAME;
 use crate::context::Failure;
@@ -28,7 +29,7 @@ impl Variables {
             all.push((PRELOAD, preload(&library, &before)));
         }
         let settings = settled.settings.to_string();
-        all.push((Settings::VARIABLE, OsString::from(settings)));
+        all.push((RunSettings::VARIABLE, OsString::from(settings)));
         // For its children too: a program built with the address sanitizer ends at once where
         // another library is loaded before the sanitizer's.
         let before = std::env::var_os(SANITIZER).unwrap_or_default();
