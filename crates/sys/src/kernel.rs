@@ -20,7 +20,8 @@ use crate::{Errno, SysError, last_errno};
 
 /// What hugeleaf asks the kernel to do with memory (madvise(2)). None of them changes what the
 /// memory holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Advice {
     /// `MADV_COLLAPSE` (Linux 6.1): copy the range onto PMD-sized pages now.
     Collapse,

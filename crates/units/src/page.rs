@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::Bytes;
 
 /// The size of a page in bytes: a power of two. Which sizes exist is a fact about a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "Bytes", try_from = "Bytes")]
 pub struct PageSize(u64);
 
 /// A number of bytes that is not a power of two.
@@ -70,6 +70,19 @@ impl PageSize {
     /// How many pages of size `smaller` one page of this size holds; 0 where `smaller` is larger.
     pub const fn holds(self, smaller: PageSize) -> u64 {
         self.0 / smaller.0
+    }
+}
+
+impl From<PageSize> for Bytes {
+    fn from(size: PageSize) -> Bytes {
+        size.bytes()
+    }
+}
+
+impl TryFrom<Bytes> for PageSize {
+    type Error = NotAPageSize;
+    fn try_from(bytes: Bytes) -> Result<PageSize, NotAPageSize> {
+        PageSize::new(bytes)
     }
 }
 

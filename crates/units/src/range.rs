@@ -1,11 +1,12 @@
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, PageSize};
 
 /// A half-open range of addresses `[start, end)` that is not empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Ends")]
 pub struct Range {
     start: u64,
     end: u64,
@@ -16,6 +17,20 @@ pub struct Range {
 pub struct EmptyRange {
     start: u64,
     end: u64,
+}
+
+/// A range as it is written, before it is known to hold anything.
+#[derive(Deserialize)]
+struct Ends {
+    start: u64,
+    end: u64,
+}
+
+impl TryFrom<Ends> for Range {
+    type Error = EmptyRange;
+    fn try_from(ends: Ends) -> Result<Range, EmptyRange> {
+        Range::new(ends.start, ends.end)
+    }
 }
 
 impl fmt::Display for EmptyRange {

@@ -350,10 +350,6 @@ const UNSAFE: [(&str, &str); 51] = [
         "the first read of every page",
     ),
     (
-        "crates/workload/src/pagecache.rs",
-        "SQLite hands its page cache in as a pointer",
-    ),
-    (
         "crates/workload/src/tpcc/sqlite/cache.rs",
         "SQLite holds the pages of its cache by pointers",
     ),

@@ -14,7 +14,7 @@ use hugeleaf_host::system::meminfo;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::{AttachError, Attachers, PageArm, Program, Turn};
+use hugeleaf_workload::{Attachers, ChildError, PageArm, Program, Turn};
 
 use super::{
     BenchEnding, BenchError, BenchEvent, Circumstances, Machine, Measured, Shortage,
@@ -137,7 +137,7 @@ fn measured<'a>(
     };
     let ending = match engine.all() {
         Ok(()) => BenchEnding::Done,
-        Err(BenchError::Attach(AttachError::Stopped) | BenchError::Stopped) => {
+        Err(BenchError::Attach(ChildError::Stopped) | BenchError::Stopped) => {
             BenchEnding::Interrupted
         }
         // Ctrl-C on a terminal goes to all of the processes at once.
@@ -288,7 +288,10 @@ impl Engine<'_> {
         let of = |pid: &Pid| {
             let tables = self.status(*pid)?.page_tables;
             // A process without the line has ended: it is a zombie.
-            tables.ok_or(BenchError::Attach(AttachError::Ended(*pid)))
+            tables.ok_or(BenchError::Attach(ChildError::Ended {
+                pid: *pid,
+                reason: None,
+            }))
         };
         pids.iter().map(of).collect()
     }
@@ -297,7 +300,8 @@ impl Engine<'_> {
         let fact = self.root.parse(format!("proc/{pid}/status"), parse_status);
         match fact.error() {
             Some(error) => Err(error.clone().into()),
-            None => (fact.known().cloned()).ok_or(BenchError::Attach(AttachError::Ended(pid))),
+            None => (fact.known().cloned())
+                .ok_or(BenchError::Attach(ChildError::Ended { pid, reason: None })),
         }
     }
 

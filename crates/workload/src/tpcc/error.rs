@@ -137,6 +137,12 @@ pub enum TpccError {
         /// What is not there.
         what: &'static str,
     },
+    /// A row of the database in memory did not hold what was written to it.
+    #[error("row {key} does not hold what was written to it")]
+    Damaged {
+        /// Its key.
+        key: u64,
+    },
     /// A transaction met others again and again.
     #[error("{kind} met other transactions {tries} times in a row")]
     Stuck {
@@ -193,7 +199,9 @@ impl TpccError {
             TpccError::Memory(error) => return error.next(),
             TpccError::Locked { .. } => "as root, or allow more: ulimit -l unlimited",
             TpccError::Cache(_) => "report it, with the line above",
-            TpccError::Database { .. } | TpccError::Missing { .. } => {
+            TpccError::Database { .. }
+            | TpccError::Missing { .. }
+            | TpccError::Damaged { .. } => {
                 "run it again; where it says the same, fill the database anew: --refill"
             }
             TpccError::Stuck { .. } => "ask for fewer connections: --connections N",

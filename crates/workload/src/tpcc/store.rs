@@ -218,10 +218,3 @@ pub fn free_bytes(folder: &Path) -> Option<Bytes> {
     let seen = rustix::fs::statvfs(folder).ok()?;
     Some(Bytes(seen.f_bavail.saturating_mul(seen.f_frsize)))
 }
-
-/// Has this process end when the one that started it does, however that ends.
-pub fn end_with_parent() {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    // Where the kernel refuses, it ends when its run does.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-}

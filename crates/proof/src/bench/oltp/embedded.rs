@@ -27,7 +27,7 @@ pub(super) const RUN: &str = "run";
 
 /// Takes the cache of this process;/// Takes the cache of this process; `None` where it is to come from SQLite's own heap.
 fn take(arm: Pages, length: Bytes, machine: &Machine<'_>) -> Result<Option<SqliteCache>, Refusal> {
-    hugeleaf_workload::tpcc::end_with_parent();
+    let _ = hugeleaf_workload::child::end_with_parent();
     let locked = match arm {
         Pages::Run => return Ok(None),
         Pages::Locked => true,
