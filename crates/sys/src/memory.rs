@@ -4,12 +4,13 @@
 //! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
 use crate::kernel::Advice;
-use crate::{Errno, SysError, errno_of, last_errno};
+use crate::space::{NO_ACCESS, NOTHING, READ_WRITE, madvise, mlock, mmap, munmap};
+use crate::{Errno, SysError, last_errno};
 
 /// Whether a mapping is private to this process (copied on fork) or shared with its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,18 +87,12 @@ impl Mapping {
     /// EINVAL where `part` does not lie inside, or the kernel refuses the advice; EAGAIN, EBUSY,
     /// ENOMEM as in madvise(2).
     pub fn advise(&self, part: Range, advice: Advice) -> Result<(), SysError> {
-        let fail = |errno| SysError::new(advice.call_name(), part.to_string(), errno);
-        if part.intersect(self.range) != Some(part) {
-            return Err(fail(Errno::INVAL));
-        }
-        let len = usize::try_from(part.len().get()).map_err(|_| fail(Errno::INVAL))?;
-        // SAFETY: the range is mapped and ours, and no advice here changes what it holds.
-        let done =
-            unsafe { libc::madvise(part.start() as *mut libc::c_void, len, advice.number()) };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(fail(last_errno()))
+        match part.intersect(self.range) == Some(part) {
+            true => advise_own(part, advice),
+            false => {
+                let name = advice.call_name();
+                Err(SysError::new(name, part.to_string(), Errno::INVAL))
+            }
         }
     }
 
@@ -124,25 +119,14 @@ impl Mapping {
     /// # Errors
     /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
     pub fn lock(&self) -> Result<(), SysError> {
-        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
-        // SAFETY: locks pages of a mapping that is ours.
-        match unsafe { libc::mlock(self.as_ptr().cast(), len) } {
-            0 => Ok(()),
-            _ => Err(SysError::new(
-                "mlock",
-                self.range.to_string(),
-                errno_of(&std::io::Error::last_os_error()),
-            )),
-        }
+        mlock(self.range).map_err(|errno| SysError::new("mlock", self.range.to_string(), errno))
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let len = usize::try_from(self.range.len().get()).unwrap_or(usize::MAX);
-        // SAFETY: ours since mmap, and no reference to it outlives `self`; raw pointers from
-        // `as_ptr` are documented to end with it.
-        unsafe { libc::munmap(self.as_ptr().cast(), len) };
+        // Ours since mmap; raw pointers from `as_ptr` are documented to end with it.
+        munmap(self.range);
     }
 }
 
@@ -163,9 +147,7 @@ fn map(
                 .checked_mul(2)
                 .ok_or_else(|| fail(Errno::NOMEM))?;
             let room = Bytes(slack) + length;
-            let none = libc::PROT_NONE;
-            let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            let start = raw_mmap(0, room, none, private, -1)?;
+            let start = mmap(0, room, NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
             let whole = Mapping {
                 range: Range::new(start, start + room.get()).map_err(|_| fail(Errno::INVAL))?,
             };
@@ -187,42 +169,9 @@ fn map(
     }
     drop(reserved);
     let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-    let start = raw_mmap(
-        at,
-        length,
-        libc::PROT_READ | libc::PROT_WRITE,
-        flags,
-        descriptor,
-    )?;
+    let start = mmap(at, length, READ_WRITE, flags, descriptor, 0).map_err(fail)?;
     let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
     Ok(Mapping { range })
-}
-
-fn raw_mmap(
-    at: u64,
-    length: Bytes,
-    protection: i32,
-    flags: i32,
-    descriptor: RawFd,
-) -> Result<u64, SysError> {
-    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
-    let len = usize::try_from(length.get()).map_err(|_| fail(Errno::NOMEM))?;
-    // SAFETY: no caller passes MAP_FIXED, so that a new mapping never replaces one that is there.
-    let start = unsafe {
-        libc::mmap(
-            at as *mut libc::c_void,
-            len,
-            protection,
-            flags,
-            descriptor,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        Err(fail(last_errno()))
-    } else {
-        Ok(start as u64)
-    }
 }
 
 /// Advises on memory of this process, whoever mapped it (madvise(2)): what a program that is asked
@@ -232,15 +181,8 @@ fn raw_mmap(
 /// EINVAL where the kernel refuses the advice; ENOMEM where a part is not mapped; EAGAIN, EBUSY as
 /// in madvise(2).
 pub fn advise_own(range: Range, advice: Advice) -> Result<(), SysError> {
-    let fail = |errno| SysError::new(advice.call_name(), range.to_string(), errno);
-    let start = usize::try_from(range.start()).map_err(|_| fail(Errno::INVAL))?;
-    let len = usize::try_from(range.len().get()).map_err(|_| fail(Errno::INVAL))?;
-    // SAFETY: no advice that `Advice` offers changes what memory holds or whether it is mapped;
-    // the kernel checks the addresses.
-    match unsafe { libc::madvise(start as *mut libc::c_void, len, advice.number()) } {
-        0 => Ok(()),
-        _ => Err(fail(last_errno())),
-    }
+    madvise(range, advice.number())
+        .map_err(|errno| SysError::new(advice.call_name(), range.to_string(), errno))
 }
 
 /// Gives anonymous memory of this process a name in `/proc/PID/maps` (prctl(2),
