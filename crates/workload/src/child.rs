@@ -7,6 +7,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::Bytes;
@@ -101,6 +103,21 @@ pub fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ChildError> {
 pub(crate) fn say(out: &mut impl Write, said: &impl Serialize) -> std::io::Result<()> {
     out.write_all(format!("{}\n", line(said)).as_bytes())?;
     out.flush()
+}
+
+/// Waits for a process that is about to end: how it did, or `None` where it has not within `patience`.
+/// Where nobody can tell it is gone as well, with no status.
+pub(crate) fn wait(child: &mut Child, patience: Duration) -> Option<Option<ExitStatus>> {
+    const LOOK: Duration = Duration::from_millis(5);
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(None) if began.elapsed() < patience => std::thread::sleep(LOOK),
+            Ok(None) => return None,
+            Ok(status) => return Some(status),
+            Err(_) => return Some(None),
+        }
+    }
 }
 
 /// Has this process end when the one that started it does, however that ends.

@@ -33,6 +33,7 @@ pub mod pagetables;
 pub mod pin;
 pub mod protocol;
 mod serve;
+mod times;
 pub mod tpcc;
 
 pub use chase::{AskedPages, ChaseMemory, PageArm, Walk};

@@ -19,7 +19,6 @@ mod run;
 
 pub use area::{Area, Devices, Place, Wanted};
 pub use block::{Stamp, Wrong};
-pub(crate) use bystander::{record, times};
 pub use error::MoverError;
 pub use memory::{AskedIoPages, IoMemory, IoPages, IoSeen, ParseIoPagesError};
 pub use path::Mode;

@@ -4,12 +4,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageSize};
 
-use crate::child::{ChildError, Program};
+use crate::child::{self, ChildError, Program};
 use crate::client::Client;
 use crate::kernel::RemoteKernel;
 use crate::protocol::{Event, Progress, Ready, Request, Settings, Stats};
@@ -129,16 +129,10 @@ impl Oltp {
 
 impl Drop for Oltp {
     fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        const LOOK: Duration = Duration::from_millis(5);
-        // Where it cannot be determined it is gone or stuck, and what follows deals with both.
+        // Where it cannot be told it is gone or stuck, and what follows deals with both.
         let _ = self.client.tell(&Request::Quit);
-        let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(LOOK);
+        if child::wait(&mut self.child, Duration::from_secs(5)).is_some() {
+            return;
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -168,11 +162,8 @@ fn build(
 /// Kills and buries a child that never became a workload. Says how it ended by itself, where it did.
 fn end(mut child: Child) -> Option<String> {
     // One that failed is about to exit: let it say how.
-    for _ in 0..20 {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status.to_string());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if let Some(status) = child::wait(&mut child, Duration::from_millis(100)) {
+        return status.map(|status| status.to_string());
     }
     let _ = child.kill();
     let _ = child.wait();

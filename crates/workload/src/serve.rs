@@ -15,6 +15,7 @@ use hugeleaf_units::{Bytes, Range};
 use crate::child::{self, ChildError, parse};
 use crate::database::{Database, Row};
 use crate::protocol::{Event, LINE_LIMIT, Progress, Ready, Request, Settings, Stage, Stats};
+use crate::times::{record, times};
 use crate::tpcc::{DATABASE_PAGE, SqliteCache, TpccError};
 
 /// One operation in this many is an update.
@@ -54,7 +55,7 @@ pub fn serve() -> Result<std::convert::Infallible, ChildError> {
     let shared = Arc::new(Shared {
         operations: AtomicU64::new(0),
         updates: AtomicU64::new(0),
-        latencies: Mutex::new(new_histogram()),
+        latencies: Mutex::new(times()),
         began: Mutex::new(None),
     });
     let (sender, receiver) = mpsc::channel();
@@ -110,8 +111,8 @@ fn work(
         }
         let before = Instant::now();
         load.step()?;
-        let nanoseconds = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        lock(&shared.latencies).saturating_record(nanoseconds);
+        let took = before.elapsed();
+        record(&mut lock(&shared.latencies), took);
         let done = load.operations - operations;
         shared.operations.store(done, Ordering::Relaxed);
         shared
@@ -216,7 +217,7 @@ impl Control {
 
     fn stats(&self) -> Stats {
         // Taken and replaced under the lock, read outside: the load waits for a swap only.
-        let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), new_histogram());
+        let latencies = std::mem::replace(&mut *lock(&self.shared.latencies), times());
         let began = *lock(&self.shared.began);
         let nanoseconds = began.map_or(0, |b| b.elapsed().as_nanos());
         Stats {
@@ -254,12 +255,6 @@ fn advise(ranges: &[Range], advice: Advice) -> Event {
         }
     }
     Event::Advised(done)
-}
-
-/// From a nanosecond to a minute, three digits.
-fn new_histogram() -> Histogram<u64> {
-    const MINUTE: u64 = 60_000_000_000;
-    Histogram::new_with_bounds(1, MINUTE, 3).expect("the bounds are constants that it takes")
 }
 
 /// Sends a line; a parent that is gone is noticed where requests are read.

@@ -50,4 +50,4 @@ pub(crate) use sqlite::DATABASE_PAGE;
 pub use sqlite::{SqliteCache, SqliteSettings, SqliteStore};
 pub use store::free_bytes;
 pub use store::{Answer, Durability, Loader, Origin, Piece, Session, Store};
-pub use tables::{Column, TABLES, Table, Type};
+pub use tables::{Column, TABLES, Table};

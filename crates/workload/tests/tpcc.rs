@@ -13,8 +13,8 @@ use hugeleaf_units::Bytes;
 use hugeleaf_workload::tpcc::{
     Answer, Condition, Constants, Customer, Durability, Input, Kind, Line, LoadEvent, NewOrder,
     Origin, Outcome, Pace, Payment, Population, PostgresServer, PostgresStore, Random, Run, Scale,
-    ServerSettings, Session, SqliteSettings, SqliteStore, Store, TABLES, Table, Terminal,
-    TpccError, Violation, check, drive, load,
+    ServerSettings, SqliteSettings, SqliteStore, Store, TABLES, Table, Terminal, TpccError,
+    Violation, check, drive, load,
 };
 use tempfile::TempDir;
 
@@ -301,21 +301,10 @@ fn inputs(origin: &Origin, count: usize) -> Vec<Input> {
     (0..count).map(|_| terminal.deal()).collect()
 }
 
-fn send(session: &mut dyn Session, input: &Input) -> Answer {
-    match input {
-        Input::NewOrder(input) => session.new_order(input),
-        Input::Payment(input) => session.payment(input),
-        Input::OrderStatus(input) => session.order_status(input),
-        Input::Delivery(input) => session.delivery(input),
-        Input::StockLevel(input) => session.stock_level(input),
-    }
-    .unwrap()
-}
-
 fn answers(store: &dyn Store, inputs: &[Input]) -> Vec<Answer> {
     let mut answers = Vec::new();
     let sent = store.session(0, &mut |session| {
-        answers = inputs.iter().map(|input| send(session, input)).collect();
+        answers = inputs.iter().map(|i| session.run(i).unwrap()).collect();
         Ok(())
     });
     sent.unwrap();
@@ -328,7 +317,7 @@ fn contents(store: &dyn Store, table: Table) -> Vec<Vec<Option<i64>>> {
         .columns()
         .iter()
         .map(|column| match column.holds {
-            hugeleaf_workload::tpcc::Type::Text => format!("length({})", column.name),
+            "TEXT" => format!("length({})", column.name),
             _ => column.name.to_owned(),
         })
         .collect();

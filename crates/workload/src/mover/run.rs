@@ -11,10 +11,11 @@ use hugeleaf_units::{Bytes, PageSize, Range};
 
 use super::area::Area;
 use super::block::{Stamp, fill};
-use super::bystander::{record, stand_by, times};
+use super::bystander::stand_by;
 use super::error::MoverError;
 use super::memory::IoMemory;
 use super::path::{Carrier, Mode, Plain, Ringed};
+use crate::times::{joined, record, times};
 
 /// How often a thread that waits looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(10);
@@ -208,20 +209,12 @@ pub fn run<'b>(
         let ends = shared.watch(stop, edge);
         shared.halt.store(true, Ordering::Relaxed);
         drop((free, full, free_slots, full_slots));
-        let mut seen = Seen::new();
-        let mut failed = None;
-        for worker in workers {
-            match worker.join() {
-                Ok(Ok(one)) => seen.add(&one),
-                Ok(Err(error)) => failed = failed.or(Some(error)),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        let seen = joined(workers);
         let bystander = bystander.join().unwrap_or_else(|_| times());
-        match (failed, ends) {
-            (Some(error), _) => Err(error),
-            (None, Some([begin, end])) => Ok(shared.moved(&begin, &end, &seen, &bystander)),
-            (None, None) => Err(MoverError::Stopped),
+        match ends {
+            Some([begin, end]) => Ok(shared.moved(&begin, &end, &seen?, &bystander)),
+            // The reason, where one of them gave it.
+            None => seen.and(Err(MoverError::Stopped)),
         }
     })
 }
@@ -335,9 +328,11 @@ impl<'b> Shared<'b> {
         &self,
         begin: &Reading,
         end: &Reading,
-        seen: &Seen,
+        all: &[Seen],
         bystander: &Histogram<u64>,
     ) -> Moved {
+        let mut seen = Seen::new();
+        all.iter().for_each(|one| seen.add(one));
         let by_target: Vec<Bytes> = (begin.written.iter().zip(&end.written))
             .map(|(a, b)| Bytes(b - a))
             .collect();
@@ -525,24 +520,16 @@ pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u
     std::thread::scope(|scope| {
         let workers: Vec<_> = (targets.chunks(share).zip(slots.iter_mut()))
             .map(|(areas, slot)| {
-                let work = move || -> Result<u64, MoverError> {
-                    let mut count = 0;
-                    for area in areas {
-                        count += area.verify(slot)?;
-                    }
-                    Ok(count)
-                };
-                scope.spawn(work)
+                scope.spawn(move || {
+                    areas
+                        .iter()
+                        .map(|area| area.verify(slot))
+                        .sum::<Result<u64, _>>()
+                })
             })
             .collect();
-        let mut count = 0;
-        for worker in workers {
-            count += match worker.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-        }
-        Ok(count)
+        let counts = joined(workers)?;
+        Ok(counts.into_iter().sum())
     })
 }
 
@@ -570,16 +557,9 @@ pub fn bare(
                 scope.spawn(move || bare_thread(area, direction, slot, at as u64, until, stop))
             })
             .collect();
-        let mut sum = Bytes::ZERO;
-        for worker in workers {
-            sum += match worker.join() {
-                Ok(moved) => moved?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-        }
-        Ok::<Bytes, MoverError>(sum)
+        joined(workers)
     })?;
-    Ok((done, began.elapsed()))
+    Ok((done.into_iter().sum(), began.elapsed()))
 }
 
 fn bare_thread<'b>(

@@ -15,6 +15,7 @@ use super::input::{Input, Terminal};
 use super::random::{Constants, Random};
 use super::rules::Kind;
 use super::store::{Answer, Origin, Session, Store};
+use crate::times::{record, times};
 
 /// How long terminals wait between transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -414,13 +415,7 @@ fn send(
     drive: &Drive<'_>,
 ) -> Result<(Answer, u64), TpccError> {
     for tries in 0..TRIES {
-        let answer = match input {
-            Input::NewOrder(input) => session.new_order(input),
-            Input::Payment(input) => session.payment(input),
-            Input::OrderStatus(input) => session.order_status(input),
-            Input::Delivery(input) => session.delivery(input),
-            Input::StockLevel(input) => session.stock_level(input),
-        }?;
+        let answer = session.run(input)?;
         if answer != Answer::Conflict {
             return Ok((answer, tries.into()));
         }
@@ -436,13 +431,8 @@ fn send(
 
 impl Tally {
     fn new() -> Tally {
-        // Nanoseconds to an hour, three digits.
-        let empty = || {
-            Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-                .expect("the bounds are in order and the digits at most five")
-        };
         Tally {
-            latency: std::array::from_fn(|_| empty()),
+            latency: std::array::from_fn(|_| times()),
             committed: [0; 5],
             rolled_back: [0; 5],
             conflicts: [0; 5],
@@ -459,7 +449,7 @@ impl Tally {
             Answer::RolledBack => self.rolled_back[at] += 1,
             Answer::Conflict => {}
         }
-        self.latency[at].saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        record(&mut self.latency[at], took);
     }
 }
 

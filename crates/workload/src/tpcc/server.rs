@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::error::TpccError;
 use super::store::Durability;
+use crate::child;
 
 /// How to start it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,12 +289,8 @@ impl PostgresServer {
             if let Some(pid) = pid {
                 let _ = kill_process(pid, signal);
             }
-            let began = Instant::now();
-            while began.elapsed() < patience {
-                if !matches!(child.try_wait(), Ok(None)) {
-                    return;
-                }
-                thread::sleep(Duration::from_millis(20));
+            if child::wait(&mut child, patience).is_some() {
+                return;
             }
         }
     }
