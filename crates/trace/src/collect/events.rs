@@ -159,11 +159,7 @@ const REGISTER: usize = 5;
 
 /// The sources of events, in the order of their places above.
 pub fn sources(state: &SourceState) -> Vec<Source> {
-    let source = |what: Collection| Source {
-        name: what.name().to_owned(),
-        state: state.clone(),
-        ..Source::default()
-    };
+    let source = |what: Collection| Source::new(what.name(), state.clone());
     [
         Collection::CpuSamples,
         Collection::FaultSamples,
@@ -210,10 +206,7 @@ impl Opened {
         }
         if let Tracefs::Missing { reason, remedy } = tracefs {
             for source in &mut opened.sources[LOCKS..] {
-                source.state = SourceState::Refused {
-                    reason: reason.clone(),
-                    remedy: remedy.clone(),
-                };
+                source.state = SourceState::refused(reason, remedy);
             }
             return Ok(opened);
         }
@@ -454,22 +447,15 @@ fn map(event: &PerfEvent, room: Bytes, base: PageSize) -> Result<PerfRing, SysEr
 
 fn absent<T>(found: &Fact<T>, what: &str) -> SourceState {
     match found.error() {
-        Some(error) => SourceState::Refused {
-            reason: error.to_string(),
-            remedy: "run as root".to_owned(),
-        },
-        None => SourceState::NotHere {
-            reason: format!("this kernel has no tracepoint {what}"),
-        },
+        Some(error) => SourceState::refused(error.to_string(), "run as root"),
+        None => SourceState::not_here(format!("this kernel has no tracepoint {what}")),
     }
 }
 
 /// What a failure to open says of a source.
 pub fn state_of(error: &SysError, guards: &Guards) -> SourceState {
     if is_not_here(error.errno) {
-        return SourceState::NotHere {
-            reason: error.to_string(),
-        };
+        return SourceState::not_here(error.to_string());
     }
     let (reason, remedy) = refusal(error, guards);
     SourceState::Refused { reason, remedy }

@@ -92,31 +92,23 @@ impl Intervals {
     /// Whether what intervals are made of could be read, in sources of their own: an interval has zeros where
     /// nothing was.
     pub fn sources(&self) -> Vec<Source> {
-        let state = |file: &str, was_read: bool| {
-            let reason = match self.root.read(file) {
-                Fact::Known(_) => format!("{file} says nothing of it"),
-                Fact::Absent => format!("there is no {file}"),
-                Fact::Unreadable(error) => error.to_string(),
+        let source = |what: Collection, file: &str, was_read: bool| {
+            let state = match (was_read, self.root.read(file)) {
+                (true, _) => SourceState::Used,
+                (_, Fact::Known(_)) => SourceState::not_here(format!("{file} says nothing of it")),
+                (_, Fact::Absent) => SourceState::not_here(format!("there is no {file}")),
+                (_, Fact::Unreadable(error)) => SourceState::not_here(error.to_string()),
             };
-            match was_read {
-                true => SourceState::Used,
-                false => SourceState::NotHere { reason },
-            }
+            Source::new(what.name(), state)
         };
-        [
-            (Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
-            (
+        vec![
+            source(Collection::CpuTime, "proc/stat", !self.last.cpu.is_empty()),
+            source(
                 Collection::Vmstat,
                 "proc/vmstat",
                 !self.last.vmstat.is_empty(),
             ),
         ]
-        .map(|(what, file, was_read)| Source {
-            name: what.name().to_owned(),
-            state: state(file, was_read),
-            ..Source::default()
-        })
-        .to_vec()
     }
 
     fn read(&self) -> Counts {
