@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::kernel::Advice;
+use crate::advice::Advice;
 use crate::{Errno, SysError};
 
 /// The calls that [`Memory`] makes, for a [`Gate`].

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
-use crate::kernel::Advice;
+use crate::advice::Advice;
 use crate::space::{NO_ACCESS, NOTHING, READ_WRITE, madvise, mlock, mmap, munmap};
 use crate::{Errno, SysError, last_errno};
 

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hugeleaf_units::{Bytes, PageSize, Range};
 
+use crate::advice::Advice;
 use crate::gate::{Memory, MemoryCall};
-use crate::kernel::Advice;
 use crate::memory_file::MemoryFile;
 use crate::{Errno, SysError, last_errno};
 
