@@ -54,7 +54,7 @@ pub use frames::{extents_a_block, frames_of, own_frames};
 pub use gate::{Gate, Memory, MemoryCall};
 pub use kernel::{Kernel, RealKernel};
 pub use lock::{HostLock, Mark, lock_host, mark};
-pub use memory::{Mapping, Placement, Sharing, advise_own, name_own};
+pub use memory::{Mapping, Sharing, advise_own, name_own};
 pub use memory_file::{
     DESCRIPTORS_A_MESSAGE, MemoryFile, MemoryFileFacts, duplicate_raw, keep_on_exec,
 };

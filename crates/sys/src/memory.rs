@@ -3,13 +3,10 @@
 //! # Safety
 //! A [`Mapping`] owns its addresses from mmap(2) until it is dropped; nobody else unmaps them.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-
-use hugeleaf_units::{Bytes, PageSize, Range};
+use hugeleaf_units::{Bytes, Range};
 
 use crate::advice::Advice;
-use crate::space::{NO_ACCESS, NOTHING, READ_WRITE, madvise, mlock, mmap, munmap};
+use crate::space::{READ_WRITE, madvise, mmap, munmap};
 use crate::{Errno, SysError, last_errno};
 
 /// Whether a mapping is private to this process (copied on fork) or shared with its children.
@@ -27,48 +24,21 @@ pub struct Mapping {
     range: Range,
 }
 
-/// Where in the address space a mapping goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placement {
-    /// Where the kernel likes.
-    Anywhere,
-    /// At `skew` bytes past a multiple of a page size. A skew of 0 lets pages of that size be
-    /// mapped whole; any other one forbids it for shared memory.
-    Past(PageSize, Bytes),
-}
-
 impl Mapping {
     /// Maps `length` bytes, rounded up to base pages by the kernel. Nothing is populated.
     ///
     /// # Errors
     /// EINVAL for a length of 0, ENOMEM where address space or a limit runs out.
     pub fn anonymous(length: Bytes, sharing: Sharing) -> Result<Mapping, SysError> {
-        map(length, sharing, None, Placement::Anywhere)
-    }
-
-    /// Maps the first `length` bytes of a file (a memfd, a file in `/dev/shm`), shared.
-    ///
-    /// # Errors
-    /// EINVAL for a length of 0 or a skew that is not a multiple of the base page, ENOMEM, EACCES
-    /// where the file is not open for reading and writing.
-    pub fn shared_file(
-        file: &File,
-        length: Bytes,
-        placement: Placement,
-    ) -> Result<Mapping, SysError> {
-        map(length, Sharing::Shared, Some(file), placement)
-    }
-
-    /// Maps `length` bytes of anonymous memory at a chosen place.
-    ///
-    /// # Errors
-    /// As [`Mapping::anonymous`], and EINVAL for a skew that is not a multiple of the base page.
-    pub fn placed(
-        length: Bytes,
-        sharing: Sharing,
-        placement: Placement,
-    ) -> Result<Mapping, SysError> {
-        map(length, sharing, None, placement)
+        let fail = |errno| SysError::new("mmap", length.to_string(), errno);
+        let flags = match sharing {
+            Sharing::Private => libc::MAP_PRIVATE,
+            Sharing::Shared => libc::MAP_SHARED,
+        };
+        let flags = flags | libc::MAP_ANONYMOUS;
+        let start = mmap(0, length, READ_WRITE, flags, -1, 0).map_err(fail)?;
+        let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
+        Ok(Mapping { range })
     }
 
     /// Where it is.
@@ -113,14 +83,6 @@ impl Mapping {
         }
         Ok(())
     }
-
-    /// Locks it in memory (mlock(2)).
-    ///
-    /// # Errors
-    /// ENOMEM past the memlock limit, EPERM where that is 0, EAGAIN.
-    pub fn lock(&self) -> Result<(), SysError> {
-        mlock(self.range).map_err(|errno| SysError::new("mlock", self.range.to_string(), errno))
-    }
 }
 
 impl Drop for Mapping {
@@ -128,50 +90,6 @@ impl Drop for Mapping {
         // Ours since mmap; raw pointers from `as_ptr` are documented to end with it.
         munmap(self.range);
     }
-}
-
-fn map(
-    length: Bytes,
-    sharing: Sharing,
-    file: Option<&File>,
-    placement: Placement,
-) -> Result<Mapping, SysError> {
-    let fail = |errno| SysError::new("mmap", length.to_string(), errno);
-    let (at, reserved) = match placement {
-        Placement::Anywhere => (0, None),
-        Placement::Past(size, skew) => {
-            // Reserve more than is needed, and take the part that lies right.
-            let slack = size
-                .bytes()
-                .get()
-                .checked_mul(2)
-                .ok_or_else(|| fail(Errno::NOMEM))?;
-            let room = Bytes(slack) + length;
-            let start = mmap(0, room, NO_ACCESS, NOTHING, -1, 0).map_err(fail)?;
-            let whole = Mapping {
-                range: Range::new(start, start + room.get()).map_err(|_| fail(Errno::INVAL))?,
-            };
-            let aligned = size.round_up(start).ok_or_else(|| fail(Errno::NOMEM))?;
-            (aligned + skew.get() % size.bytes().get(), Some(whole))
-        }
-    };
-    let mut flags = match sharing {
-        Sharing::Private => libc::MAP_PRIVATE,
-        Sharing::Shared => libc::MAP_SHARED,
-    };
-    if file.is_none() {
-        flags |= libc::MAP_ANONYMOUS;
-    }
-    if reserved.is_some() {
-        // The reservation is given up just before: another thread could take the place, and then
-        // this fails instead of replacing what that thread mapped.
-        flags |= libc::MAP_FIXED_NOREPLACE;
-    }
-    drop(reserved);
-    let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
-    let start = mmap(at, length, READ_WRITE, flags, descriptor, 0).map_err(fail)?;
-    let range = Range::new(start, start + length.get()).map_err(|_| fail(Errno::INVAL))?;
-    Ok(Mapping { range })
 }
 
 /// Advises on memory of this process, whoever mapped it (madvise(2)): what a program that is asked
