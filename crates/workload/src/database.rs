@@ -104,7 +104,7 @@ impl Row<'_> {
     /// [`TpccError::Damaged`] where it does not hold what [`Database::fill`] wrote; those of
     /// SQLite, a missing row among them.
     pub fn read(&mut self, key: u64) -> Result<u64, TpccError> {
-        let damaged = TpccError::Damaged { key };
+        let damaged = TpccError::Damaged(key);
         let mut rows = self.read.query(params![to_sql(key)])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
         let stamp = row
@@ -131,7 +131,7 @@ impl Row<'_> {
             .execute(params![to_sql(key), stamp.to_le_bytes()])?
         {
             1 => Ok(()),
-            _ => Err(TpccError::Damaged { key }),
+            _ => Err(TpccError::Damaged(key)),
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
             )
             .unwrap();
         let mut row = database.row().unwrap();
-        assert!(matches!(row.read(1), Err(TpccError::Damaged { key: 1 })));
+        assert!(matches!(row.read(1), Err(TpccError::Damaged(1))));
         row.read(2).unwrap();
     }
 

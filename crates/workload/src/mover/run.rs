@@ -20,7 +20,7 @@ use crate::times::{joined, record, times};
 /// How often a thread that waits looks whether the run is over.
 const LOOK: Duration = Duration::from_millis(10);
 /// The most that one registered part may be (io_uring_register(2)).
-const PART: u64 = 1 << 30;
+const PART: Bytes = Bytes::from_mib(1024);
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy)]
@@ -189,21 +189,30 @@ pub fn run<'b>(
     std::thread::scope(|scope| {
         let (full, full_slots) = unbounded();
         let mut workers = Vec::new();
-        for area in load.sources {
-            let onward = match load.targets.is_empty() {
-                true => free.clone(),
-                false => full.clone(),
+        // With one side alone, slots go round between its threads.
+        let onward = if load.targets.is_empty() {
+            &free
+        } else {
+            &full
+        };
+        let filled = if load.sources.is_empty() {
+            &free_slots
+        } else {
+            &full_slots
+        };
+        let readers = load.sources.iter().enumerate();
+        let readers = readers.map(|(n, area)| (n, area, Direction::Read, &free_slots, onward));
+        let writers = load.targets.iter().enumerate();
+        let writers = writers.map(|(n, area)| (n, area, Direction::Write, filled, &free));
+        for (number, area, direction, from, onward) in readers.chain(writers) {
+            let task = Task {
+                area,
+                direction,
+                number,
+                from: from.clone(),
+                onward: onward.clone(),
             };
-            let from = free_slots.clone();
-            workers.push(scope.spawn(move || shared.worker(Task::reader(area, from, onward))));
-        }
-        for (at, area) in load.targets.iter().enumerate() {
-            let from = match load.sources.is_empty() {
-                true => free_slots.clone(),
-                false => full_slots.clone(),
-            };
-            let back = free.clone();
-            workers.push(scope.spawn(move || shared.worker(Task::writer(area, at, from, back))));
+            workers.push(scope.spawn(move || shared.worker(task)));
         }
         let bystander = scope.spawn(move || stand_by(load.base, &shared.halt, &shared.measuring));
         let ends = shared.watch(stop, edge);
@@ -247,37 +256,10 @@ struct Reading {
 struct Task<'b> {
     area: &'b Area,
     direction: Direction,
-    /// Which target.
+    /// Which of the sources or targets.
     number: usize,
     from: Receiver<Item<'b>>,
     onward: Sender<Item<'b>>,
-}
-
-impl<'b> Task<'b> {
-    fn reader(area: &'b Area, from: Receiver<Item<'b>>, onward: Sender<Item<'b>>) -> Task<'b> {
-        Task {
-            area,
-            direction: Direction::Read,
-            number: 0,
-            from,
-            onward,
-        }
-    }
-
-    fn writer(
-        area: &'b Area,
-        number: usize,
-        from: Receiver<Item<'b>>,
-        onward: Sender<Item<'b>>,
-    ) -> Task<'b> {
-        Task {
-            area,
-            direction: Direction::Write,
-            number,
-            from,
-            onward,
-        }
-    }
 }
 
 impl<'b> Shared<'b> {
@@ -370,7 +352,8 @@ impl<'b> Shared<'b> {
         let depth = u32::try_from(self.load.depth()).unwrap_or(1);
         with_ring(depth, |ring: &mut Ring<'b>| {
             if self.load.mode == Mode::UringRegistered {
-                ring.register(&parts(self.space))?;
+                let part = PageSize::new(PART).unwrap_or(self.load.base);
+                ring.register(&self.space.chunks(part).collect::<Vec<Range>>())?;
             }
             self.ready.fetch_add(1, Ordering::Relaxed);
             self.work(task, Ringed::new(ring, task.area, task.direction))
@@ -379,11 +362,8 @@ impl<'b> Shared<'b> {
 
     fn work(&self, task: &Task<'b>, mut carrier: impl Carrier<'b>) -> Result<Seen, MoverError> {
         let mut seen = Seen::new();
-        let mut pace = Pace::new(
-            self.load
-                .rate
-                .filter(|_| task.direction == Direction::Write),
-        );
+        let is_write = task.direction == Direction::Write;
+        let mut pace = Pace::new(self.load.rate.filter(|_| is_write));
         while !self.halt.load(Ordering::Relaxed) {
             let mut over = false;
             while carrier.flying() < self.load.depth() {
@@ -401,7 +381,7 @@ impl<'b> Shared<'b> {
                 };
                 pace.step(self.load.block);
                 let index = task.area.take_next();
-                if task.direction == Direction::Write {
+                if is_write {
                     task.area.note_write(index, item.stamp);
                 }
                 carrier.start(index, item.buffer)?;
@@ -494,24 +474,10 @@ impl Pace {
     }
 }
 
-/// A range in parts that can be registered.
-fn parts(range: Range) -> Vec<Range> {
-    let mut parts = Vec::new();
-    let mut at = range.start();
-    while at < range.end() {
-        let end = range.end().min(at + PART);
-        if let Ok(part) = Range::new(at, end) {
-            parts.push(part);
-        }
-        at = end;
-    }
-    parts
-}
-
 /// Reads back, through `memory`, what was written since the last time; how many blocks that were.
 ///
 /// # Errors
-/// [`MoverError::Wrong`] where one is not what was written there; those of reading.
+/// [`MoverError::Block`] where one is not what was written there; those of reading.
 pub fn verify(memory: &mut IoMemory, targets: &[Area], block: Bytes) -> Result<u64, MoverError> {
     let block = usize::try_from(block.get()).unwrap_or(usize::MAX);
     let mut slots: Vec<&mut [u8]> = memory.bytes().chunks_exact_mut(block).collect();

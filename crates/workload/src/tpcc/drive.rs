@@ -471,9 +471,7 @@ fn summed(
         }
     }
     if all.committed[Kind::NewOrder.index()] == 0 {
-        return Err(TpccError::Nothing {
-            seconds: interval.seconds,
-        });
+        return Err(TpccError::Nothing(interval.seconds));
     }
     let kinds = std::array::from_fn(|at| latency(&all, at));
     Ok(Outcome {

@@ -126,9 +126,7 @@ fn agree(store: &dyn Store, wanted: &Origin, may_fill: bool) -> Result<Origin, T
     let Some(held) = store.loader(0)?.origin()? else {
         return match may_fill {
             true => Ok(*wanted),
-            false => Err(TpccError::Empty {
-                place: store.name(),
-            }),
+            false => Err(TpccError::Empty(store.name())),
         };
     };
     if (held.warehouses, held.scale) != (wanted.warehouses, wanted.scale) {

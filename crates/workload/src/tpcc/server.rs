@@ -345,9 +345,8 @@ fn programs() -> Result<PathBuf, TpccError> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).find(complete);
-    found.ok_or_else(|| TpccError::NotInstalled {
-        looked: "in /usr/lib/postgresql/*/bin nor in /usr/pgsql-*/bin nor in PATH".to_owned(),
-    })
+    let looked = "in /usr/lib/postgresql/*/bin nor in /usr/pgsql-*/bin nor in PATH";
+    found.ok_or_else(|| TpccError::NotInstalled(looked.to_owned()))
 }
 
 /// `None` where we are an ordinary user and can run it ourselves.
