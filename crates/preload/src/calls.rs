@@ -55,6 +55,7 @@ mod number {
     pub const FCNTL: usize = 72;
     pub const MEMFD_CREATE: usize = 319;
     pub const STATX: usize = 332;
+    pub const SECCOMP: usize = 317;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -102,6 +103,7 @@ mod number {
     pub const FCNTL: usize = 25;
     pub const MEMFD_CREATE: usize = 279;
     pub const STATX: usize = 291;
+    pub const SECCOMP: usize = 277;
     pub const FSOPEN: usize = 430;
     pub const FSCONFIG: usize = 431;
     pub const FSMOUNT: usize = 432;
@@ -109,55 +111,44 @@ mod number {
 
 /// Constants of `mman.h`, `fcntl.h` and others: the same on all architectures of 64 bits that
 /// use the generic headers, and on x86-64.
+#[allow(
+    missing_docs,
+    reason = "named as in the headers, without the beginning"
+)]
 pub mod flag {
-    /// `PROT_READ`.
+    // `PROT_…`
     pub const READ: usize = 1;
-    /// `PROT_WRITE`.
     pub const WRITE: usize = 2;
-    /// `PROT_EXEC`.
     pub const EXEC: usize = 4;
     /// The rights of memory as programs use it.
     pub const MEMORY: usize = READ | WRITE;
-    /// `MAP_SHARED`.
+
+    // `MAP_…`
     pub const SHARED: usize = 1;
-    /// `MAP_PRIVATE`.
     pub const PRIVATE: usize = 2;
     /// The bits of the mapping's type: shared, private, or shared with checks.
     pub const TYPE: usize = 0x0f;
-    /// `MAP_FIXED`.
     pub const FIXED: usize = 0x10;
-    /// `MAP_ANONYMOUS`.
     pub const ANONYMOUS: usize = 0x20;
     /// `MAP_32BIT` (x86-64).
     pub const LOW: usize = 0x40;
-    /// `MAP_GROWSDOWN`.
     pub const GROWSDOWN: usize = 0x100;
-    /// `MAP_LOCKED`.
     pub const LOCKED: usize = 0x2000;
-    /// `MAP_NORESERVE`.
     pub const NORESERVE: usize = 0x4000;
-    /// `MAP_POPULATE`.
     pub const POPULATE: usize = 0x8000;
-    /// `MAP_NONBLOCK`.
     pub const NONBLOCK: usize = 0x1_0000;
-    /// `MAP_STACK`.
     pub const STACK: usize = 0x2_0000;
     /// `MAP_HUGETLB`, with the logarithm of the page size in bits 26 and up.
     pub const HUGETLB: usize = 0x4_0000;
-    /// `MAP_FIXED_NOREPLACE`.
     pub const FIXED_NOREPLACE: usize = 0x10_0000;
-    /// `MREMAP_MAYMOVE`.
+
+    // `MREMAP_…`
     pub const MAYMOVE: usize = 1;
-    /// `MREMAP_FIXED`.
     pub const MREMAP_FIXED: usize = 2;
 }
 
 /// The number of `seccomp(2)`.
-#[cfg(target_arch = "x86_64")]
-pub const SECCOMP: usize = 317;
-/// The number of `seccomp(2)`.
-#[cfg(not(target_arch = "x86_64"))]
-pub const SECCOMP: usize = 277;
+pub const SECCOMP: usize = number::SECCOMP;
 
 /// `ENOENT`.
 pub const ENOENT: isize = -2;

@@ -175,9 +175,7 @@ fn populated(length: usize, flags: usize) -> Option<isize> {
         return None;
     }
     let room = reserve_as(length, 0, settings.pmd, 0, flags & flag::NORESERVE)?;
-    if failed(room.open(length, MEMORY)) {
-        return None;
-    }
+    room.open(length, MEMORY).ok()?;
     calls::advise(room.at, length, Advice::HugePage);
     // As mmap does: what cannot be there now comes with its first touch.
     populate(room.at, length, settings.base);

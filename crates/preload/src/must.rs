@@ -101,11 +101,7 @@ pub fn small(length: usize) {
 pub fn plain(length: usize) -> isize {
     let made = || {
         let whole = up(length, settings().pmd)?;
-        let at = reserve(whole, 0)?.open(whole, flag::MEMORY);
-        if calls::failed(at) {
-            return None;
-        }
-        let at = at as usize;
+        let at = reserve(whole, 0)?.open(whole, flag::MEMORY).ok()?;
         let keep = if settle(at, whole) { length } else { 0 };
         if keep < whole {
             // SAFETY: mapped above, not handed out.

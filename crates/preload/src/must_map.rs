@@ -154,11 +154,10 @@ fn fresh(call: &Call, wish: usize) -> isize {
     let Some(room) = reserve_as(call.length, wish, settings().pmd, 0, more) else {
         return refused(Role::Data);
     };
-    let at = room.open(call.length, call.protection);
-    if calls::failed(at) {
-        return at;
+    match room.open(call.length, call.protection) {
+        Ok(at) => settled(at, call),
+        Err(error) => error,
     }
-    settled(at as usize, call)
 }
 
 /// A mapping of a new call's, not handed out: it is settled on huge pages, and locked where that was

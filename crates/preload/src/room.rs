@@ -95,17 +95,20 @@ pub fn put(
 }
 
 impl Room {
-    /// Gives rights to `size` bytes of the room: private memory. The address, or `-errno` and no
-    /// room any more.
-    pub fn open(&self, size: usize, rights: usize) -> isize {
+    /// Gives rights to `size` bytes of the room: private memory. The address.
+    ///
+    /// # Errors
+    ///
+    /// `-errno`, and there is no room any more.
+    pub fn open(&self, size: usize, rights: usize) -> Result<usize, isize> {
         // SAFETY: our own room, which nobody knows yet.
         let result = unsafe { calls::mprotect(self.at, size, rights) };
         if calls::failed(result) {
             self.drop_all();
-            return result;
+            return Err(result);
         }
         self.trim(size);
-        self.at as isize
+        Ok(self.at)
     }
 
     /// Gives back what is left of the room around the `size` bytes that were put there.
@@ -189,7 +192,7 @@ pub unsafe fn leave_reserved(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, start) else {
         return false;
     };
-    if calls::failed(room.open(length, MEMORY)) {
+    if room.open(length, MEMORY).is_err() {
         return false;
     }
     calls::advise(room.at, length, Advice::HugePage);

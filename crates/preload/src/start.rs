@@ -89,8 +89,7 @@ unsafe fn executable(environment: *const *const c_char) -> &'static [u8] {
         while (*entry)[0] != 0 {
             if (*entry)[0] == FILE_NAME {
                 let name: &'static CStr = CStr::from_ptr((*entry)[1] as *const c_char);
-                let mut parts = name.to_bytes().rsplit(|byte| *byte == b'/');
-                return parts.next().unwrap_or(b"");
+                return elf::file_name(name.to_bytes());
             }
             entry = entry.add(1);
         }

@@ -48,7 +48,7 @@ fn move_blocks(start: usize, length: usize) -> bool {
     let Some(room) = reserve(length, 0) else {
         return false;
     };
-    if calls::failed(room.open(length, flag::MEMORY)) {
+    if room.open(length, flag::MEMORY).is_err() {
         return false;
     }
     calls::advise(room.at, length, Advice::HugePage);

@@ -136,6 +136,5 @@ fn map_aligned(size: usize) -> Option<usize> {
     }
     // SAFETY: mapped just now.
     unsafe { calls::munmap(at, size) };
-    let at = reserve(size, 0)?.open(size, flag::MEMORY);
-    (!calls::failed(at)).then_some(at as usize)
+    reserve(size, 0)?.open(size, flag::MEMORY).ok()
 }
