@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use hugeleaf_sys::{Usage, process_usage};
 
 use super::counters::Counters;
-use super::error::TpccError;
+use super::error::{TpccError, joined};
 use super::input::{Input, Terminal};
 use super::random::{Constants, Random};
 use super::rules::Kind;
@@ -209,22 +209,9 @@ pub fn drive(
         if watched.is_err() {
             drive.failed.store(true, Ordering::Relaxed);
         }
-        let mut tallies = Vec::new();
-        let mut reason = None;
-        for worker in workers {
-            match worker.join().unwrap_or(Err(TpccError::Thread)) {
-                Ok(tally) => tallies.push(tally),
-                // The reason, not those whom it stopped.
-                Err(error) if matches!(reason, None | Some(TpccError::Stopped)) => {
-                    reason = Some(error);
-                }
-                Err(_) => {}
-            }
-        }
-        match (reason, watched) {
-            (Some(TpccError::Stopped) | None, Err(error)) => Err(error),
-            (Some(reason), _) => Err(reason),
-            (None, Ok(interval)) => {
+        match (joined(workers), watched) {
+            (Err(TpccError::Stopped) | Ok(_), Err(error)) | (Err(error), _) => Err(error),
+            (Ok(tallies), Ok(interval)) => {
                 // Once all connections are closed: some servers count what each did when it ends.
                 let counters = (store.counters()? - interval.before)?;
                 summed(tallies, &interval, counters)

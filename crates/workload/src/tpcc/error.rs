@@ -1,3 +1,5 @@
+use std::thread::ScopedJoinHandle;
+
 use hugeleaf_units::Bytes;
 
 use super::rules::Kind;
@@ -154,6 +156,21 @@ pub enum TpccError {
     /// The caller asked to stop.
     #[error("stopped on request")]
     Stopped,
+}
+
+/// What threads came to, once all have ended; or the first error: the reason, not those whom it stopped.
+pub(super) fn joined<T>(
+    workers: Vec<ScopedJoinHandle<'_, Result<T, TpccError>>>,
+) -> Result<Vec<T>, TpccError> {
+    let (mut all, mut reason) = (Vec::new(), None);
+    for worker in workers {
+        match worker.join().unwrap_or(Err(TpccError::Thread)) {
+            Ok(ended) => all.push(ended),
+            Err(error) if matches!(reason, None | Some(TpccError::Stopped)) => reason = Some(error),
+            Err(_) => {}
+        }
+    }
+    reason.map_or(Ok(all), Err)
 }
 
 impl TpccError {
