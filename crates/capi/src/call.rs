@@ -221,6 +221,28 @@ pub(super) fn guard(
     failure.status
 }
 
+/// Runs a call whose result goes to where the caller wants it, which must be given.
+pub(super) fn answer<T>(
+    error: Option<&mut MaybeUninit<hl_error>>,
+    to: Option<&mut MaybeUninit<T>>,
+    name: &str,
+    body: impl FnOnce() -> Result<T, Failure>,
+) -> hl_status {
+    guard(error, || {
+        let to = given(to, name)?;
+        to.write(body()?);
+        Ok(())
+    })
+}
+
+/// Frees an object, where there is one.
+pub(super) fn free<T>(object: Option<Box<T>>) {
+    guard(None, || {
+        drop(object);
+        Ok(())
+    });
+}
+
 /// A text as C takes it, cut at a character where it is too long, and then marked with "…".
 pub(super) fn text<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
     const CUT: &str = "…";

@@ -8,7 +8,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, guard};
+use super::call::{self, Failure, Options, answer, guard};
 use super::{hl_error, hl_extent, hl_handle, hl_kind, hl_status};
 use hugeleaf::{
     Bytes, Component, ComponentInfo, Elastic, ElasticError, ElasticOptions, Granule, Handle, Info,
@@ -231,12 +231,10 @@ pub unsafe extern "C" fn hl_elastic_new(
     elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         // SAFETY: NULL or options, as the header says.
         let options = unsafe { read_options(options) }?;
-        elastic.write(Box::new(hl_elastic(Elastic::new(&options)?)));
-        Ok(())
+        Ok(Box::new(hl_elastic(Elastic::new(&options)?)))
     })
 }
 
@@ -272,10 +270,7 @@ unsafe fn read_options(options: *const hl_elastic_options) -> Result<ElasticOpti
 /// is nothing to do. No other thread may be using the elastic.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_elastic_free(elastic: Option<Box<hl_elastic>>) {
-    guard(None, || {
-        drop(elastic);
-        Ok(())
-    });
+    call::free(elastic);
 }
 
 /// What is taken and returned as one, in bytes; 0 of NULL. Any thread.
@@ -336,14 +331,11 @@ pub unsafe extern "C" fn hl_elastic_component(
     component: Option<&mut MaybeUninit<hl_component>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
+    answer(error, component, "component", || {
         let elastic = call::given(elastic, "elastic")?;
         // SAFETY: NULL or a text, as the header says.
         let name = unsafe { call::text_of(name, "name") }?;
-        let component = call::given(component, "component")?;
-        let found = elastic.0.component(name, resizable != 0)?;
-        component.write(found.to_number());
-        Ok(())
+        Ok(elastic.0.component(name, resizable != 0)?.to_number())
     })
 }
 
@@ -457,12 +449,9 @@ pub unsafe extern "C" fn hl_elastic_address(
     address: Option<&mut MaybeUninit<*mut c_void>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
+    answer(error, address, "address", || {
         let elastic = call::given(elastic, "elastic")?;
-        let address = call::given(address, "address")?;
-        let found = elastic.0.address(Granule::from_number(granule))?;
-        address.write(found.cast());
-        Ok(())
+        Ok(elastic.0.address(Granule::from_number(granule))?.cast())
     })
 }
 
@@ -556,11 +545,9 @@ pub extern "C" fn hl_elastic_receive(
     elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        elastic.write(Box::new(hl_elastic(Elastic::attach(&handle)?)));
-        Ok(())
+        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
     })
 }
 
@@ -574,12 +561,9 @@ pub extern "C" fn hl_elastic_inheritable(
     handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
+    answer(error, handle, "handle", || {
         let elastic = call::given(elastic, "elastic")?;
-        let handle = call::given(handle, "handle")?;
-        let made = hl_handle::inheritable(elastic.0.handle()?)?;
-        handle.write(made);
-        Ok(())
+        hl_handle::inheritable(elastic.0.handle()?)
     })
 }
 
@@ -594,11 +578,9 @@ pub unsafe extern "C" fn hl_elastic_attach_inherited(
     elastic: Option<&mut MaybeUninit<Box<hl_elastic>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let elastic = call::given(elastic, "elastic")?;
+    answer(error, elastic, "elastic", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        elastic.write(Box::new(hl_elastic(Elastic::attach(&handle)?)));
-        Ok(())
+        Ok(Box::new(hl_elastic(Elastic::attach(&handle)?)))
     })
 }

@@ -7,7 +7,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use super::call::{self, Failure, Options, guard};
+use super::call::{self, Failure, Options, answer, guard};
 use super::{hl_error, hl_extent, hl_progress, hl_status};
 use hugeleaf::{Bytes, Handle, Region, RegionOptions};
 
@@ -103,8 +103,7 @@ pub unsafe extern "C" fn hl_region_new(
     region: Option<&mut MaybeUninit<Box<hl_region>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let region = call::given(region, "region")?;
+    answer(error, region, "region", || {
         // SAFETY: the caller's, as the header says.
         let (options, given) = unsafe { read_options(options) }?;
         let made = Region::with_progress(&options, &mut |done, total| {
@@ -113,8 +112,7 @@ pub unsafe extern "C" fn hl_region_new(
                 unsafe { told(done.get(), total.get(), given.progress_data) };
             }
         })?;
-        region.write(Box::new(hl_region(made)));
-        Ok(())
+        Ok(Box::new(hl_region(made)))
     })
 }
 
@@ -122,10 +120,7 @@ pub unsafe extern "C" fn hl_region_new(
 /// other thread may be using the region.
 #[unsafe(no_mangle)]
 pub extern "C" fn hl_region_free(region: Option<Box<hl_region>>) {
-    guard(None, || {
-        drop(region);
-        Ok(())
-    });
+    call::free(region);
 }
 
 /// Its first byte, zeroed when it was made; NULL of NULL. Valid for `hl_region_length` bytes until
@@ -172,12 +167,9 @@ pub extern "C" fn hl_region_coverage(
     coverage: Option<&mut MaybeUninit<f64>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
+    answer(error, coverage, "coverage", || {
         let region = call::given(region, "region")?;
-        let coverage = call::given(coverage, "coverage")?;
-        let share = region.0.coverage()?;
-        coverage.write(share);
-        Ok(())
+        Ok(region.0.coverage()?)
     })
 }
 
@@ -211,11 +203,9 @@ pub extern "C" fn hl_region_receive(
     region: Option<&mut MaybeUninit<Box<hl_region>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let region = call::given(region, "region")?;
+    answer(error, region, "region", || {
         let handle = Handle::receive(&call::socket_of(socket)?)?;
-        region.write(Box::new(hl_region(Region::attach(&handle)?)));
-        Ok(())
+        Ok(Box::new(hl_region(Region::attach(&handle)?)))
     })
 }
 
@@ -231,12 +221,9 @@ pub extern "C" fn hl_region_inheritable(
     handle: Option<&mut MaybeUninit<Box<hl_handle>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
+    answer(error, handle, "handle", || {
         let region = call::given(region, "region")?;
-        let handle = call::given(handle, "handle")?;
-        let made = hl_handle::inheritable(region.0.handle()?)?;
-        handle.write(made);
-        Ok(())
+        hl_handle::inheritable(region.0.handle()?)
     })
 }
 
@@ -250,10 +237,7 @@ pub unsafe extern "C" fn hl_handle_line(handle: Option<&hl_handle>) -> *const c_
 /// Closes a handle's descriptors in this process. NULL is nothing to do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hl_handle_free(handle: Option<Box<hl_handle>>) {
-    guard(None, || {
-        drop(handle);
-        Ok(())
-    });
+    call::free(handle);
 }
 
 /// In a child: maps the region behind the line that its parent got from `hl_handle_line`. The
@@ -266,11 +250,9 @@ pub unsafe extern "C" fn hl_region_attach_inherited(
     region: Option<&mut MaybeUninit<Box<hl_region>>>,
     error: Option<&mut MaybeUninit<hl_error>>,
 ) -> hl_status {
-    guard(error, || {
-        let region = call::given(region, "region")?;
+    answer(error, region, "region", || {
         // SAFETY: NULL or a text, as the header says.
         let handle = unsafe { call::inherited(line) }?;
-        region.write(Box::new(hl_region(Region::attach(&handle)?)));
-        Ok(())
+        Ok(Box::new(hl_region(Region::attach(&handle)?)))
     })
 }
