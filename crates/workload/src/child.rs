@@ -90,7 +90,7 @@ pub fn line(said: &impl Serialize) -> String {
     serde_json::to_string(said).unwrap_or_default()
 }
 
-/// Reads what [`line`] writes.
+/// Reads what [`line()`] writes.
 ///
 /// # Errors
 /// [`ChildError::Answer`] with the beginning of what is no such value.
