@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use hugeleaf::MemoryError;
 use hugeleaf_host::{Host, Root};
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::AttachError;
+use hugeleaf_workload::ChildError;
 use hugeleaf_workload::mover::MoverError;
 
 use crate::experiment::Circumstances;
@@ -109,7 +109,7 @@ pub enum BenchError {
     Memory(#[from] MemoryError),
     /// Processes that attach.
     #[error("{0}")]
-    Attach(#[from] AttachError),
+    Attach(#[from] ChildError),
     /// Blocks that could not be moved.
     #[error("{0}")]
     Mover(#[from] MoverError),

@@ -292,18 +292,18 @@ pub fn undo_list(all: &[Applied]) -> Page {
         page.add("nothing was ever applied");
     }
     let table = Table::of(all)
-        .right("ID", |one| one.id)
-        .left("WHEN", |one| one.time.clone())
+        .right("ID", |one| one.head.id)
+        .left("WHEN", |one| one.head.time.clone())
         .left("STATE", |one| standing(one))
         .right("STEPS", |one| begun(one))
-        .left("PLAN", |one| one.plan_file.clone());
+        .left("PLAN", |one| one.head.plan_file.clone());
     page.add(table);
     for one in all {
         for damage in &one.damage {
             page.add(format!("journal: {damage}"));
         }
-        if let Some(reason) = &one.forced {
-            page.add(format!("{}: forced: {reason}", one.id));
+        if let Some(reason) = &one.head.forced {
+            page.add(format!("{}: forced: {reason}", one.head.id));
         }
     }
     page
@@ -311,7 +311,7 @@ pub fn undo_list(all: &[Applied]) -> Page {
 
 /// How many steps were begun.
 fn begun(one: &Applied) -> usize {
-    one.steps.iter().filter(|s| s.before.is_some()).count()
+    one.steps.iter().filter(|s| s.begun.is_some()).count()
 }
 
 /// How an apply stands, in a word or two.

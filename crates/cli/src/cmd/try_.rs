@@ -25,7 +25,7 @@ use hugeleaf_sys::Kernel;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::{Finding, findings};
 use hugeleaf_verdict::why::{Account, account, summarise};
-use hugeleaf_workload::{Oltp, OltpError, Program, Progress, Settings, Stage, default_cache};
+use hugeleaf_workload::{ChildError, Oltp, Program, Progress, Settings, Stage, default_cache};
 use serde_json::{Value, json};
 
 use crate::context::{Context, Failure, Status};
@@ -344,15 +344,15 @@ fn start(settings: Settings, context: &Context, steps: &mut Steps) -> Result<Olt
 }
 
 /// Why the database did not come up, and what to try.
-fn failure(error: OltpError) -> Failure {
+fn failure(error: ChildError) -> Failure {
     let what = format!("try: {error}");
     match error {
-        OltpError::TooSmall { least, .. } => Failure::missing(
+        ChildError::TooSmall { least, .. } => Failure::missing(
             what,
             format!("free some memory, or: hugeleaf try --cache {least}"),
         ),
-        OltpError::Stopped => Failure::no(what, "hugeleaf try"),
-        OltpError::Ended { .. } => Failure::missing(
+        ChildError::Stopped => Failure::no(what, "hugeleaf try"),
+        ChildError::Ended { .. } => Failure::missing(
             what,
             "hugeleaf try --cache 256M    # a limit on memory may be below what is free",
         ),

@@ -117,17 +117,19 @@ fn applied_of(context: &Context, one: &change::Applied) -> Applied {
     let places = one
         .steps
         .iter()
-        .filter(|step| is_in_force(step.state))
+        .filter(|step| is_in_force(step.listed.state))
         .filter_map(|step| {
-            let planned = planned.iter().find(|planned| planned.id == step.id)?;
+            let planned = planned
+                .iter()
+                .find(|planned| planned.id == step.listed.id)?;
             Some(place_of(context, planned, step))
         });
     Applied {
-        id: one.id,
-        time: one.time.clone(),
+        id: one.head.id,
+        time: one.head.time.clone(),
         plan_copy: Path::new("/")
             .join(change::JOURNAL)
-            .join(format!("{:04}.toml", one.id)),
+            .join(format!("{:04}.toml", one.head.id)),
         places: places.collect(),
         plan,
         is_complete: one.complete == Some(true),
@@ -153,11 +155,11 @@ fn place_of(context: &Context, planned: &Step, step: &change::AppliedStep) -> Pl
         (None, None) => (None, Stands::Gone),
     };
     Place {
-        id: step.id.clone(),
-        what: Did::of_step(&step.what),
-        path: step.path.clone(),
-        before: step.before.as_ref().and_then(words),
-        wanted: step.wanted.as_ref().and_then(words),
+        id: step.listed.id.clone(),
+        what: Did::of_step(&step.listed.what),
+        path: step.listed.path.clone(),
+        before: step.begun.as_ref().and_then(|begun| words(&begun.before)),
+        wanted: step.begun.as_ref().and_then(|begun| words(&begun.wanted)),
         now,
         stands,
     }

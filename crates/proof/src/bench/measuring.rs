@@ -6,7 +6,7 @@ use std::time::Instant;
 use fastrand::Rng;
 use hugeleaf::MemoryError;
 use hugeleaf_units::Bytes;
-use hugeleaf_workload::{AttachError, PageArm, mover::MoverError};
+use hugeleaf_workload::{ChildError, PageArm, mover::MoverError};
 use serde_json::{Value as Json, json};
 
 use super::{BenchError, BenchEvent, Machine, Shortage, is_unavailable};
@@ -177,7 +177,7 @@ impl<'a> Measuring<'a> {
         let is_stop = match &error {
             BenchError::Stopped
             | BenchError::Mover(MoverError::Stopped)
-            | BenchError::Attach(AttachError::Stopped) => true,
+            | BenchError::Attach(ChildError::Stopped) => true,
             // A Ctrl-C on a terminal goes to all processes at once.
             BenchError::Attach(_) | BenchError::Unreadable(_) => self.go_on().is_err(),
             _ => false,

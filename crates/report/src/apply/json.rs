@@ -125,14 +125,14 @@ pub fn list_json<'a>(all: &'a [Applied]) -> String {
         damage: &'a [String],
     }
     let one = |applied: &'a Applied| One {
-        id: applied.id,
-        time: &applied.time,
+        id: applied.head.id,
+        time: &applied.head.time,
         state: standing(applied),
         begun: begun(applied),
-        plan: &applied.plan_file,
-        program: &applied.program,
-        forced: applied.forced.as_deref(),
-        continues: applied.continues,
+        plan: &applied.head.plan_file,
+        program: &applied.head.program,
+        forced: applied.head.forced.as_deref(),
+        continues: applied.head.continues,
         damage: &applied.damage,
     };
     answer(&Answer {

@@ -127,6 +127,15 @@ enum Kept {
     Pieces(Space),
 }
 
+impl From<Space> for ChaseMemory {
+    /// Memory that is mapped and filled in already.
+    fn from(space: Space) -> ChaseMemory {
+        ChaseMemory {
+            kept: Kept::Pieces(space),
+        }
+    }
+}
+
 impl ChaseMemory {
     /// Takes at least `length` bytes, in whole pages of `arm`, and fills them in. Memory on
     /// transparent huge pages may come on fewer of them than asked for: read it back.
@@ -138,8 +147,7 @@ impl ChaseMemory {
         if arm.is_untold(host) {
             let space = pieces(arm, length, host)?;
             space.advise(space.range(), Advice::PopulateWrite)?;
-            let kept = Kept::Pieces(space);
-            return Ok(ChaseMemory { kept });
+            return Ok(space.into());
         }
         // A pool gives all or nothing; the kernel gives what huge pages it finds.
         let ladder = arm.ladder(arm.kind == PageKind::Hugetlb);

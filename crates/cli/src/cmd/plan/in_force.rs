@@ -26,7 +26,7 @@ pub fn in_force(context: &Context) -> Vec<InForce> {
             let in_force = all.iter().filter(|one| !one.undone);
             in_force
                 .map(|one| InForce {
-                    id: one.id,
+                    id: one.head.id,
                     plan: plan_of(one),
                 })
                 .collect()

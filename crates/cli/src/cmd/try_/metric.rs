@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hugeleaf_proof::metric::{Kind, Metric, MetricError, Reading};
 use hugeleaf_proof::stats::Better;
-use hugeleaf_workload::{Client, OltpError};
+use hugeleaf_workload::{ChildError, Client};
 
 /// Operations per second of processor time that the database used: whoever else wants the
 /// processors meanwhile does not count, and neither does when the answer is read. With a processor
@@ -41,7 +41,7 @@ impl Metric for Operations {
     }
 }
 
-fn unreachable(error: OltpError) -> MetricError {
+fn unreachable(error: ChildError) -> MetricError {
     MetricError::Unreachable {
         metric: NAME.to_owned(),
         reason: error.to_string(),

@@ -100,7 +100,7 @@ fn check_room(length: Bytes, folder: &Path) -> Result<(), BenchError> {
 /// # Errors
 /// Those of the files.
 pub fn copy_until_ended(folder: &Path, length: u64) -> std::io::Result<std::convert::Infallible> {
-    hugeleaf_workload::tpcc::end_with_parent();
+    let _ = hugeleaf_workload::child::end_with_parent();
     copy(folder, length)
 }
 

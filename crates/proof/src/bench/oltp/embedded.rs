@@ -28,7 +28,7 @@ fn take(
     length: Bytes,
     machine: &Machine<'_>,
 ) -> Result<Option<SqliteCache>, BenchError> {
-    hugeleaf_workload::tpcc::end_with_parent();
+    let _ = hugeleaf_workload::child::end_with_parent();
     let locked = match arm {
         Pages::Run => return Ok(None),
         Pages::Locked => true,
