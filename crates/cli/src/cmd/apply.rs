@@ -7,15 +7,15 @@ use hugeleaf_change::host::{
     ApplyOptions, ApplyOutcome, ChangeContext, HostError, Obstacle, RealHost, Request, StopReason,
     apply, look,
 };
-use hugeleaf_report::apply::{Asked, apply_json, dry_run, dry_run_json};
+use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
 use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
-use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status};
+use crate::progress::SPINNER;
 
 /// Flags.
 #[derive(Debug, clap::Args)]
@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         serves: &serves,
         in_force: Some(&in_force),
     };
-    let bar = progress(context);
+    let bar = context.bar(SPINNER, 0);
     let mut change = ChangeContext {
         root: &context.root,
         sink: &mut RealHost,
@@ -103,21 +103,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         progress: &mut |step| bar.set_message(clean(step)),
     };
     let outcome = apply(&mut change, &request, &options);
-    bar.finish_and_clear();
+    drop(bar);
     let outcome = outcome.map_err(|error| refusal(error, "apply", &shown))?;
-    Context::print(&match context.json {
-        true => apply_json(&outcome, asked),
-        false => hugeleaf_report::apply::apply(&outcome, asked).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || apply_json(&outcome, asked),
+        || view::apply(&outcome, asked),
+    )?;
     ended(&outcome, &shown)
-}
-
-/// What the work is at, on a terminal; nothing in a pipe.
-pub fn progress(context: &Context) -> ProgressBar {
-    match Context::draws_progress() && !context.json {
-        true => ProgressBar::new_spinner(),
-        false => ProgressBar::hidden(),
-    }
 }
 
 /// The text of a plan: of a file that only root and the caller can change, because whoever can
@@ -203,10 +196,11 @@ fn preview(
 ) -> Result<Status, Failure> {
     let (looked, obstacles) = look(&context.root, steps);
     let systemd = context.root.path("run/systemd/system").is_dir();
-    Context::print(&match context.json {
-        true => dry_run_json(&looked, &obstacles, asked, systemd),
-        false => dry_run(&looked, &obstacles, asked, systemd).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || dry_run_json(&looked, &obstacles, asked, systemd),
+        || dry_run(&looked, &obstacles, asked, systemd),
+    )?;
     match obstacles.is_empty() {
         true => Ok(Status::Good),
         false => {

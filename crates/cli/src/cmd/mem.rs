@@ -40,33 +40,29 @@ pub struct Args {
 /// Runs it.
 pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let Some(pause) = args.watch else {
-        Context::print(&answer(args, context)?)?;
+        look(args, context)?;
         return Ok(Status::Good);
     };
     context.need_live("mem --watch")?;
     context.stop_on_signals()?;
     while !context.stop.load(Ordering::Relaxed) {
-        let text = answer(args, context)?;
-        if Context::is_terminal() && !context.json {
-            // Home and clear to the end: less flicker than clearing the whole screen first.
-            Context::redraw(&text)?;
-        } else {
-            Context::print(&text)?;
-        }
+        look(args, context)?;
         context.kernel.sleep(pause);
     }
     Ok(Status::Good)
 }
 
-/// One look at the host.
-fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
+/// One look at the host, and its answer; on a terminal that is watched in place of the one before.
+fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     let host = context.host()?;
+    let clear = || match args.watch.is_some() && Context::is_terminal() && !context.json {
+        true => Context::clear(),
+        false => Ok(()),
+    };
+    let view = Context::view(args.all);
     if args.global {
-        return Ok(if context.json {
-            global_json(&host)
-        } else {
-            global_page(&host).text(Context::view(args.all))
-        });
+        clear()?;
+        return context.answer(view, || global_json(&host), || global_page(&host));
     }
     let (mut processes, shared) = read(args, context, &host)?;
     rank(&mut processes);
@@ -86,11 +82,8 @@ fn answer(args: &Args, context: &Context) -> Result<String, Failure> {
         accounts: &accounts,
         roles: &roles,
     };
-    Ok(if context.json {
-        mem.json()
-    } else {
-        mem.page(args.all).text(Context::view(args.all))
-    })
+    clear()?;
+    context.answer(view, || mem.json(), || mem.page(args.all))
 }
 
 /// What is said of a process beyond its numbers.

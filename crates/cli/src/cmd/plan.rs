@@ -202,10 +202,7 @@ fn show(args: &Args, context: &Context, plan: &Plan, unread: &[String]) -> Resul
         unread,
         written: written.as_deref(),
     };
-    Context::print(&match context.json {
-        true => planned.json(),
-        false => planned.page().text(Context::view(false)),
-    })
+    context.answer(Context::view(false), || planned.json(), || planned.page())
 }
 
 /// Writes the plan. A file that is there may be a plan that somebody edited: it stays.

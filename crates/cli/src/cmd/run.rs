@@ -346,10 +346,7 @@ fn dry_run(
         obstacle: obstacle.map(|o| o.because),
         settled,
     };
-    Context::print(&match context.json {
-        true => json(&start),
-        false => page(&start).text(Context::view(true)),
-    })?;
+    context.answer(Context::view(true), || json(&start), || page(&start))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -60,8 +60,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             Context::print(&verify_prometheus(&report, now))?;
         }
         Some(file) => write_whole(file, &verify_prometheus(&report, now))?,
-        None if context.json => Context::print(&verify_json(&report))?,
-        None => Context::print(&screen(&report).text(Context::view(false)))?,
+        None => {
+            let view = Context::view(false);
+            context.answer(view, || verify_json(&report), || screen(&report))?;
+        }
     }
     Ok(match report.is_good() {
         true => Status::Good,

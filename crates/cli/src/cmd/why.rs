@@ -55,10 +55,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         judged: &judged,
         unread: &unread,
     };
-    Context::print(&match context.json {
-        true => why.json(),
-        false => why.page(args.all).text(Context::view(args.all)),
-    })?;
+    let view = Context::view(args.all);
+    context.answer(view, || why.json(), || why.page(args.all))?;
     Ok(match why.summary().is_good() {
         true => Status::Good,
         false => Status::No,

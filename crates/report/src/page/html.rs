@@ -68,7 +68,7 @@ pub(crate) fn document(page: &Page, body: &Markup) -> String {
             }
         }
     };
-    crate::screen::screen(&document.into_string(), false).into_owned()
+    crate::screen::screen(&document.into_string()).into_owned()
 }
 
 fn class(mark: Mark) -> Option<&'static str> {
