@@ -217,6 +217,15 @@ impl Section {
         self
     }
 
+    /// The same with sentences at its end.
+    #[must_use]
+    pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Section {
+        for note in notes {
+            push(&mut self.blocks, note.into());
+        }
+        self
+    }
+
     /// The same with so many rows of each table at first; `all` is how to see the others.
     #[must_use]
     pub fn limited_to(mut self, rows: usize, all: &str) -> Section {
@@ -341,6 +350,11 @@ pub struct TableOf<T> {
 }
 
 impl<T> TableOf<T> {
+    /// What the rows are of.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+
     /// Adds a column of names or sentences.
     #[must_use]
     pub fn left<C: Into<Cell>>(self, name: impl Into<String>, cell: impl Fn(&T) -> C) -> Self {

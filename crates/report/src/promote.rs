@@ -6,9 +6,9 @@ use hugeleaf_host::Role;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::eligible;
 use hugeleaf_verdict::ends::Ends;
-use serde::Serialize;
+use serde_json::json;
 
-use crate::json::answer;
+use crate::json::{answer, both};
 use crate::page::{Cell, Command, Mark, Note, Page, Table, TableOf};
 
 /// Which way memory was moved.
@@ -452,16 +452,7 @@ fn lasting(outcome: &Outcome, request: &Request<'_>) -> Vec<String> {
 
 /// The answer as JSON.
 pub fn json(outcome: &Outcome) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        complete: bool,
-        #[serde(flatten)]
-        outcome: &'a Outcome,
-    }
-    answer(&Answer {
-        complete: outcome.is_complete(),
-        outcome,
-    })
+    answer(&both(json!({ "complete": outcome.is_complete() }), outcome))
 }
 
 fn sum(outcome: &Outcome, of: impl Fn(&ProcessOutcome) -> Bytes) -> Bytes {

@@ -3,15 +3,13 @@
 //! What a host does not have takes at most a line; what could not be read says `unknown`, and the
 //! findings say why. Findings come last: the end of an answer is what stays in sight.
 
-mod json;
-
 use hugeleaf_host::{Fact, Host, Memory, MemoryLimit, PageSizeInfo, Pool, Thp, ThpOrder};
 use hugeleaf_units::{Bytes, PageKind, PageSize, Pages};
 use hugeleaf_verdict::findings::{Finding, Holder, Severity, by_name};
+use serde_json::{Value as Json, json};
 
+use crate::json::{answer, both};
 use crate::page::{Block, Cell, Mark, Narrow, Note, Page, Section, Table};
-
-pub use json::status as status_json;
 
 /// How many of a kind are shown before `and N more`.
 const MOST_CGROUPS: usize = 8;
@@ -31,6 +29,21 @@ pub fn status(host: &Host, findings: &[Finding]) -> Page {
         .section("KERNEL LOG", vec![kernel_log(host).into()])
         .add(findings_block(findings));
     page
+}
+
+/// The same as JSON. A limit that is not set is missing, as all that is absent.
+pub fn status_json(host: &Host, findings: &[Finding]) -> String {
+    let limit = |limit| {
+        both(
+            limit,
+            json!({ "room_bytes": MemoryLimit::room_at_most(limit) }),
+        )
+    };
+    let more = json!({
+        "memory_limits": host.memory_limits.iter().map(limit).collect::<Json>(),
+        "holders": by_name(&host.owners),
+    });
+    answer(&json!({ "host": both(host, more), "findings": findings }))
 }
 
 /// A fact in words: `unknown` where it could not be read, `-` where the host does not have it.
@@ -495,16 +508,19 @@ fn kernel_log(host: &Host) -> Table {
     Table::of(last).left("", |line| *line).done()
 }
 
+/// A severity as the word before a finding.
+pub(crate) fn severity_word(severity: Severity) -> Cell {
+    Cell::from(severity.name()).marked(match severity {
+        Severity::Problem => Mark::Bad,
+        Severity::Warning => Mark::Warn,
+        Severity::Note => Mark::Dim,
+    })
+}
+
 /// Findings, the worst first, each with what to run about it.
 pub(crate) fn findings_block(findings: &[Finding]) -> Block {
     let note = |finding: &Finding| {
-        let mark = match finding.severity {
-            Severity::Problem => Mark::Bad,
-            Severity::Warning => Mark::Warn,
-            Severity::Note => Mark::Dim,
-        };
-        let word = Cell::from(finding.severity.name()).marked(mark);
-        Note::new(word, &finding.text).run("run", &finding.command)
+        Note::new(severity_word(finding.severity), &finding.text).run("run", &finding.command)
     };
     let notes: Vec<Note> = findings.iter().map(note).collect();
     match notes.is_empty() {

@@ -3,10 +3,10 @@
 use hugeleaf_host::{Pid, Process, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Reason, Remedy};
-use hugeleaf_verdict::why::{Account, Line, Summary, Verdict, counted, summarise};
-use serde::Serialize;
+use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
+use serde_json::{Value as Json, json};
 
-use crate::json::answer;
+use crate::json::{answer, both};
 use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table};
 
 /// What `why` shows: a model of its own, so that terminal and JSON say the same.
@@ -94,99 +94,40 @@ impl Why<'_> {
 
     /// As JSON.
     pub fn json(&self) -> String {
-        #[derive(Serialize)]
-        struct Answer<'a> {
-            processes: Vec<ProcessAnswer<'a>>,
-            summary: Vec<LineAnswer<'a>>,
-            totals: Totals,
-            unread: Option<Vec<Unread<'a>>>,
-        }
-        #[derive(Serialize)]
-        struct LineAnswer<'a> {
-            #[serde(flatten)]
-            line: &'a Line,
-            way: Remedy,
-        }
-        #[derive(Serialize)]
-        struct Unread<'a> {
-            pid: Pid,
-            error: &'a str,
-        }
         let summary = self.summary();
-        let line = |line| LineAnswer {
-            line,
-            way: line.id.remedy(),
-        };
-        let unread = self
-            .unread
-            .iter()
-            .map(|(pid, error)| Unread { pid: *pid, error });
-        answer(&Answer {
-            processes: self
-                .judged
-                .iter()
-                .map(|(p, a)| ProcessAnswer::of(p, a))
-                .collect(),
-            summary: summary.lines.iter().map(line).collect(),
-            totals: Totals::of(&summary),
-            unread: (!self.unread.is_empty()).then(|| unread.collect()),
-        })
+        let line = |line: &Line| both(line, json!({ "way": line.id.remedy() }));
+        let unread = self.unread.iter();
+        let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error }));
+        answer(&json!({
+            "processes": self.judged.iter().map(process_answer).collect::<Json>(),
+            "summary": summary.lines.iter().map(line).collect::<Json>(),
+            "totals": {
+                "resident_bytes": summary.resident,
+                "large_bytes": summary.large,
+                "small_bytes": summary.small,
+                "swapped_bytes": summary.swapped,
+                "promotable_bytes": summary.by_remedy(Remedy::Promote),
+                "promotable_growing_bytes": summary.by_remedy(Remedy::PromoteAndGrow),
+                "change_first_bytes": summary.by_remedy(Remedy::Change),
+                "nothing_to_do_bytes": summary.by_remedy(Remedy::Nothing),
+            },
+            "unread": (!self.unread.is_empty()).then(|| unread.collect::<Json>()),
+        }))
     }
 }
 
 /// A process with its verdicts.
-#[derive(Serialize)]
-struct ProcessAnswer<'a> {
-    pid: Pid,
-    name: &'a str,
-    unit: Option<&'a str>,
-    resident_bytes: Bytes,
-    large_bytes: Bytes,
-    small_bytes: Bytes,
-    verdicts: Vec<&'a Verdict>,
-}
-
-impl ProcessAnswer<'_> {
-    fn of<'a>(process: &'a Process, accounts: &'a [Account]) -> ProcessAnswer<'a> {
-        let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum();
-        ProcessAnswer {
-            pid: process.pid,
-            name: &process.name,
-            unit: process.unit.as_deref(),
-            resident_bytes: sum(|a| a.resident),
-            large_bytes: sum(|a| a.large),
-            small_bytes: sum(|a| a.small),
-            verdicts: accounts.iter().flat_map(|a| &a.verdicts).collect(),
-        }
-    }
-}
-
-/// Where the resident bytes of all processes are.
-#[derive(Serialize)]
-struct Totals {
-    resident_bytes: Bytes,
-    large_bytes: Bytes,
-    small_bytes: Bytes,
-    swapped_bytes: Bytes,
-    promotable_bytes: Bytes,
-    promotable_growing_bytes: Bytes,
-    change_first_bytes: Bytes,
-    nothing_to_do_bytes: Bytes,
-}
-
-impl Totals {
-    fn of(summary: &Summary) -> Totals {
-        Totals {
-            resident_bytes: summary.resident,
-            large_bytes: summary.large,
-            small_bytes: summary.small,
-            swapped_bytes: summary.swapped,
-            promotable_bytes: summary.by_remedy(Remedy::Promote),
-            promotable_growing_bytes: summary.by_remedy(Remedy::PromoteAndGrow),
-            change_first_bytes: summary.by_remedy(Remedy::Change),
-            nothing_to_do_bytes: summary.by_remedy(Remedy::Nothing),
-        }
-    }
+fn process_answer((process, accounts): &(&Process, &[Account])) -> Json {
+    let sum = |part: fn(&Account) -> Bytes| accounts.iter().map(part).sum::<Bytes>();
+    json!({
+        "pid": process.pid,
+        "name": process.name,
+        "unit": process.unit,
+        "resident_bytes": sum(|a| a.resident),
+        "large_bytes": sum(|a| a.large),
+        "small_bytes": sum(|a| a.small),
+        "verdicts": accounts.iter().flat_map(|a| &a.verdicts).collect::<Vec<_>>(),
+    })
 }
 
 /// The ranges of one process under its name, where that is not plain.
@@ -384,7 +325,7 @@ fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
 mod tests {
     use super::*;
     use hugeleaf_units::Range;
-    use hugeleaf_verdict::why::Figures;
+    use hugeleaf_verdict::why::{Figures, Verdict};
 
     fn verdict(id: Reason, start: u64, len: u64, name: &str) -> Verdict {
         Verdict {

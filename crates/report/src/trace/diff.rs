@@ -16,7 +16,8 @@ use hugeleaf_units::Bytes;
 use super::Shown;
 use super::charts::{self, last_sizes, page_sizes};
 use super::words::{
-    self, bytes, count, ending, float, flow, host, module, nanos, part, side, when, who, whole_part,
+    bytes, count, drawn_table, ending, float, flow, host, is_measured, module, nanos, part, rate,
+    side, table, when, who, whole_part,
 };
 use crate::page::{
     Block, Cell, Chart, ChartKind, Narrow, Note, Page, Section, Table, TableOf, Value,
@@ -82,6 +83,17 @@ fn is_any(pair: [Option<f64>; 2]) -> bool {
 
 fn a_flow(value: Option<f64>) -> Cell {
     value.map(flow).into()
+}
+
+/// What stands on either side, by its key; nothing of a side on which it is not.
+fn joined<K: Ord, V>([before, after]: [Vec<(K, V)>; 2]) -> BTreeMap<K, [Option<V>; 2]> {
+    let mut rows: BTreeMap<K, [Option<V>; 2]> = BTreeMap::new();
+    for (at, side) in [before, after].into_iter().enumerate() {
+        for (key, value) in side {
+            rows.entry(key).or_default()[at] = Some(value);
+        }
+    }
+    rows
 }
 
 /// All that stands on either side, each once, in the order in which it is met.
@@ -212,7 +224,7 @@ impl Compared<'_> {
 
     /// Which of the two have measured something.
     pub(super) fn measured(&self, what: Collection) -> [bool; 2] {
-        self.two(|trace| not_measured(trace, what).is_none())
+        self.two(|trace| is_measured(trace, what))
     }
 
     /// Which of the two have not measured something, and why, as a sentence; `None` where both have.
@@ -246,7 +258,7 @@ impl Compared<'_> {
                 (String::new(), notes.collect())
             }
         };
-        words::table(title, drawn, rows, none, notes)
+        drawn_table(title, drawn, rows, none).noted(notes)
     }
 
     fn two<T>(&self, of: impl Fn(&Trace) -> T) -> [T; 2] {
@@ -378,7 +390,7 @@ impl Compared<'_> {
     fn a_second(&self, what: Collection, of: impl Fn(&Trace) -> u64) -> [Option<f64>; 2] {
         self.two(|trace| {
             let seconds: f64 = trace.intervals.iter().map(|i| i.seconds).sum();
-            let is_known = not_measured(trace, what).is_none() && seconds > 0.0;
+            let is_known = is_measured(trace, what) && seconds > 0.0;
             is_known.then(|| float(of(trace)) / seconds)
         })
     }
@@ -441,41 +453,27 @@ impl Compared<'_> {
             .each(kinds, |rows, (name, kind)| {
                 rows.right(name, |at| cell(after, *at, kind))
             });
-        let title = "Intervals, before and after, in percent";
-        words::table(title, Vec::new(), rows, "nothing", Vec::new())
+        table("Intervals, before and after, in percent", rows, "nothing")
     }
 
     /// Functions of the target by the larger of their two shares.
     pub(super) fn hot(&self) -> Vec<Hot> {
-        let mut rows: BTreeMap<(String, String), Hot> = BTreeMap::new();
-        for (at, trace) in [self.before.trace, self.after.trace]
-            .into_iter()
-            .enumerate()
-        {
+        let rows = joined(self.two(|trace| {
             let all = profile::modes(trace, Of::Target).total();
-            let leaves = profile::by_symbol(trace, Of::Target)
-                .into_iter()
-                .filter(|r| r.samples > 0);
-            for SymbolRow {
-                name,
-                module,
-                kernel,
-                samples,
-                ..
-            } in leaves
-            {
-                let row = rows
-                    .entry((name.clone(), module.clone()))
-                    .or_insert_with(|| Hot {
-                        name,
-                        module,
-                        kernel,
-                        shares: [0.0; 2],
-                    });
-                row.shares[at] = share(samples, all).unwrap_or(0.0);
-            }
-        }
-        let mut rows: Vec<Hot> = rows.into_values().collect();
+            let rows = profile::by_symbol(trace, Of::Target).into_iter();
+            let share = |row: SymbolRow| {
+                let share = share(row.samples, all).unwrap_or(0.0);
+                ((row.name, row.module, row.kernel), share)
+            };
+            rows.filter(|row| row.samples > 0).map(share).collect()
+        }));
+        let hot = |((name, module, kernel), shares): (_, [Option<f64>; 2])| Hot {
+            name,
+            module,
+            kernel,
+            shares: shares.map(Option::unwrap_or_default),
+        };
+        let mut rows: Vec<Hot> = rows.into_iter().map(hot).collect();
         let highest = |hot: &Hot| hot.shares[0].max(hot.shares[1]);
         rows.sort_by(|a, b| highest(b).total_cmp(&highest(a)));
         rows
@@ -514,11 +512,12 @@ impl Compared<'_> {
     /// Waits by the function that takes the lock: addresses differ from run to run.
     pub(super) fn waits(&self) -> Vec<(String, [LockTotals; 2])> {
         let mut rows: BTreeMap<String, [LockTotals; 2]> = BTreeMap::new();
-        for (at, trace) in [self.before.trace, self.after.trace]
+        for (at, side) in self
+            .two(|trace| locks::by_caller(trace, None, 1))
             .into_iter()
             .enumerate()
         {
-            for row in locks::by_caller(trace, None, 1) {
+            for row in side {
                 rows.entry(row.function).or_default()[at].join(&row.totals);
             }
         }
@@ -557,12 +556,12 @@ impl Compared<'_> {
         });
         let drawn = side_by_side("Time waited for them", bars);
         let sides = [(0, ["WAITS/s", "WAITED/s", "MEAN"]), (1, ["AFTER"; 3])];
-        let rate = |totals: &[LockTotals; 2], at: usize| {
-            measured[at].then(|| words::rate(totals[at].contentions, seconds[at]))
+        let waits = |totals: &[LockTotals; 2], at: usize| {
+            measured[at].then(|| rate(totals[at].contentions, seconds[at]))
         };
         let rows = Table::of(&all)
             .each(sides, |rows, (at, names)| {
-                rows.right(names[0], move |(_, t)| rate(t, at))
+                rows.right(names[0], move |(_, t)| waits(t, at))
             })
             .each(sides, |rows, (at, names)| {
                 rows.right(names[1], move |(_, t)| a_time(waited(t, at)))
@@ -577,27 +576,20 @@ impl Compared<'_> {
     }
 
     fn pins(&self) -> Section {
-        let calls = self.two(|trace| {
-            let rows = work::pins(trace)
-                .into_iter()
-                .filter(|_| trace.seconds > 0.0);
+        let calls = joined(self.two(|trace| {
+            let rows = work::pins(trace).into_iter();
             let rate = |row: work::PinRow| (row.call, float(row.calls) / trace.seconds);
-            rows.map(rate).collect::<BTreeMap<_, _>>()
-        });
-        let mut names = either(calls[0].keys(), calls[1].keys());
-        names.sort();
-        let row = |name: &String| {
+            rows.filter(|_| trace.seconds > 0.0).map(rate).collect()
+        }));
+        let row = |(name, seen): (String, [Option<f64>; 2])| {
             // A call that was looked for and not seen was made 0 times; one that was not looked for is not known.
             let mut parts = Collection::PINS.into_iter();
-            let of_call = parts.find(|what| what.is_of(name));
+            let of_call = parts.find(|what| what.is_of(&name));
             let looked = self.measured(of_call.unwrap_or(Collection::PINS[0]));
-            let rates = [0, 1].map(|at: usize| {
-                let seen = calls[at].get(name).copied();
-                seen.or(looked[at].then_some(0.0))
-            });
+            let rates = [0, 1].map(|at: usize| seen[at].or(looked[at].then_some(0.0)));
             Pair::new(name, rates, Cell::number)
         };
-        let rows = pairs("CALLS A SECOND", names.into_iter().map(row).collect());
+        let rows = pairs("CALLS A SECOND", calls.into_iter().map(row).collect());
         let title = "Calls that pin or lock memory";
         self.table(title, Vec::new(), rows, &Collection::PINS, "none in either")
     }
@@ -633,14 +625,9 @@ impl Compared<'_> {
             .left("BEFORE", |id| word(&self.before, id))
             .left("AFTER", |id| word(&self.after, id));
         let is_whole = self.two(|trace| all_not_measured(trace).is_empty()) == [true; 2];
-        let notes = match is_whole {
-            true => Vec::new(),
-            false => vec![
-                "What was not measured cannot be found: the sources of each trace say what that is."
-                    .to_owned(),
-            ],
-        };
-        words::table("Findings", Vec::new(), rows, "none in either", notes)
+        let note =
+            "What was not measured cannot be found: the sources of each trace say what that is.";
+        table("Findings", rows, "none in either").noted((!is_whole).then(|| note.to_owned()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hugeleaf_proof::write_whole;
 use hugeleaf_report::flame;
-use hugeleaf_report::trace::{self as view, Section, Shown};
+use hugeleaf_report::trace::{self as view, PARTS, Part, Shown};
 use hugeleaf_trace::read_trace;
 use hugeleaf_trace::tables::{Of, locks, profile};
 use hugeleaf_verdict::findings::shell_word;
@@ -34,7 +34,7 @@ pub struct Args {
     file: PathBuf,
     /// Only these parts of it, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_section)]
-    section: Vec<Section>,
+    section: Vec<&'static Part>,
     /// Every part, and whole lists
     #[arg(long)]
     all: bool,
@@ -52,9 +52,9 @@ pub struct Args {
     flame_graph: Option<PathBuf>,
 }
 
-fn parse_section(name: &str) -> Result<Section, String> {
-    Section::parse(name).ok_or_else(|| {
-        let names: Vec<&str> = Section::all().map(Section::name).collect();
+fn parse_section(name: &str) -> Result<&'static Part, String> {
+    Part::parse(name).ok_or_else(|| {
+        let names = PARTS.each_ref().map(|part| part.name);
         format!("'{name}' is none of {}", names.join(", "))
     })
 }
@@ -92,8 +92,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         _ => {
             let page = || match (&args.section[..], args.all) {
                 ([], false) => shown.screen(),
-                ([], true) => shown.sections(&Section::all().collect::<Vec<_>>()),
-                (wanted, _) => shown.sections(wanted),
+                ([], true) => shown.sections(&PARTS),
+                (wanted, _) => shown.sections(wanted.iter().copied()),
             };
             context.answer(screen, || view::json(&shown, None), page)?;
         }
