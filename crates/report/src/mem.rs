@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both, value};
-use crate::page::{Block, Cell, Note, Page, Section, Table, TableOf, Value};
+use crate::page::{Block, Cell, Note, Page, Section, Table, TableOf, Value, counted, listed};
 use crate::roles;
 use crate::screen::cut;
 
@@ -128,10 +128,9 @@ impl Mem<'_> {
     fn sum_line(&self, what: &str) -> String {
         let totals = self.totals();
         let part = |h: &Held| format!("{} on {}", h.bytes, in_words(h));
-        let parts: Vec<String> = totals.iter().map(part).collect();
         format!(
             "{what}: {} (coverage {}), page tables {}",
-            parts.join(", "),
+            listed("", totals.iter().map(part)),
             Cell::percent(Held::coverage(&totals)),
             self.page_tables()
         )
@@ -149,8 +148,12 @@ impl Mem<'_> {
         by_size(table, self.host, |p| held(p))
             .right("COVERAGE", |p| Cell::percent(p.coverage()))
             .right("PAGE TABLES", |p| p.page_tables)
-            .limited(ROWS, format!("that hold {base} on base pages between them"))
             .done()
+            .limited(
+                ROWS,
+                format!("that hold {base} on base pages between them"),
+                "",
+            )
     }
 
     /// Says of how many processes nothing is known.
@@ -279,26 +282,23 @@ fn marked_name(p: &Process) -> String {
 }
 
 fn head(p: &Process) -> Vec<Block> {
-    let mut first = format!("{} ({})", p.name, p.pid);
-    if let Some(unit) = &p.unit {
-        first += &format!(" of {unit}");
-    }
-    first += &format!(": {} resident", p.resident);
-    if let Some(table) = held(p) {
-        let part = |h: &Held| format!("{} {}", in_words(h), h.bytes);
-        let parts: Vec<String> = table.iter().map(part).collect();
-        first += &format!(": {}", parts.join(", "));
-    }
-    let coverage = Cell::percent(p.coverage());
-    let mut second = format!("coverage {coverage}, page tables {}", p.page_tables);
-    if let Some(pss) = p.pss.get() {
-        second += &format!(", proportional share {pss}");
-    }
-    for (what, bytes) in [("locked", p.locked), ("swapped", p.swapped)] {
-        if !bytes.is_zero() {
-            second += &format!(", {what} {bytes}");
-        }
-    }
+    let unit = listed(" of ", &p.unit);
+    let part = |h: &Held| format!("{} {}", in_words(h), h.bytes);
+    let parts = held(p).map(|held| format!(": {}", listed("", held.iter().map(part))));
+    let parts = parts.unwrap_or_default();
+    let first = format!(
+        "{} ({}){unit}: {} resident{parts}",
+        p.name, p.pid, p.resident
+    );
+    let some = |bytes: Bytes| (!bytes.is_zero()).then_some(bytes);
+    let second = format!(
+        "coverage {}, page tables {}{}{}{}",
+        Cell::percent(p.coverage()),
+        p.page_tables,
+        listed(", proportional share ", p.pss.get()),
+        listed(", locked ", some(p.locked)),
+        listed(", swapped ", some(p.swapped))
+    );
     let mut blocks = vec![first.into(), second.into()];
     if p.thp_disabled.get() == Some(true) {
         let text = "it switched transparent huge pages off for itself: prctl(PR_SET_THP_DISABLE)";
@@ -309,17 +309,18 @@ fn head(p: &Process) -> Vec<Block> {
 
 /// What stands out about a shared object, in lines of its own.
 fn remarks(object: &SharedObject) -> Vec<String> {
+    const SHOWN: usize = 5;
     let misaligned = object.misaligned.clone();
     let worse = object.worse.iter().map(|(pid, _)| *pid);
     let worse = worse.filter(|pid| !misaligned.contains(pid)).collect();
     let name = cut(&object.name, 40);
     let line = |(what, pids): (&str, Vec<Pid>)| {
-        let shown: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
-        let more = match pids.len() - shown.len() {
+        let more = match pids.len().saturating_sub(SHOWN) {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
-        (!pids.is_empty()).then(|| format!("{name}: {what} by {}{more}", shown.join(", ")))
+        let shown = listed("", pids.iter().take(SHOWN));
+        (!pids.is_empty()).then(|| format!("{name}: {what} by {shown}{more}"))
     };
     let lines = [
         (
@@ -362,8 +363,7 @@ impl<'a> Row<'a> {
     fn name(&self) -> String {
         match self.segments.len() {
             _ if self.is_one => self.own(name),
-            1 => "1 mapping".to_owned(),
-            n => format!("{n} mappings"),
+            n => counted(n, "mapping"),
         }
     }
 
@@ -409,14 +409,10 @@ fn asked(s: &Segment) -> String {
         Advised::NoHuge => Some("no huge".to_owned()),
         Advised::Nothing => None,
     };
-    let words = hugetlb
-        .into_iter()
-        .chain(advised)
-        .chain(s.asked.policy.clone());
-    let words: Vec<String> = words.collect();
-    match words.is_empty() {
-        true => "-".to_owned(),
-        false => words.join(", "),
+    let all = [hugetlb, advised, s.asked.policy.clone()];
+    match listed("", all.into_iter().flatten()) {
+        nothing if nothing.is_empty() => "-".to_owned(),
+        words => words,
     }
 }
 

@@ -23,7 +23,7 @@ pub use cell::{Cell, Mark, Value};
 pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Unit};
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
-pub(crate) use number::{duration, number, ratio, short, thousands, time};
+pub(crate) use number::{counted, duration, listed, number, ratio, short, thousands, time};
 pub use text::{View, clean};
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
@@ -231,7 +231,7 @@ impl Section {
     pub fn limited_to(mut self, rows: usize, all: &str) -> Section {
         self.blocks = (self.blocks.into_iter())
             .map(|block| match block {
-                Block::Table(table) => Block::Table(table.limited_to(rows, all)),
+                Block::Table(table) => Block::Table(table.limited(rows, "", all)),
                 Block::Section(section) => Block::Section(section.limited_to(rows, all)),
                 other => other,
             })
@@ -319,23 +319,17 @@ impl Table {
         self
     }
 
-    /// Shows so many rows at first.
+    /// Shows so many rows at first; what is to be known of the others, and how to see them.
     #[must_use]
-    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Table {
+    pub fn limited(
+        mut self,
+        rows: usize,
+        others: impl Into<String>,
+        all: impl Into<String>,
+    ) -> Table {
         self.limit = Some(Limit {
             rows,
             others: others.into(),
-            all: String::new(),
-        });
-        self
-    }
-
-    /// Shows so many rows at first; `all` is how to see the others.
-    #[must_use]
-    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Table {
-        self.limit = Some(Limit {
-            rows,
-            others: String::new(),
             all: all.into(),
         });
         self
@@ -406,20 +400,6 @@ impl<T> TableOf<T> {
     #[must_use]
     pub fn narrow(mut self, narrow: Narrow) -> Self {
         self.table = self.table.narrow(narrow);
-        self
-    }
-
-    /// Shows so many rows at first.
-    #[must_use]
-    pub fn limited(mut self, rows: usize, others: impl Into<String>) -> Self {
-        self.table = self.table.limited(rows, others);
-        self
-    }
-
-    /// Shows so many rows at first; `all` is how to see the others.
-    #[must_use]
-    pub fn limited_to(mut self, rows: usize, all: impl Into<String>) -> Self {
-        self.table = self.table.limited_to(rows, all);
         self
     }
 

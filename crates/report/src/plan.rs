@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
-use crate::page::{Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf};
+use crate::page::{
+    Block, Cell, Command, Mark, Note, Page, Section, Table, TableOf, counted, listed,
+};
 
 /// A plan, and its steps held against the host.
 #[derive(Debug, Clone, Copy)]
@@ -103,19 +105,13 @@ fn dry_run(file: &str) -> String {
 fn head(plan: &Plan) -> String {
     let host = &plan.host;
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-    let nodes = match host.nodes.len() {
-        1 => "1 node".to_owned(),
-        n => format!("{n} nodes"),
-    };
-    let whom = host
-        .name
-        .as_ref()
-        .map_or(String::new(), |name| format!(" for {name}"));
     format!(
-        "Plan{whom}: Linux {} {}, {} on {nodes}",
+        "Plan{}: Linux {} {}, {} on {}",
+        listed(" for ", &host.name),
         known(&host.kernel),
         known(&host.arch),
-        host.memory
+        host.memory,
+        counted(host.nodes.len(), "node")
     )
 }
 

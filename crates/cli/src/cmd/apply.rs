@@ -4,12 +4,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{
-    ApplyOptions, ApplyOutcome, ChangeContext, HostError, Obstacle, RealHost, Request, StopReason,
-    apply, look,
+    ApplyOptions, ApplyOutcome, ChangeContext, HostError, RealHost, Request, StopReason, apply,
+    look,
 };
+use hugeleaf_change::standing::in_force;
 use hugeleaf_report::apply::{self as view, Asked, apply_json, dry_run, dry_run_json};
 use hugeleaf_report::screen::clean;
-use hugeleaf_sys::{Errno, PathError, check_trusted, effective_uid, open_trusted, read_at_most};
+use hugeleaf_sys::{Errno, PathError, check_trusted, open_trusted, read_at_most};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::shell_word;
 use hugeleaf_verdict::plan::{Now, Plan, check, parse, steps};
@@ -172,7 +173,7 @@ fn check_programs(plan: &Plan) -> Result<(), Failure> {
 /// Holds the plan against the host and the applies in force; what is only worth knowing comes back,
 /// and the numbers of those.
 fn held_against(plan: &Plan, context: &Context) -> Result<(Vec<String>, Vec<u32>), Failure> {
-    let in_force = super::plan::in_force::in_force(context);
+    let in_force = in_force(&context.root);
     let host = context.host()?;
     let identity = hugeleaf_host::identity(&context.root);
     let now = Now {
@@ -243,92 +244,9 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
 /// Why nothing was changed, and what to do about it.
 pub fn refusal(error: HostError, command: &str, plan: &str) -> Failure {
     let text = format!("{command}: {error}; nothing was changed");
-    match &error {
-        HostError::Refused(obstacles, _) => {
-            Failure::missing(text, way_out(obstacles.first(), command, plan))
-        }
-        HostError::SameId(_) => Failure::usage(text, format!("$EDITOR {plan}")),
-        HostError::Locked { pid, path } => Failure::missing(
-            text,
-            match pid {
-                Some(pid) => format!("wait until process {pid} has ended: ps {pid}"),
-                None => format!("wait until it has ended: fuser {}", path.display()),
-            },
-        ),
-        HostError::State(error) => Failure::missing(text, mend(error.errno, "/var/lib/hugeleaf")),
-        HostError::Journal(error) if error.is_denied() => Failure::missing(text, "run as root"),
-        HostError::Journal(_) => Failure::missing(text, "ls -la /var/lib/hugeleaf/journal"),
-        HostError::Others(error) => Failure::missing(text, keep_others_out(error)),
-        HostError::Newer { .. } => Failure::missing(text, "use the newer hugeleaf for it"),
-        HostError::Overtaken(_) => Failure::missing(
-            text,
-            format!("run it again, so that the plan is held against it: hugeleaf apply {plan}"),
-        ),
-        HostError::NoSuch(_) => Failure::usage(text, "hugeleaf undo --list"),
-        HostError::BuiltUpon { by, .. } => Failure::missing(
-            text,
-            format!("hugeleaf undo {by}    # first; or hugeleaf undo --all"),
-        ),
-    }
-}
-
-fn way_out(obstacle: Option<&Obstacle>, command: &str, plan: &str) -> String {
-    match obstacle {
-        Some(Obstacle::Foreign(path)) => {
-            let path = path.display();
-            format!("mv {path} {path}.before; hugeleaf {command} {plan}")
-        }
-        Some(Obstacle::Special(path)) => format!("ls -l {}", path.display()),
-        Some(Obstacle::Others(error)) => keep_others_out(error),
-        Some(Obstacle::NotEmpty(_) | Obstacle::NoMountPoint { .. }) => {
-            format!("name an empty folder of its own in {plan}, as in /mnt/huge")
-        }
-        Some(Obstacle::Denied(error)) => mend(error.errno, &error.subject),
-        Some(Obstacle::MayNotMount(_)) => {
-            "run as root on the host itself, outside containers".into()
-        }
-        Some(Obstacle::Broken { path, .. }) => {
-            format!("mend that line: $EDITOR {}", path.display())
-        }
-        Some(Obstacle::OtherMount { path, .. }) => {
-            format!("umount {}; or another path in {plan}", path.display())
-        }
-        Some(Obstacle::Missing(_) | Obstacle::NoChoice { .. }) => {
-            "make a plan for this host: hugeleaf plan --output FILE".into()
-        }
-        _ => format!("hugeleaf apply --dry-run {plan}"),
-    }
-}
-
-/// What helps where others could change what root is to write.
-fn keep_others_out(error: &PathError) -> String {
+    let next = error.next(command, plan);
     match error {
-        PathError::Others { path, uid: 0, .. } => {
-            format!("chmod go-w {}", shell_word(&path.to_string_lossy()))
-        }
-        PathError::Others { path, .. } | PathError::Link { path, .. } => {
-            let word = shell_word(&path.to_string_lossy());
-            format!("see who owns it, and make it root's: ls -ld {word}")
-        }
-        _ => "ls -la /var/lib/hugeleaf".to_owned(),
-    }
-}
-
-/// What helps against an errno at a path.
-fn mend(errno: Errno, path: &str) -> String {
-    let of_kernel = ["proc", "sys"]
-        .iter()
-        .any(|name| Path::new(path).starts_with(Path::new("/").join(name)));
-    match errno {
-        Errno::ACCESS | Errno::PERM if effective_uid() != 0 => "run as root".into(),
-        Errno::ROFS | Errno::ACCESS | Errno::PERM if of_kernel => {
-            "run it on the host itself: a container may not set this".into()
-        }
-        Errno::ROFS => {
-            format!("make it writable: mount -o remount,rw $(findmnt -nT {path} -o TARGET)")
-        }
-        Errno::NOSPC | Errno::DQUOT => format!("make room: df {path}"),
-        Errno::PERM => format!("see whether it is immutable: lsattr -d {path}"),
-        _ => format!("ls -ld {path}"),
+        HostError::SameId(_) | HostError::NoSuch(_) => Failure::usage(text, next),
+        _ => Failure::missing(text, next),
     }
 }

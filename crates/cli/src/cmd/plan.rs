@@ -2,13 +2,13 @@
 
 mod demand;
 mod flags;
-pub mod in_force;
 mod sources;
 mod watch;
 
 use std::path::{Path, PathBuf};
 
 use hugeleaf_change::host::{look, mount_point};
+use hugeleaf_change::standing::in_force;
 use hugeleaf_host::Host;
 use hugeleaf_host::demand::read_services;
 use hugeleaf_report::plan::Planned;
@@ -35,7 +35,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     let made = jiff::Timestamp::now().round(jiff::Unit::Second);
     let made = made.map(|time| time.to_string()).ok();
     let grub = Path::new(GRUB);
-    let in_force = in_force::in_force(context);
+    let in_force = in_force(&context.root);
     // Who has the pages that earlier plans promised: looked for only where there are such.
     let found = match in_force.is_empty() {
         true => Vec::new(),

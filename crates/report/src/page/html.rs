@@ -280,7 +280,7 @@ mod tests {
             .left("NAME")
             .right("HELD")
             .narrow(Narrow::Goes(1))
-            .limited(1, "");
+            .limited(1, "", "");
         table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
         table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
         table.row(["short"]);

@@ -639,9 +639,9 @@ mod tests {
         let evil = "e\x1b[31mv\x1b[2J\u{9b}\u{202e}il\r\n\t.";
         let shown = "e\\u001b[31mv\\u001b[2J\\u009b\\u202eil\\u000d\\u000a\\u0009.";
         let marked = || Cell::from(evil).marked(Mark::Bad);
-        let mut rows = Table::new().left(evil).right(evil).limited(1, evil);
+        let mut rows = Table::new().left(evil).right(evil).limited(1, evil, "");
         rows.row([evil, evil]).row([evil]);
-        let wraps = rows.clone().limited_to(1, evil).narrow(Narrow::Wraps);
+        let wraps = rows.clone().limited(1, "", evil).narrow(Narrow::Wraps);
         let axis = || Axis {
             name: evil.to_owned(),
             steps: vec![(1.0, evil.to_owned())],
@@ -713,7 +713,7 @@ mod tests {
 
     #[test]
     fn a_long_table_says_what_it_leaves_out() {
-        let table = names().limited(1, "that hold 2G");
+        let table = names().limited(1, "that hold 2G", "");
         assert_eq!(
             text(table.clone(), View::plain(80)),
             "N  NAME\n1  short\n… and 1 more that hold 2G: --all\n"

@@ -61,6 +61,17 @@ impl Pair {
             change: times(values),
         }
     }
+
+    /// The same, unless neither is more than nothing.
+    fn some(
+        name: impl Into<String>,
+        values: [Option<f64>; 2],
+        cell: fn(Option<f64>) -> Cell,
+    ) -> Option<Pair> {
+        let mut known = values.into_iter().flatten();
+        let is_any = known.any(|value| value > 0.0);
+        is_any.then(|| Pair::new(name, values, cell))
+    }
 }
 
 /// How many times the one is the other; nothing where that says nothing.
@@ -75,10 +86,6 @@ fn pairs(head: &str, rows: Vec<Pair>) -> TableOf<Pair> {
         .right("BEFORE", |row| row.values[0].clone())
         .right("AFTER", |row| row.values[1].clone())
         .right("CHANGE", |row| row.change.clone())
-}
-
-fn is_any(pair: [Option<f64>; 2]) -> bool {
-    pair.iter().flatten().any(|value| *value > 0.0)
 }
 
 fn a_flow(value: Option<f64>) -> Cell {
@@ -266,37 +273,35 @@ impl Compared<'_> {
     }
 
     fn cpu(&self) -> Section {
-        let cpus = self.two(intervals::host_cpu);
-        let fields: [(&str, OfCpu); 5] = [
-            ("user", |c| c.user),
-            ("system", |c| c.system),
-            ("idle", |c| c.idle),
-            ("wait", |c| c.wait),
-            ("steal", |c| c.steal),
-        ];
-        let mut rows = Vec::new();
-        for (name, of) in fields {
-            let shares = cpus.map(|cpu| cpu.share(of(&cpu)));
-            if is_any(shares) || name == "user" {
-                rows.push(Pair::new(name, shares, part));
-            }
-        }
-        let ratios = cpus.map(|cpu| cpu.system_over_user());
-        rows.push(Pair::new("system over user", ratios, Cell::ratio));
-        let own: [(&str, OfCpu); 2] = [
-            ("target's user, CPUs", |c| c.user),
-            ("target's system, CPUs", |c| c.system),
-        ];
-        for (name, of) in own {
-            let cpus = self.two(|trace| {
+        let share = |of: OfCpu| {
+            self.two(|trace| {
+                let cpu = intervals::host_cpu(trace);
+                cpu.share(of(&cpu))
+            })
+        };
+        let own = |of: OfCpu| {
+            self.two(|trace| {
                 let has_own = trace.target.is_some() && trace.seconds > 0.0;
                 let cpu = intervals::target_cpu(trace).filter(|_| has_own)?;
                 Some(of(&cpu) / trace.seconds)
-            });
-            if cpus.iter().any(Option::is_some) {
-                rows.push(Pair::new(name, cpus, Cell::number));
-            }
-        }
+            })
+        };
+        let ratios = self.two(|trace| intervals::host_cpu(trace).system_over_user());
+        let of_host = [
+            Some(Pair::new("user", share(|c| c.user), part)),
+            Pair::some("system", share(|c| c.system), part),
+            Pair::some("idle", share(|c| c.idle), part),
+            Pair::some("wait", share(|c| c.wait), part),
+            Pair::some("steal", share(|c| c.steal), part),
+            Some(Pair::new("system over user", ratios, Cell::ratio)),
+        ];
+        let of_target = [
+            ("target's user, CPUs", own(|c| c.user)),
+            ("target's system, CPUs", own(|c| c.system)),
+        ];
+        let of_target = of_target.into_iter().filter(|(_, cpus)| *cpus != [None; 2]);
+        let of_target = of_target.map(|(name, cpus)| Pair::new(name, cpus, Cell::number));
+        let rows = of_host.into_iter().flatten().chain(of_target).collect();
         let rows = pairs("CPU TIME", rows);
         let what = [Collection::CpuTime];
         self.table("User and system time", self.over_time(), rows, &what, "")
@@ -324,47 +329,24 @@ impl Compared<'_> {
     /// is an answer.
     fn rates(&self) -> Section {
         let (stat, vmstat) = (Collection::CpuTime, Collection::Vmstat);
-        let counts: [(&str, OfInterval, bool, Collection); 4] = [
-            ("page faults", |i| i.faults, true, vmstat),
-            (
-                "page faults that read a disk",
-                |i| i.faults_major,
-                false,
-                vmstat,
-            ),
-            ("context switches", |i| i.context_switches, true, stat),
-            ("new processes and threads", |i| i.forks, false, stat),
-        ];
-        let mut rows = Vec::new();
-        for (name, of, always, what) in counts {
-            let pair = self.a_second(what, |trace| intervals::sum(trace, of));
-            if always || is_any(pair) {
-                rows.push(Pair::new(name, pair, Cell::number));
-            }
-            if name == "page faults" {
-                rows.extend(self.faults_of_sizes());
-            }
-        }
-        let moved: [(&str, OfInterval); 4] = [
-            ("paged in", |i| i.page_in_bytes),
-            ("paged out", |i| i.page_out_bytes),
-            ("swapped in", |i| i.swap_in_bytes),
-            ("swapped out", |i| i.swap_out_bytes),
-        ];
-        for (name, of) in moved {
-            let pair = self.a_second(vmstat, |trace| intervals::sum(trace, of));
-            if is_any(pair) {
-                rows.push(Pair::new(name, pair, a_flow));
-            }
-        }
+        let count = |of: OfInterval, what| self.a_second(what, |trace| intervals::sum(trace, of));
+        let moved = |name, of| Pair::some(name, count(of, vmstat), a_flow);
+        let (number, faults) = (Cell::number, count(|i| i.faults, vmstat));
+        let (major, forks) = (count(|i| i.faults_major, vmstat), count(|i| i.forks, stat));
+        let switches = count(|i| i.context_switches, stat);
+        let rows = [Some(Pair::new("page faults", faults, number))].into_iter();
+        let rows = rows.chain(self.faults_of_sizes().map(Some)).chain([
+            Pair::some("page faults that read a disk", major, number),
+            Some(Pair::new("context switches", switches, number)),
+            Pair::some("new processes and threads", forks, number),
+            moved("paged in", |i| i.page_in_bytes),
+            moved("paged out", |i| i.page_out_bytes),
+            moved("swapped in", |i| i.swap_in_bytes),
+            moved("swapped out", |i| i.swap_out_bytes),
+        ]);
+        let rows = pairs("A SECOND", rows.flatten().collect());
         let title = "Faults, switches and paging";
-        self.table(
-            title,
-            Vec::new(),
-            pairs("A SECOND", rows),
-            &[stat, vmstat],
-            "",
-        )
+        self.table(title, Vec::new(), rows, &[stat, vmstat], "")
     }
 
     /// The kernel counts many sizes, and a program meets one or two.
@@ -381,8 +363,7 @@ impl Compared<'_> {
                     .find(is_it)
                     .map_or(0, |s| s.count)
             });
-            let name = format!("  of {}", Bytes(size));
-            is_any(pair).then(|| Pair::new(name, pair, Cell::number))
+            Pair::some(format!("  of {}", Bytes(size)), pair, Cell::number)
         })
     }
 
@@ -415,13 +396,10 @@ impl Compared<'_> {
             let values = [Some(a.value), Some(b.value)];
             rows.push(Pair::new(a.unit, values, Cell::number));
         }
-        self.table(
-            "What the target got done",
-            Vec::new(),
-            pairs("THROUGHPUT", rows),
-            &[Collection::Io],
-            "the target moved no data in either",
-        )
+        let rows = pairs("THROUGHPUT", rows);
+        let none = "the target moved no data in either";
+        let title = "What the target got done";
+        self.table(title, Vec::new(), rows, &[Collection::Io], none)
     }
 
     fn intervals(&self) -> Section {

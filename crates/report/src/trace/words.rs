@@ -7,7 +7,7 @@ use hugeleaf_trace::tables::{share, target_name};
 use hugeleaf_units::Bytes;
 use jiff::Timestamp;
 
-use crate::page::{Block, Cell, Section, Table, Value};
+use crate::page::{Block, Cell, Section, Table, Value, counted};
 
 /// A part of a whole, 0 to 1, with one decimal: `59.9 %`; `-` where there is no whole.
 pub(super) fn part(share: Option<f64>) -> Cell {
@@ -146,10 +146,7 @@ pub(super) fn when(trace: &Trace) -> String {
 /// The host in a line.
 pub(super) fn host(trace: &Trace) -> String {
     let host = &trace.host;
-    let mut words = vec![match host.cpus {
-        1 => "1 CPU".to_owned(),
-        cpus => format!("{cpus} CPUs"),
-    }];
+    let mut words = vec![counted(host.cpus as usize, "CPU")];
     words.extend(host.memory_bytes.map(|b| Bytes(b).to_string()));
     if host.base_page_bytes > 0 {
         words.push(format!("base page {}", Bytes(host.base_page_bytes)));

@@ -4,10 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_verdict::run::{SANITIZER_OPTION, Settings, Settled};
+use hugeleaf_verdict::run::{Refusal, SANITIZER_OPTION, Settings, Settled};
 
 use super::library::NAME;
-use crate::context::Failure;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
@@ -20,7 +19,7 @@ impl Variables {
     ///
     /// # Errors
     /// Where the library's path cannot be written into the variable.
-    pub fn for_program(settled: &Settled, library: Option<PathBuf>) -> Result<Variables, Failure> {
+    pub fn for_program(settled: &Settled, library: Option<PathBuf>) -> Result<Variables, Refusal> {
         let mut all = Vec::new();
         if let Some(library) = library {
             check_path(&library)?;
@@ -43,13 +42,13 @@ impl Variables {
 }
 
 /// ld.so(8): the list is separated by blanks and colons, and nothing can be quoted.
-fn check_path(library: &Path) -> Result<(), Failure> {
+fn check_path(library: &Path) -> Result<(), Refusal> {
     let bytes = library.as_os_str().as_bytes();
     let separates = |b: &u8| *b == b':' || b.is_ascii_whitespace();
     if !bytes.iter().any(separates) {
         return Ok(());
     }
-    Err(Failure::usage(
+    Err(Refusal::new(
         format!(
             "run: {}: LD_PRELOAD cannot name a path with a blank or a colon",
             library.display()

@@ -11,26 +11,15 @@ use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
     Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
 };
-use hugeleaf_report::run::Seen;
 use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
 
+use super::{Found, Seen};
+
 /// How many processes a report lists.
 const LISTED: usize = 200;
-
-/// What came out.
-pub struct Found {
-    /// The processes, those that held most first.
-    pub processes: Vec<Seen>,
-    /// How many more there were.
-    pub left_out: usize,
-    /// Resident together when that was most.
-    pub peak: Bytes,
-    /// The roles of all that lived then.
-    pub roles: Vec<RoleState>,
-}
 
 /// A living process.
 struct Member {
