@@ -15,7 +15,7 @@ use hugeleaf_verdict::roles::RoleState;
 use hugeleaf_verdict::run::{Numa, Obstacle, Policy, Refusal, obstacle};
 use serde::Serialize;
 
-pub use environment::Variables;
+pub use environment::variables;
 pub use watch::{Watch, Watcher};
 
 /// A process, as it was when it held most.

@@ -229,6 +229,16 @@ pub enum Status {
     No = 1,
 }
 
+impl From<bool> for Status {
+    /// Good where it is so.
+    fn from(is_good: bool) -> Status {
+        match is_good {
+            true => Status::Good,
+            false => Status::No,
+        }
+    }
+}
+
 impl From<Status> for ExitCode {
     fn from(status: Status) -> ExitCode {
         ExitCode::from(status as u8)

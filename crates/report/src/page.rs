@@ -24,7 +24,7 @@ pub use chart::{Axis, Chart, ChartKind, Flames, Frame, Point, Scale, Series, Uni
 #[cfg(test)]
 pub(crate) use html::needs_nothing;
 pub(crate) use number::{counted, duration, listed, number, ratio, short, thousands, time};
-pub use text::{View, clean};
+pub use text::View;
 
 /// All that a command says. Names in it are as the host has them: a renderer writes out what its
 /// reader would act on.

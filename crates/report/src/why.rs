@@ -1,13 +1,13 @@
 //! `hugeleaf why`: what keeps memory from larger pages, summed up and range by range.
 
-use hugeleaf_host::{Pid, Process, Role};
+use hugeleaf_host::{Pid, Process, ProcessError, Role};
 use hugeleaf_units::{Bytes, Range};
 use hugeleaf_verdict::eligible::{Reason, Remedy};
 use hugeleaf_verdict::why::{Account, Line, Summary, counted, summarise};
 use serde_json::{Value as Json, json};
 
 use crate::json::{answer, both};
-use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table};
+use crate::page::{Bar, Block, Cell, Command, Mark, Page, Section, Table, listed};
 
 /// What `why` shows: a model of its own, so that terminal and JSON say the same.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Why<'a> {
     /// The processes with their accounts, in the order to show them.
     pub judged: &'a [(&'a Process, &'a [Account])],
     /// Processes that the target means and that could not be read, with the reason.
-    pub unread: &'a [(Pid, String)],
+    pub unread: &'a [(Pid, ProcessError)],
 }
 
 /// Lines of the summary and rows of ranges that a screen takes.
@@ -97,7 +97,7 @@ impl Why<'_> {
         let summary = self.summary();
         let line = |line: &Line| both(line, json!({ "way": line.id.remedy() }));
         let unread = self.unread.iter();
-        let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error }));
+        let unread = unread.map(|(pid, error)| json!({ "pid": pid, "error": error.to_string() }));
         answer(&json!({
             "processes": self.judged.iter().map(process_answer).collect::<Json>(),
             "summary": summary.lines.iter().map(line).collect::<Json>(),
@@ -167,26 +167,19 @@ fn totals(summary: &Summary) -> String {
         (summary.by_remedy(Remedy::Change), "after a change"),
         (rest, "cannot or need not be"),
     ];
-    let mut text = format!(
-        "{} resident: {} on large pages",
-        summary.resident, summary.large
-    );
-    for (bytes, what) in parts {
-        if !bytes.is_zero() {
-            text.push_str(&format!(", {bytes} {what}"));
-        }
-    }
-    if !summary.swapped.is_zero() {
-        text.push_str(&format!("; {} more in swap", summary.swapped));
-    }
-    if summary
-        .lines
-        .iter()
-        .all(|l| l.id.remedy() == Remedy::Nothing)
-    {
-        text.push_str("; nothing to do");
-    }
-    text
+    let parts = parts.into_iter().filter(|(bytes, _)| !bytes.is_zero());
+    let parts = listed(", ", parts.map(|(bytes, what)| format!("{bytes} {what}")));
+    let swapped = Some(summary.swapped).filter(|swapped| !swapped.is_zero());
+    let swapped = swapped.map(|swapped| format!("{swapped} more in swap"));
+    let mut remedies = summary.lines.iter().map(|line| line.id.remedy());
+    let nothing = remedies.all(|remedy| remedy == Remedy::Nothing);
+    format!(
+        "{} resident: {} on large pages{parts}{}{}",
+        summary.resident,
+        summary.large,
+        listed("; ", swapped),
+        listed("; ", nothing.then_some("nothing to do"))
+    )
 }
 
 /// The summary: for each id how much, why, and what to do.
@@ -287,36 +280,30 @@ fn rows<'a>(accounts: &[&'a Account], all: bool) -> Vec<Row<'a>> {
 /// Drops rows of less than a percent about which nothing is to be done; gives how many, with their
 /// bytes. A program maps dozens of libraries, none of which is why somebody asks.
 fn drop_trifles(rows: &mut Vec<Row<'_>>, resident: Bytes) -> (usize, Bytes) {
-    let is_trifle = |row: &Row<'_>| {
-        row.id.remedy() == Remedy::Nothing && row.bytes.share_of(resident).is_none_or(|s| s < 0.01)
-    };
-    let trifles = rows.iter().filter(|r| is_trifle(r));
-    let gone = trifles.fold((0, Bytes::ZERO), |(n, bytes), r| (n + 1, bytes + r.bytes));
-    rows.retain(|row| !is_trifle(row));
-    gone
+    drop_rows(rows, |_, row| {
+        let is_small = row.bytes.share_of(resident).is_none_or(|s| s < 0.01);
+        is_small && row.id.remedy() == Remedy::Nothing
+    })
 }
 
 /// Keeps the `most` rows with most bytes, in their order; gives how many went, with their bytes.
 fn keep_largest(rows: &mut Vec<Row<'_>>, most: usize) -> (usize, Bytes) {
-    if rows.len() <= most {
-        return (0, Bytes::ZERO);
-    }
-    let mut sizes: Vec<Bytes> = rows.iter().map(|r| r.bytes).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let least = sizes[most - 1];
-    // Of those as small as the last one that fits, as many as there is room for.
-    let mut ties = most - sizes.iter().filter(|s| **s > least).count();
-    let mut gone = (0, Bytes::ZERO);
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(rows[*at].bytes));
+    order.truncate(most);
+    drop_rows(rows, |at, _| !order.contains(&at))
+}
+
+/// Drops the rows that go, each of which is known by its place too; gives how many, with their bytes.
+fn drop_rows(rows: &mut Vec<Row<'_>>, goes: impl Fn(usize, &Row<'_>) -> bool) -> (usize, Bytes) {
+    let (mut at, mut gone) = (0, (0, Bytes::ZERO));
     rows.retain(|row| {
-        let stays = row.bytes > least || (row.bytes == least && ties > 0);
-        if row.bytes == least && stays {
-            ties -= 1;
+        let goes = goes(at, row);
+        at += 1;
+        if goes {
+            gone = (gone.0 + 1, gone.1 + row.bytes);
         }
-        if !stays {
-            gone.0 += 1;
-            gone.1 += row.bytes;
-        }
-        stays
+        !goes
     });
     gone
 }

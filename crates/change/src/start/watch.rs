@@ -5,9 +5,9 @@
 //! more than ever before. The library in it says when it ends, and waits for a last look.
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use hugeleaf_host::process::parse_run_settings;
 use hugeleaf_host::{Host, Root};
-use hugeleaf_sys::{Pid, own_pid};
+use hugeleaf_sys::Pid;
 use hugeleaf_verdict::run::Refusal;
+use tempfile::{Builder, TempDir};
 
 use super::Found;
 use super::tree::{Tree, ids};
@@ -29,21 +30,11 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Ready to watch a program that is not started yet.
 #[derive(Debug)]
 pub struct Watcher {
-    folder: Folder,
+    folder: TempDir,
     socket: PathBuf,
     listener: UnixListener,
     host: Host,
     before: BTreeSet<Pid>,
-}
-
-/// A folder that only this user can enter; gone with its content when dropped.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Watching.
@@ -52,7 +43,7 @@ pub struct Watch {
     thread: JoinHandle<Found>,
     events: Sender<Event>,
     started: Instant,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 /// What the watching thread is told.
@@ -71,31 +62,20 @@ fn no_socket(path: &Path, error: &std::io::Error) -> Refusal {
     )
 }
 
-/// A new folder below the one for temporary files. Its name separates no settings.
-fn private_folder() -> Result<Folder, Refusal> {
+/// A new folder below the one for temporary files, which only this user can enter; gone with its content when
+/// dropped. Its name separates no settings.
+fn private_folder() -> Result<TempDir, Refusal> {
     let above = std::env::temp_dir();
     let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
-    let above = if below(&above) {
-        above
-    } else {
-        PathBuf::from("/tmp")
-    };
-    let mut taken = None;
-    for n in 0..100 {
-        let path = above.join(format!("hugeleaf-run-{}-{n}", own_pid()));
-        // Made anew or not at all: what somebody else put there is not entered.
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(Folder(path)),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                taken = Some((path, error));
-            }
-            Err(error) => return Err(no_socket(&path, &error)),
-        }
-    }
-    Err(match taken {
-        Some((path, error)) => no_socket(&path, &error),
-        None => Refusal::new("run: --report: no folder", "set TMPDIR"),
-    })
+    let above = Some(above).filter(|above| below(above));
+    let above = above.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let mut folder = Builder::new();
+    folder
+        .prefix("hugeleaf-run-")
+        .permissions(Permissions::from_mode(0o700));
+    folder
+        .tempdir_in(&above)
+        .map_err(|error| no_socket(&above, &error))
 }
 
 impl Watcher {
@@ -105,7 +85,7 @@ impl Watcher {
     /// Where there is no place for the socket.
     pub fn new(root: &Root, host: Host) -> Result<Watcher, Refusal> {
         let folder = private_folder()?;
-        let socket = folder.0.join("socket");
+        let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
         Ok(Watcher {
             folder,

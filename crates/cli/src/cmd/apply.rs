@@ -220,10 +220,7 @@ fn ended(outcome: &ApplyOutcome, plan: &str) -> Result<Status, Failure> {
         journal,
     }) = &outcome.stopped
     else {
-        return Ok(match outcome.is_good() {
-            true => Status::Good,
-            false => Status::No,
-        });
+        return Ok(outcome.is_good().into());
     };
     let what = match journal {
         true => format!("apply stopped at {step}: its journal cannot be written: {error}"),

@@ -67,13 +67,9 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     let (mut processes, shared) = read(args, context, &host)?;
     rank(&mut processes);
     let targeted = !args.targets.is_empty();
-    let judged: Vec<Judged> = processes
-        .iter()
-        .filter(|_| targeted)
-        .map(|p| Judged::of(&host, p, context.json))
-        .collect();
-    let (accounts, roles): (Vec<_>, Vec<_>) =
-        judged.into_iter().map(|j| (j.accounts, j.roles)).unzip();
+    let judged = processes.iter().filter(|_| targeted);
+    let judged = judged.map(|p| judge(&host, p, context.json));
+    let (accounts, roles): (Vec<_>, Vec<_>) = judged.unzip();
     let mem = Mem {
         host: &host,
         processes: &processes,
@@ -86,27 +82,15 @@ fn look(args: &Args, context: &Context) -> Result<(), Failure> {
     context.answer(view, || mem.json(), || mem.page(args.all))
 }
 
-/// What is said of a process beyond its numbers.
-struct Judged {
-    /// On its ranges.
-    accounts: Vec<Account>,
-    /// On its roles, where `run` started it.
-    roles: Vec<RoleState>,
-}
-
-impl Judged {
-    fn of(host: &Host, process: &Process, wants_verdicts: bool) -> Judged {
-        let settings = process.run.known();
-        let accounts = match wants_verdicts || settings.is_some() {
-            true => account(host, process, &process.pid.to_string()),
-            false => Vec::new(),
-        };
-        let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
-        Judged {
-            accounts,
-            roles: roles.unwrap_or_default(),
-        }
-    }
+/// What is said of a process beyond its numbers: on its ranges, and on its roles, where `run` started it.
+fn judge(host: &Host, process: &Process, wants_verdicts: bool) -> (Vec<Account>, Vec<RoleState>) {
+    let settings = process.run.known();
+    let accounts = match wants_verdicts || settings.is_some() {
+        true => account(host, process, &process.pid.to_string()),
+        false => Vec::new(),
+    };
+    let roles = settings.map(|s| judge_roles(host, process, s, &accounts).states);
+    (accounts, roles.unwrap_or_default())
 }
 
 fn read(

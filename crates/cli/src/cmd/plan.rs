@@ -65,10 +65,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
     };
     keep(&mut plan, |path| text_of(context, path))?;
     show(args, context, &plan, &unread)?;
-    Ok(match plan.missing().next() {
-        None => Status::Good,
-        Some(_) => Status::No,
-    })
+    Ok(plan.missing().next().is_none().into())
 }
 
 /// The text of a file of the host that is planned for.

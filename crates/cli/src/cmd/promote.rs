@@ -133,8 +133,7 @@ fn run(
     };
     let view = Context::view(false);
     context.answer(view, || json(&outcome), || page(&outcome, &request))?;
-    let good = outcome.is_complete() || outcome.dry_run;
-    Ok(if good { Status::Good } else { Status::No })
+    Ok((outcome.is_complete() || outcome.dry_run).into())
 }
 
 /// Where this program lies; its name where that cannot be told.

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use hugeleaf_change::start::{Found, Variables, Watcher, library_for, set_numa, stands_in_the_way};
+use hugeleaf_change::start::{Found, Watcher, library_for, set_numa, stands_in_the_way, variables};
 use hugeleaf_host::system::memory_room;
 use hugeleaf_host::{Host, Program, ProgramError, find_program};
 use hugeleaf_proof::{circumstances, write_whole};
@@ -118,15 +118,12 @@ fn prepare_and_start(args: &Args, context: &Context) -> Result<ExitCode, Failure
     if args.report.is_some() {
         return start_and_watch(args, context, settled, obstacle.as_ref());
     }
-    let library = library_for(obstacle.as_ref(), LIBRARY, false)?;
-    let variables = Variables::for_program(&settled, library)?;
+    let mut command = command(args, &settled, obstacle.as_ref())?;
     if let Some(obstacle) = &obstacle {
         // To standard error: standard output is the program's, which this process becomes, with its id.
         tell(&obstacle_line(obstacle, own_pid()));
     }
-    let mut command = command(args, &variables);
-    let error = hugeleaf_sys::exec(&mut command);
-    Err(not_started(args, &error))
+    Err(not_started(args, &hugeleaf_sys::exec(&mut command)))
 }
 
 /// What fits together and what does not.
@@ -154,9 +151,8 @@ fn check(args: &Args, context: &Context) -> Result<(), Failure> {
 /// The policy: what LDR_CNTRL says, and over it what the flags say.
 fn policy(args: &Args, host: &Host) -> Result<(Policy, Vec<Mapped>), Failure> {
     let variable = |name: &str| {
-        std::env::var_os(name)
-            .map(|value| value.to_string_lossy().into_owned())
-            .filter(|value| !value.trim().is_empty())
+        let value = std::env::var_os(name).map(|value| lossy(&value));
+        value.filter(|value| !value.trim().is_empty())
     };
     // The flag takes the place of both variables: they are one setting.
     let (text, large) = match &args.ldr_cntrl {
@@ -237,13 +233,16 @@ fn obstacle_line(obstacle: &Obstacle, pid: Pid) -> String {
     format!("hugeleaf: run: {}; {next}\n", obstacle.because)
 }
 
-fn command(args: &Args, variables: &Variables) -> Command {
+fn command(
+    args: &Args,
+    settled: &Settled,
+    obstacle: Option<&Obstacle>,
+) -> Result<Command, Failure> {
+    let library = library_for(obstacle, LIBRARY, false)?;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    for (name, value) in variables.all() {
-        command.env(name, value);
-    }
-    command
+    command.envs(variables(settled, library)?);
+    Ok(command)
 }
 
 /// Why the kernel would not run it, with the status of env(1).
@@ -275,8 +274,7 @@ fn start_and_watch(
     let circumstances = circumstances(&context.root, &host, &command_line);
     let watcher = Watcher::new(&context.root, host)?;
     settled.settings.report = Some(watcher.socket().display().to_string());
-    let library = library_for(obstacle, LIBRARY, false)?;
-    let mut command = command(args, &Variables::for_program(&settled, library)?);
+    let mut command = command(args, &settled, obstacle)?;
     let started = Started::start(&mut command).map_err(|error| not_started(args, &error))?;
     if let Some(obstacle) = obstacle {
         tell(&obstacle_line(obstacle, started.pid()));
@@ -342,9 +340,8 @@ fn dry_run(
     obstacle: Option<Obstacle>,
 ) -> Result<ExitCode, Failure> {
     let library = library_for(obstacle.as_ref(), LIBRARY, true)?;
-    let variables = Variables::for_program(&settled, library)?;
-    let environment = variables.all();
-    let environment = environment.map(|(name, value)| (name.to_owned(), lossy(value)));
+    let environment = variables(&settled, library)?.into_iter();
+    let environment = environment.map(|(name, value)| (name.to_owned(), lossy(&value)));
     let start = Start {
         command: args.command.iter().map(lossy).collect(),
         environment: environment.collect(),

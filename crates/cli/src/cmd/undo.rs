@@ -97,10 +97,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             "make room, and writable: df /var/lib/hugeleaf",
         ));
     }
-    Ok(
-        match outcomes.iter().all(|one| args.dry_run || one.is_good()) {
-            true => Status::Good,
-            false => Status::No,
-        },
-    )
+    let all_good = outcomes.iter().all(|one| args.dry_run || one.is_good());
+    Ok(all_good.into())
 }

@@ -63,10 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             context.answer(view, || verify_json(&report), || screen(&report))?;
         }
     }
-    Ok(match report.is_good() {
-        true => Status::Good,
-        false => Status::No,
-    })
+    Ok(report.is_good().into())
 }
 
 /// Gathers the facts and has them judged.

@@ -5,8 +5,7 @@ use super::{
     Table, Value,
 };
 
-pub use crate::screen::clean;
-use crate::screen::{cut, width};
+use crate::screen::{clean, cut, width};
 
 /// How a terminal is, and how much its reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

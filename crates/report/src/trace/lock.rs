@@ -152,15 +152,8 @@ fn lanes(events: &[LockEvent]) -> Vec<(u32, u32)> {
     let mut busiest: Vec<((u32, u32), usize)> = counts.into_iter().collect();
     busiest.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     busiest.truncate(LANES);
-    let chosen: Vec<(u32, u32)> = busiest.into_iter().map(|(who, _)| who).collect();
-    let mut ordered = Vec::new();
-    for event in events {
-        let who = thread(event);
-        if chosen.contains(&who) && !ordered.contains(&who) {
-            ordered.push(who);
-        }
-    }
-    ordered
+    busiest.sort_by_key(|(who, _)| events.iter().position(|event| thread(event) == *who));
+    busiest.into_iter().map(|(who, _)| who).collect()
 }
 
 /// Who called a function.
