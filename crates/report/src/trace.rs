@@ -26,7 +26,7 @@ use hugeleaf_verdict::trace::TraceFinding;
 use crate::page::{Block, Command, Note, Page, Section};
 use crate::status::severity_word;
 use parts::host::{cpu, work_line};
-use parts::{FINDINGS, cost, memory};
+use parts::{FINDINGS, memory};
 use words::{ending, host, when, who};
 
 pub use charts::flames;
@@ -37,11 +37,11 @@ pub use lock::{callers_page, lock_page};
 pub use parts::{PARTS, Part};
 
 /// Rows of each part that one screen takes. Pins have none where nothing is pinned.
-const SCREEN: [(&str, fn(&Trace) -> Section, usize); 4] = [
-    ("processes", cost::processes, 4),
-    ("target-functions", cost::target_functions, 7),
-    ("locks", cost::locks, 3),
-    ("pins", cost::pins, 3),
+const SCREEN: [(&str, usize); 4] = [
+    ("processes", 4),
+    ("target-functions", 7),
+    ("locks", 3),
+    ("pins", 3),
 ];
 /// Rows of a part that is asked for by itself.
 const ROWS: usize = 30;
@@ -63,10 +63,13 @@ impl Shown<'_> {
     pub fn screen(&self) -> Page {
         let trace = self.trace;
         let mut page = self.head();
-        let shown = |(name, ..): &(&str, _, _)| *name != "pins" || !trace.pins.is_empty();
-        for (name, table, rows) in SCREEN.into_iter().filter(shown) {
+        let is_shown = |(name, _): &(&str, usize)| *name != "pins" || !trace.pins.is_empty();
+        for (name, rows) in SCREEN.into_iter().filter(is_shown) {
             let all = format!("hugeleaf trace show {} --section {name}", self.file);
-            page.add(table(trace).limited_to(rows, &all));
+            let tables = Part::parse(name).map(|part| (part.tables)(trace));
+            for table in tables.into_iter().flatten() {
+                page.add(table.limited_to(rows, &all));
+            }
         }
         // The target's alone, where there is one: the host's is a section of its own.
         for part in memory::pages(trace).into_iter().take(1) {

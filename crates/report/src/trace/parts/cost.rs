@@ -35,7 +35,7 @@ fn of_busy(trace: &Trace) -> Option<String> {
 }
 
 /// As tprof shows it: kernel, user and other by process.
-pub(crate) fn processes(trace: &Trace) -> Section {
+pub(super) fn processes(trace: &Trace) -> Section {
     let all = total(trace, Of::Host);
     let rows = Table::of(profile::by_process(trace))
         .left("PROCESS", |row| row.name.clone())
@@ -81,7 +81,7 @@ pub(super) fn functions(trace: &Trace) -> Section {
     table("CPU profile by function", rows, no_samples(trace)).noted(of_busy(trace))
 }
 
-pub(crate) fn target_functions(trace: &Trace) -> Section {
+pub(super) fn target_functions(trace: &Trace) -> Section {
     let title = match &trace.target {
         Some(_) => format!("CPU profile of {} by function", who(trace)),
         None => "CPU profile by function".to_owned(),
@@ -107,7 +107,7 @@ fn waits<T>(table: TableOf<T>, totals: impl Fn(&T) -> LockTotals) -> TableOf<T> 
 }
 
 /// As splat shows it, with what Linux tells: waits, not acquisitions.
-pub(crate) fn locks(trace: &Trace) -> Section {
+pub(super) fn locks(trace: &Trace) -> Section {
     let all = locks::table(trace);
     let rows = Table::of(&all.rows)
         .left("LOCK", |row| locks::label(row.lock))
@@ -192,7 +192,7 @@ pub(crate) fn lock_callers(trace: &Trace, only: Option<&Lock>) -> Section {
     table("Lock contention by caller", rows, no_locks(trace)).noted(estimated)
 }
 
-pub(crate) fn pins(trace: &Trace) -> Section {
+pub(super) fn pins(trace: &Trace) -> Section {
     let all = work::pins(trace);
     let (any, estimated) = (!all.is_empty(), all.iter().any(|row| row.estimated));
     let large = trace.host.pmd_page_bytes.unwrap_or(0);
