@@ -240,6 +240,16 @@ impl Section {
     }
 }
 
+/// How a line of a file or of a difference is meant.
+fn line_mark(line: &str) -> Mark {
+    match line.as_bytes().first() {
+        Some(b'+') => Mark::Good,
+        Some(b'-') => Mark::Bad,
+        Some(b'@') => Mark::Dim,
+        _ => Mark::Plain,
+    }
+}
+
 fn push(blocks: &mut Vec<Block>, block: Block) {
     if !block.is_empty() {
         blocks.push(block);

@@ -2,7 +2,7 @@
 
 use super::{
     Align, Bar, Block, Cell, ChartKind, Column, Command, Limit, Mark, Narrow, Note, Page, Section,
-    Table, Value,
+    Table, Value, line_mark,
 };
 
 use crate::screen::{clean, cut, width};
@@ -296,12 +296,7 @@ fn bars(bars: &[Bar], blank: &str, view: View) -> String {
 
 /// A line of a file or of a difference.
 fn painted_line(line: &str, blank: &str, view: View) -> String {
-    let mark = match line.as_bytes().first() {
-        Some(b'+') => Mark::Good,
-        Some(b'-') => Mark::Bad,
-        Some(b'@') => Mark::Dim,
-        _ => Mark::Plain,
-    };
+    let mark = line_mark(line);
     // A tab of a file is no steering.
     let line: Vec<String> = line.split('\t').map(clean).collect();
     format!(
