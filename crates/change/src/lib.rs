@@ -1,5 +1,6 @@
 //! The only writer: moves memory of running processes onto larger pages and back, and makes the
-//! steps of a plan on the host ([`host`]).
+//! steps of a plan on the host ([`host`]). [`standing`] says how it stands by them, and [`start`] starts
+//! programs on larger pages.
 //!
 //! Moving goes in three steps, each in a module of its own. [`blocks`] looks at what was read
 //! of the processes and says which blocks may be moved and why the others may not: pure. [`pacer`]
@@ -28,6 +29,8 @@ mod privilege;
 mod readback;
 mod refusals;
 mod split;
+pub mod standing;
+pub mod start;
 mod totals;
 mod whole;
 mod work;

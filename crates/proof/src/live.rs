@@ -445,7 +445,7 @@ pub fn circumstances(root: &Root, host: &Host, command: &[String]) -> Circumstan
         let k = &thp.khugepaged;
         let scanned = k.pages_to_scan.get().map(|p| p.0.to_string());
         knob("khugepaged/pages_to_scan", scanned);
-        let sleep = k.scan_sleep_millis.get().map(ToString::to_string);
+        let sleep = k.scan_sleep_millis.get().map(|v| v.to_string());
         knob("khugepaged/scan_sleep_millisecs", sleep);
         for order in &thp.orders {
             let name = format!("hugepages-{}kB/enabled", order.size.bytes().get() / 1024);

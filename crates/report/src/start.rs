@@ -7,7 +7,7 @@ use hugeleaf_host::RunWay;
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::run::ldr_cntrl::Mapped;
 use hugeleaf_verdict::run::{Missing, RunRole, Settled, Want};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::json::answer;
 use crate::page::{Block, Cell, Mark, Note, Page, Table};
@@ -120,38 +120,24 @@ fn tries(start: &Start, role: RunRole) -> String {
 
 /// The same as JSON.
 pub fn json(start: &Start) -> String {
-    #[derive(Serialize)]
-    struct Answer<'a> {
-        command: &'a [String],
-        environment: BTreeMap<&'a str, &'a str>,
-        roles: [Role; 4],
-        missing: &'a [Missing],
-        obstacle: Option<&'a str>,
-    }
-    #[derive(Serialize)]
-    struct Role {
-        role: RunRole,
-        asked: String,
-        tries: Vec<String>,
-        mandatory: bool,
-        after_bytes: Option<Bytes>,
-    }
-    let environment = start.environment.iter();
-    answer(&Answer {
-        command: &start.command,
-        environment: environment
-            .map(|(name, value)| (&**name, &**value))
-            .collect(),
-        roles: RunRole::ALL.map(|role| Role {
-            role,
-            asked: start.asked(role),
-            tries: start.ways(role),
-            mandatory: start.settled.settings.of(role).mandatory,
-            after_bytes: start.after(role),
-        }),
-        missing: &start.settled.missing,
-        obstacle: start.obstacle.as_deref(),
-    })
+    let environment: BTreeMap<&String, &String> =
+        (start.environment.iter().map(|(name, value)| (name, value))).collect();
+    let role = |role: RunRole| {
+        json!({
+            "role": role,
+            "asked": start.asked(role),
+            "tries": start.ways(role),
+            "mandatory": start.settled.settings.of(role).mandatory,
+            "after_bytes": start.after(role),
+        })
+    };
+    answer(&json!({
+        "command": start.command,
+        "environment": environment,
+        "roles": RunRole::ALL.map(role),
+        "missing": start.settled.missing,
+        "obstacle": start.obstacle,
+    }))
 }
 
 #[cfg(test)]

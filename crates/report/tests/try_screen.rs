@@ -16,7 +16,7 @@ use hugeleaf_report::try_::{Try, page};
 use hugeleaf_sys::{RealKernel, own_pid};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::findings::findings;
-use hugeleaf_verdict::why::{account, summarise};
+use hugeleaf_verdict::why::account;
 
 const EFFECT: Effect = Effect {
     ratio: 1.0981,
@@ -118,7 +118,7 @@ fn screen(verdict: Verdict, effect: Option<Effect>) -> String {
         rows: 9_411_584,
         cache: Bytes::from_mib(3072),
         process: &process,
-        why: &summarise(&[(&process, &accounts)]),
+        accounts: &accounts,
         result: &result(verdict, effect),
         html: "hugeleaf-try.html",
         seconds: 171.2,

@@ -20,6 +20,20 @@ pub struct EmptyRange {
     end: u64,
 }
 
+/// A range as it is written, before it is known to hold anything.
+#[derive(Deserialize)]
+struct Ends {
+    start: u64,
+    end: u64,
+}
+
+impl TryFrom<Ends> for Range {
+    type Error = EmptyRange;
+    fn try_from(ends: Ends) -> Result<Range, EmptyRange> {
+        Range::new(ends.start, ends.end)
+    }
+}
+
 impl Range {
     /// The addresses from `start` up to, not including, `end`.
     ///

@@ -18,6 +18,7 @@ use hugeleaf_report::bench as view;
 use hugeleaf_report::screen::clean;
 use hugeleaf_workload::mover::MoverError;
 use hugeleaf_workload::pagetables::serve_attacher;
+use indicatif::ProgressBar;
 
 use crate::context::{Context, Failure, Status, tell};
 use crate::progress;
@@ -65,10 +66,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
             .measure(&setup, context, &mut |event| bar.show(&event))?
     };
     let json = results.to_json();
-    match context.json {
-        true => Context::print(&json)?,
-        false => Context::print(&view::page(&results).text(Context::view(false)))?,
-    }
+    let page = || view::page(&results);
+    context.answer(Context::view(false), || json.clone(), page)?;
     let default = || default_path(name, &results.experiment.started);
     let path = output.output.clone().unwrap_or_else(default);
     save("result", &path, &json)?;
@@ -187,21 +186,17 @@ fn failure(name: &str, error: &BenchError) -> Failure {
 }
 
 /// How far it is.
-struct Bar(progress::Bar);
+struct Bar(ProgressBar);
 
 impl Bar {
     fn new() -> Bar {
-        Bar(progress::Bar::new(1))
+        Bar(progress::bar(progress::PERCENT, 1))
     }
 
     fn show(&self, event: &BenchEvent) {
-        let Some(bar) = self.0.drawn() else {
-            if let BenchEvent::Note(note) = event {
-                tell(&format!("note: {note}"));
-            }
-            return;
-        };
+        let bar = &self.0;
         match event {
+            BenchEvent::Note(note) if bar.is_hidden() => tell(&format!("note: {note}")),
             BenchEvent::Taking(what) => bar.set_message(clean(&format!("{what}: taking memory"))),
             BenchEvent::At { done, of, what } => {
                 bar.set_length(*of);

@@ -90,10 +90,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Status, Failure> {
         a: (&a, &names[0]),
         b: b.as_ref().map(|b| (b, names[1].as_str())),
     };
-    Context::print(&match context.json {
-        true => shown.json(),
-        false => shown.page(args.all).text(Context::view(args.all)),
-    })?;
+    let view = Context::view(args.all);
+    context.answer(view, || shown.json(), || shown.page(args.all))?;
     Ok(Status::Good)
 }
 

@@ -244,15 +244,12 @@ fn dry_run(
     let notes = prepared.notes.iter().map(|note| Note::new("note", note));
     let mut page = Page::new("hugeleaf prove --dry-run", would);
     page.add(notes.collect::<Vec<_>>());
-    Context::print(&page.text(Context::view(true)))?;
+    Context::show(&page, Context::view(true))?;
     Ok(Status::Good)
 }
 
 fn print(result: &ResultFile, context: &Context) -> Result<(), Failure> {
-    Context::print(&match context.json {
-        true => result.to_json(),
-        false => page(result).text(Context::view(true)),
-    })
+    context.answer(Context::view(true), || result.to_json(), || page(result))
 }
 
 impl From<MetricError> for Failure {

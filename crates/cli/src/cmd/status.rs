@@ -17,9 +17,10 @@ pub fn run(_args: &Args, context: &Context) -> Result<Status, Failure> {
     host.owners = read_owners(&context.root).or_default();
     host.memory_limits = read_memory_limits(&context.root);
     let findings = findings(&host);
-    Context::print(&match context.json {
-        true => status_json(&host, &findings),
-        false => status(&host, &findings).text(Context::view(false)),
-    })?;
+    context.answer(
+        Context::view(false),
+        || status_json(&host, &findings),
+        || status(&host, &findings),
+    )?;
     Ok(Status::Good)
 }

@@ -78,7 +78,7 @@ fn no_absolute_system_paths() {
     );
 }
 
-/// Names are anybody's, and one place writes out what a terminal would act on: `Context::print` and
+/// Names are anybody's, and what is no page has one place that writes out what a terminal would act on: `Context::print` and
 /// `tell`. Whatever is printed elsewhere has not been there.
 #[test]
 fn one_place_prints() {

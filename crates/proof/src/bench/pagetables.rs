@@ -11,7 +11,7 @@ use hugeleaf_host::system::meminfo;
 use hugeleaf_host::{Held, Host};
 use hugeleaf_sys::Pid;
 use hugeleaf_units::{Bytes, PageKind};
-use hugeleaf_workload::{ChildError, Attachers, PageArm, Program, Turn};
+use hugeleaf_workload::{Attachers, ChildError, PageArm, Program, Turn};
 use serde_json::json;
 
 use super::measuring::Measuring;
@@ -201,7 +201,10 @@ fn page_tables(pids: &[Pid], machine: &Machine<'_>) -> Result<Vec<Bytes>, BenchE
     let of = |pid: &Pid| {
         let tables = status(*pid, machine)?.page_tables;
         // A process without the line has ended: it is a zombie.
-        tables.ok_or(BenchError::Attach(ChildError::Ended { pid: *pid, reason: None }))
+        tables.ok_or(BenchError::Attach(ChildError::Ended {
+            pid: *pid,
+            reason: None,
+        }))
     };
     pids.iter().map(of).collect()
 }
@@ -211,7 +214,8 @@ fn status(pid: Pid, machine: &Machine<'_>) -> Result<Status, BenchError> {
     let fact = machine.root.parse(path, parse_status);
     match fact.error() {
         Some(error) => Err(error.clone().into()),
-        None => (fact.known().cloned()).ok_or(BenchError::Attach(ChildError::Ended { pid, reason: None })),
+        None => (fact.known().cloned())
+            .ok_or(BenchError::Attach(ChildError::Ended { pid, reason: None })),
     }
 }
 
