@@ -68,10 +68,11 @@ line settings '\x00w /sys/kernel/mm/transparent_hugepage/enabled - - - - madvise
     '\x02@dba - memlock unlimited\n' '\x03[Service]\nUser=a\nExecStart=/bin/a \\\\\n  %i %n\nLimitMEMLOCK=1M:infinity\n' \
     '\x04Max locked memory  8192  unlimited  bytes\n'
 line pages '7f0000000000-7f0000200000 ph\n7f0000200000-7f0000201000 s\n'
-line protocol 'stats' 'quit' 'start cache=1048576 align=2097152 seed=7' \
-    'advise collapse 7f0000000000-7f0000200000,7f0000400000-7f0000600000' 'advise cold 1000-2000' \
-    'progress fill 10 100' 'ready rows=9 start=7f0000000000 end=7f0000200000 outside=0' \
-    'stats ops=1 updates=1 nanos=1 samples=1 p50_nanos=1 p99_nanos=1' 'advised 4096' 'errno 11' 'failed no room'
+line protocol '"stats"' '"quit"' '{"start":{"cache":1048576,"align":2097152,"seed":7}}' \
+    '{"advise":{"advice":"collapse","ranges":[{"start":4096,"end":8192},{"start":12288,"end":16384}]}}' \
+    '{"progress":{"stage":"fill","done":10,"total":100}}' '{"advised":4096}' '{"errno":11}' '{"failed":"no room"}' \
+    '{"ready":{"rows":9,"segment":{"start":4096,"end":8192},"outside":0}}' \
+    '{"stats":{"operations":1,"updates":1,"nanoseconds":1,"cpu_nanoseconds":1,"samples":1,"p50_nanoseconds":1,"p99_nanoseconds":1}}'
 line metric_spec 'cmd:cat /tmp/n' 'gauge:lower:cmd:cat /tmp/n' 'redis:127.0.0.1:6379' 'postgres:host=/run/postgresql' \
     'mysql:mysql://root@127.0.0.1/db' 'http://127.0.0.1:9187/metrics#pg_stat_database_xact_commit'
 line prometheus 'a_total{x="y"}\n# HELP a b\n# TYPE a counter\na_total{x="y",z="\\"q\\""} 12 1395066363000\n' \

@@ -3,7 +3,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value};
+use super::{Align, Bar, Block, Cell, Command, Mark, Note, Page, Section, Table, Value, line_mark};
 use crate::chart::drawn;
 
 const STYLE: &str = "
@@ -92,7 +92,7 @@ fn whole(page: &Page, style: &str, body: &Markup) -> String {
             body { (body) }
         }
     };
-    crate::screen::screen(&document.into_string(), false).into_owned()
+    crate::screen::screen(&document.into_string()).into_owned()
 }
 
 fn class(mark: Mark) -> Option<&'static str> {
@@ -241,13 +241,7 @@ fn command(command: &Command) -> Markup {
 }
 
 fn lines(lines: &[String]) -> Markup {
-    let mark = |line: &str| match line.as_bytes().first() {
-        Some(b'+') => Some("good"),
-        Some(b'-') => Some("bad"),
-        Some(b'@') => Some("dim"),
-        _ => None,
-    };
-    html! { pre { @for line in lines { span class=[mark(line)] { (line) } "\n" } } }
+    html! { pre { @for line in lines { span class=[class(line_mark(line))] { (line) } "\n" } } }
 }
 
 /// For tests of pages: nothing is loaded from anywhere, and nothing is missing. The name space of SVG is a
@@ -304,7 +298,7 @@ mod tests {
             .left("NAME")
             .right("HELD")
             .narrow(Narrow::Goes(1))
-            .limited(1, "");
+            .limited(1, "", "");
         table.row([Cell::from("<b>"), Bytes(4 << 30).into()]);
         table.row([Cell::from("two"), Cell::default().marked(Mark::Bad)]);
         table.row(["short"]);

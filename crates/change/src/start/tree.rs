@@ -11,26 +11,15 @@ use hugeleaf_host::process::{identity, read_run_settings, stat};
 use hugeleaf_host::{
     Fact, Host, Looking, Process, Root, RunSettings, read_memory_facts, read_process,
 };
-use hugeleaf_report::run::Seen;
 use hugeleaf_sys::{Pid, RealKernel};
 use hugeleaf_units::Bytes;
 use hugeleaf_verdict::roles::{RoleState, Roles, judge_roles, sum_of};
 use hugeleaf_verdict::why::account;
 
+use super::{Found, Seen};
+
 /// How many processes a report lists.
 const LISTED: usize = 200;
-
-/// What came out.
-pub struct Found {
-    /// The processes, those that held most first.
-    pub processes: Vec<Seen>,
-    /// How many more there were.
-    pub left_out: usize,
-    /// Resident together when that was most.
-    pub peak: Bytes,
-    /// The roles of all that lived then.
-    pub roles: Vec<RoleState>,
-}
 
 /// A living process.
 struct Member {
@@ -40,14 +29,6 @@ struct Member {
     /// The most that was ever resident, as the kernel has it.
     peak: Bytes,
     best: Option<(Seen, Roles)>,
-}
-
-impl Member {
-    /// Another program in the same process begins anew: the peak that was seen before stays.
-    fn is_now(&mut self, resident: Bytes, peak: Bytes) {
-        self.resident = resident;
-        self.peak = self.peak.max(peak);
-    }
 }
 
 pub struct Tree {
@@ -97,7 +78,7 @@ impl Tree {
     pub fn survey(&mut self) {
         self.find_new();
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
-            self.update(pid);
+            self.update(pid, false);
         }
         self.sum_up();
     }
@@ -107,22 +88,7 @@ impl Tree {
         if !self.members.contains_key(&pid) && self.belongs(pid) {
             self.admit(pid);
         }
-        let Some((resident, peak)) = self
-            .members
-            .get(&pid)
-            .and_then(|_| resident(&self.root, pid))
-        else {
-            return;
-        };
-        let Some(member) = self.members.get_mut(&pid) else {
-            return;
-        };
-        member.is_now(resident, peak);
-        // The later of two looks at as much is the better one: growth may have been made good.
-        let best = member.best.as_ref().map(|(seen, _)| seen.resident);
-        if best.is_none_or(|best| resident >= less_a_little(best)) {
-            self.look(pid, true);
-        }
+        self.update(pid, true);
         self.sum_up();
     }
 
@@ -176,18 +142,24 @@ impl Tree {
     }
 
     /// The look that costs little: has it grown beyond what was seen?
-    fn update(&mut self, pid: Pid) {
+    fn update(&mut self, pid: Pid, at_exit: bool) {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return;
+        };
         let Some((resident, peak)) = resident(&self.root, pid) else {
             self.drop_member(pid);
             return;
         };
-        let Some(member) = self.members.get_mut(&pid) else {
-            return;
+        // Another program in the same process begins anew: the peak that was seen before stays.
+        member.resident = resident;
+        member.peak = member.peak.max(peak);
+        let is_more = |(seen, _): &(Seen, Roles)| match at_exit {
+            // The later of two looks at as much is the better one: growth may have been made good.
+            true => resident >= less_a_little(seen.resident),
+            false => less_a_little(resident) > seen.resident,
         };
-        member.is_now(resident, peak);
-        let best = member.best.as_ref().map(|(seen, _)| seen.resident);
-        if best.is_none_or(|best| less_a_little(resident) > best) {
-            self.look(pid, false);
+        if member.best.as_ref().is_none_or(is_more) {
+            self.look(pid, at_exit);
         }
     }
 

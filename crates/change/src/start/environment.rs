@@ -4,52 +4,43 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_verdict::run::{SANITIZER_OPTION, Settings, Settled};
+use hugeleaf_host::RunSettings;
+use hugeleaf_verdict::run::{Refusal, SANITIZER_OPTION, Settled};
 
 use super::library::NAME;
-use crate::context::Failure;
 
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 
-/// Variables to set, with their values.
-pub struct Variables(Vec<(&'static str, OsString)>);
-
-impl Variables {
-    /// For a program into which `library` is loaded; `None` where its loader is not to hear of it.
-    ///
-    /// # Errors
-    /// Where the library's path cannot be written into the variable.
-    pub fn for_program(settled: &Settled, library: Option<PathBuf>) -> Result<Variables, Failure> {
-        let mut all = Vec::new();
-        if let Some(library) = library {
-            check_path(&library)?;
-            let before = std::env::var_os(PRELOAD).unwrap_or_default();
-            all.push((PRELOAD, preload(&library, &before)));
-        }
-        let settings = settled.settings.to_string();
-        all.push((Settings::VARIABLE, OsString::from(settings)));
-        // For its children too: a program built with the address sanitizer ends at once where
-        // another library is loaded before the sanitizer's.
-        let before = std::env::var_os(SANITIZER).unwrap_or_default();
-        all.push((SANITIZER, sanitizer(&before)));
-        Ok(Variables(all))
+/// The variables to set for a program into which `library` is loaded; `None` where its loader is not to hear of it.
+///
+/// # Errors
+/// Where the library's path cannot be written into the variable.
+pub fn variables(
+    settled: &Settled,
+    library: Option<PathBuf>,
+) -> Result<Vec<(&'static str, OsString)>, Refusal> {
+    let before = |name| std::env::var_os(name).unwrap_or_default();
+    let mut all = Vec::new();
+    if let Some(library) = library {
+        check_path(&library)?;
+        all.push((PRELOAD, preload(&library, &before(PRELOAD))));
     }
-
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, &OsString)> {
-        self.0.iter().map(|(name, value)| (*name, value))
-    }
+    all.push((RunSettings::VARIABLE, settled.settings.to_string().into()));
+    // For its children too: a program built with the address sanitizer ends at once where
+    // another library is loaded before the sanitizer's.
+    all.push((SANITIZER, sanitizer(&before(SANITIZER))));
+    Ok(all)
 }
 
 /// ld.so(8): the list is separated by blanks and colons, and nothing can be quoted.
-fn check_path(library: &Path) -> Result<(), Failure> {
+fn check_path(library: &Path) -> Result<(), Refusal> {
     let bytes = library.as_os_str().as_bytes();
     let separates = |b: &u8| *b == b':' || b.is_ascii_whitespace();
     if !bytes.iter().any(separates) {
         return Ok(());
     }
-    Err(Failure::usage(
+    Err(Refusal::new(
         format!(
             "run: {}: LD_PRELOAD cannot name a path with a blank or a colon",
             library.display()

@@ -2,40 +2,36 @@
 //! written to a file that only its owner can change: whoever could change it would run code in
 //! every program that is started.
 
-use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use hugeleaf_sys::{effective_uid, is_mounted_noexec, own_pid};
-
-use crate::context::Failure;
+use hugeleaf_sys::{Existing, effective_uid, is_mounted_noexec, write_whole};
+use hugeleaf_verdict::run::Refusal;
 
 /// How the names of its files begin.
-pub const NAME: &str = "libhugeleaf_run";
+pub(super) const NAME: &str = "libhugeleaf_run";
 /// Names a file to take instead.
 const VARIABLE: &str = "HUGELEAF_RUN_LIBRARY";
 /// Where root's copy lies; others may use it.
 const SYSTEM: &str = "/var/cache/hugeleaf";
 const FOLDER: &str = "hugeleaf";
 
-/// The library itself; empty where none was built for this architecture.
-const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhugeleaf_run.so"));
-
 /// Write permission of the group and of others.
 const FOREIGN_WRITE: u32 = 0o022;
 
-/// The path of the library, written if need be.
+/// The path of the library, written if need be; empty bytes are of no library, where none was built for this
+/// architecture.
 ///
 /// # Errors
 /// Where there is no place that only this user, or root, can change.
-pub fn place() -> Result<PathBuf, Failure> {
-    let path = match existing()? {
+pub fn place(library: &[u8]) -> Result<PathBuf, Refusal> {
+    let path = match existing(library)? {
         Some(path) => path,
-        None => write_to(&own_folder()?, BYTES)?,
+        None => write_to(&own_folder()?, library)?,
     };
     if is_mounted_noexec(&path).unwrap_or(false) {
-        return Err(Failure::missing(
+        return Err(Refusal::new(
             format!(
                 "run: {}: its file system is mounted noexec, so no program can load it",
                 path.display()
@@ -50,21 +46,21 @@ pub fn place() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// Where [`place`] would see no folder at all.
-pub fn where_it_would_be() -> Result<PathBuf, Failure> {
-    match existing()? {
+pub fn where_it_would_be(library: &[u8]) -> Result<PathBuf, Refusal> {
+    match existing(library)? {
         Some(path) => Ok(path),
-        None => Ok(own_folder()?.join(file_name(BYTES))),
+        None => Ok(own_folder()?.join(file_name(library))),
     }
 }
 
 /// A file that is there already: the one that is named, the one installed next to this program,
 /// or root's copy.
-fn existing() -> Result<Option<PathBuf>, Failure> {
+fn existing(library: &[u8]) -> Result<Option<PathBuf>, Refusal> {
     if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
         return check_named(PathBuf::from(named)).map(Some);
     }
-    if BYTES.is_empty() {
-        return Err(Failure::missing(
+    if library.is_empty() {
+        return Err(Refusal::new(
             "run: this hugeleaf was built without the library that it loads",
             "build it for Linux on glibc, or set HUGELEAF_RUN_LIBRARY to the library",
         ));
@@ -73,17 +69,14 @@ fn existing() -> Result<Option<PathBuf>, Failure> {
         let prefix = exe.parent()?.parent()?;
         Some(prefix.join("lib").join(FOLDER).join(format!("{NAME}.so")))
     });
-    let system = Path::new(SYSTEM).join(file_name(BYTES));
-    let found = installed
-        .into_iter()
-        .chain([system])
-        .find(|path| is_sound(path));
-    Ok(found)
+    let system = Path::new(SYSTEM).join(file_name(library));
+    let mut known = installed.into_iter().chain([system]);
+    Ok(known.find(|path| is_sound(path, library)))
 }
 
-fn check_named(path: PathBuf) -> Result<PathBuf, Failure> {
+fn check_named(path: PathBuf) -> Result<PathBuf, Refusal> {
     let wrong = |reason: String| {
-        Failure::usage(
+        Refusal::new(
             format!("run: {VARIABLE}={}: {reason}", path.display()),
             format!("name the library with its whole path, or unset {VARIABLE}"),
         )
@@ -99,9 +92,9 @@ fn check_named(path: PathBuf) -> Result<PathBuf, Failure> {
 }
 
 /// Whether a file holds the library and only root or this user can change it.
-fn is_sound(path: &Path) -> bool {
+fn is_sound(path: &Path, library: &[u8]) -> bool {
     let trusted = |path: &Path| fs::metadata(path).is_ok_and(|facts| is_ours(&facts));
-    trusted(path) && path.parent().is_some_and(trusted) && holds(path, BYTES)
+    trusted(path) && path.parent().is_some_and(trusted) && holds(path, library)
 }
 
 fn holds(path: &Path, library: &[u8]) -> bool {
@@ -125,23 +118,16 @@ fn file_name(library: &[u8]) -> String {
 }
 
 /// This user's folder for it.
-fn own_folder() -> Result<PathBuf, Failure> {
+fn own_folder() -> Result<PathBuf, Refusal> {
     if effective_uid() == 0 {
         return Ok(PathBuf::from(SYSTEM));
     }
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     // The base directory specification: a value that is no whole path is to be ignored.
-    let cache = variable("XDG_CACHE_HOME")
-        .filter(|path| path.is_absolute())
-        .or_else(|| {
-            Some(
-                variable("HOME")
-                    .filter(|path| path.is_absolute())?
-                    .join(".cache"),
-            )
-        });
+    let variable = |name| variable(name).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     cache.map(|path| path.join(FOLDER)).ok_or_else(|| {
-        Failure::missing(
+        Refusal::new(
             "run: no folder for the library: neither XDG_CACHE_HOME nor HOME is set",
             elsewhere(),
         )
@@ -155,9 +141,9 @@ fn elsewhere() -> String {
 }
 
 /// Writes the library into a folder, made if need be; gives its path.
-fn write_to(folder: &Path, library: &[u8]) -> Result<PathBuf, Failure> {
+fn write_to(folder: &Path, library: &[u8]) -> Result<PathBuf, Refusal> {
     let fail = |path: &Path, error: &std::io::Error| {
-        Failure::missing(format!("run: {}: {error}", path.display()), elsewhere())
+        Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
     };
     make(folder).map_err(|error| fail(folder, &error))?;
     let folder = fs::canonicalize(folder).map_err(|error| fail(folder, &error))?;
@@ -168,7 +154,10 @@ fn write_to(folder: &Path, library: &[u8]) -> Result<PathBuf, Failure> {
         Ok(_) if holds(&path, library) => return Ok(path),
         _ => {}
     }
-    write(&path, library).map_err(|error| fail(&path, &error))?;
+    // Whole or not at all: another launcher may be at it at the same time. The mask does not count here either.
+    write_whole(&path, library, Existing::Replaced)
+        .map_err(|error| fail(&path, &std::io::Error::other(error.reason())))?;
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).map_err(|e| fail(&path, &e))?;
     Ok(path)
 }
 
@@ -186,11 +175,11 @@ fn make(folder: &Path) -> std::io::Result<()> {
 }
 
 /// A folder that others can change, or replace, is no place for it.
-fn check_folder(folder: &Path) -> Result<(), Failure> {
+fn check_folder(folder: &Path) -> Result<(), Refusal> {
     const WORLD_WRITE: u32 = 0o002;
     for (depth, path) in folder.ancestors().enumerate() {
         let facts = fs::metadata(path).map_err(|error| {
-            Failure::missing(format!("run: {}: {error}", path.display()), elsewhere())
+            Refusal::new(format!("run: {}: {error}", path.display()), elsewhere())
         })?;
         let owner = facts.uid();
         let mask = if depth == 0 {
@@ -206,8 +195,8 @@ fn check_folder(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn foreign(path: &Path, facts: &Metadata) -> Failure {
-    Failure::missing(
+fn foreign(path: &Path, facts: &Metadata) -> Refusal {
+    Refusal::new(
         format!(
             "run: {}: others could change what is loaded from there (owner {}, mode {:o})",
             path.display(),
@@ -216,25 +205,6 @@ fn foreign(path: &Path, facts: &Metadata) -> Failure {
         ),
         elsewhere(),
     )
-}
-
-/// Whole or not at all: another launcher may be at it at the same time.
-fn write(path: &Path, library: &[u8]) -> std::io::Result<()> {
-    let part = path.with_extension(format!("{}", own_pid()));
-    let written = (|| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&part)?;
-        file.write_all(library)?;
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        fs::rename(&part, path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written
 }
 
 #[cfg(test)]

@@ -1,68 +1,53 @@
-//! What `--report FILE` writes at the end.
+//! Looks at a program for `run --report FILE`.
 //!
 //! A thread of the launcher looks at the program and all that it starts: first after 10 ms, then
 //! less and less often, at last once a second. A process is looked at closely only where it holds
 //! more than ever before. The library in it says when it ends, and waits for a last look.
 
-mod tree;
-
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::DirBuilder;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hugeleaf_host::Host;
 use hugeleaf_host::process::parse_run_settings;
-use hugeleaf_proof::result::write_whole;
-use hugeleaf_proof::{Circumstances, circumstances};
-use hugeleaf_report::page::View;
-use hugeleaf_report::run::{Exit, RunReport, RunSettings};
-use hugeleaf_sys::{Draft, Ended, Existing, Pid, own_pid};
+use hugeleaf_host::{Host, Root};
+use hugeleaf_sys::Pid;
+use hugeleaf_verdict::run::Refusal;
+use tempfile::{Builder, TempDir};
 
-use crate::context::{Context, Failure, tell};
-use tree::{Found, Tree, ids};
+use super::Found;
+use super::tree::{Tree, ids};
 
 /// The first look, and the longest pause between two.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Ready to watch a program that is not started yet.
+#[derive(Debug)]
 pub struct Watcher {
-    folder: Folder,
+    folder: TempDir,
     socket: PathBuf,
     listener: UnixListener,
-    file: PathBuf,
-    circumstances: Circumstances,
     host: Host,
     before: BTreeSet<Pid>,
 }
 
-/// A folder that only this user can enter; gone with its content when dropped.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Watching.
+#[derive(Debug)]
 pub struct Watch {
     thread: JoinHandle<Found>,
     events: Sender<Event>,
-    file: PathBuf,
-    circumstances: Circumstances,
     started: Instant,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 /// What the watching thread is told.
+#[derive(Debug)]
 enum Event {
     /// A process ends, and waits until this is answered.
     Ends(Pid, UnixStream),
@@ -70,85 +55,47 @@ enum Event {
     Over,
 }
 
-/// Makes what must be there before the program starts.
-pub fn prepare(file: &Path, command: &[OsString], context: &Context) -> Result<Watcher, Failure> {
-    check_file(file)?;
-    let host = hugeleaf_host::read_memory_facts(&context.root, &context.kernel)?;
-    let command: Vec<String> = command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let folder = private_folder()?;
-    let socket = folder.0.join("socket");
-    let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
-    Ok(Watcher {
-        folder,
-        socket,
-        listener,
-        file: file.to_owned(),
-        circumstances: circumstances(&context.root, &host, &command),
-        host,
-        before: ids(&context.root),
-    })
-}
-
-/// Whether the report can be written at the end; hours may lie in between.
-fn check_file(file: &Path) -> Result<(), Failure> {
-    if file == Path::new("-") {
-        return Ok(());
-    }
-    match Draft::begin(file, Existing::Replaced) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(cannot_write(&format!(
-            "{}: {}",
-            file.display(),
-            error.reason()
-        ))),
-    }
-}
-
-fn cannot_write(what: &str) -> Failure {
-    Failure::missing(
-        format!("run: --report {what}"),
-        "name a file in a folder that this user may write to, or - for standard error",
-    )
-}
-
-fn no_socket(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::missing(
+fn no_socket(path: &Path, error: &std::io::Error) -> Refusal {
+    Refusal::new(
         format!("run: --report: {}: {error}", path.display()),
         "set TMPDIR to a folder that this user may write to and whose name is short",
     )
 }
 
-/// A new folder below the one for temporary files. Its name separates no settings.
-fn private_folder() -> Result<Folder, Failure> {
+/// A new folder below the one for temporary files, which only this user can enter; gone with its content when
+/// dropped. Its name separates no settings.
+fn private_folder() -> Result<TempDir, Refusal> {
     let above = std::env::temp_dir();
     let below = |path: &Path| path.to_str().is_some_and(|p| !p.contains(';'));
-    let above = if below(&above) {
-        above
-    } else {
-        PathBuf::from("/tmp")
-    };
-    let mut taken = None;
-    for n in 0..100 {
-        let path = above.join(format!("hugeleaf-run-{}-{n}", own_pid()));
-        // Made anew or not at all: what somebody else put there is not entered.
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(Folder(path)),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                taken = Some((path, error));
-            }
-            Err(error) => return Err(no_socket(&path, &error)),
-        }
-    }
-    Err(match taken {
-        Some((path, error)) => no_socket(&path, &error),
-        None => Failure::missing("run: --report: no folder", "set TMPDIR"),
-    })
+    let above = Some(above).filter(|above| below(above));
+    let above = above.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let mut folder = Builder::new();
+    folder
+        .prefix("hugeleaf-run-")
+        .permissions(Permissions::from_mode(0o700));
+    folder
+        .tempdir_in(&above)
+        .map_err(|error| no_socket(&above, &error))
 }
 
 impl Watcher {
+    /// Makes what must be there before the program starts.
+    ///
+    /// # Errors
+    /// Where there is no place for the socket.
+    pub fn new(root: &Root, host: Host) -> Result<Watcher, Refusal> {
+        let folder = private_folder()?;
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).map_err(|error| no_socket(&socket, &error))?;
+        Ok(Watcher {
+            folder,
+            socket,
+            listener,
+            host,
+            before: ids(root),
+        })
+    }
+
     /// Where the library says that a program ends.
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -168,8 +115,6 @@ impl Watcher {
         Watch {
             thread,
             events,
-            file: self.file,
-            circumstances: self.circumstances,
             started: Instant::now(),
             _folder: self.folder,
         }
@@ -222,38 +167,19 @@ fn watch(mut tree: Tree, events: &Receiver<Event>) -> Found {
 }
 
 impl Watch {
-    /// Writes the report.
-    pub fn finish(self, ended: Ended) -> Result<(), Failure> {
+    /// How long the program ran, in seconds, and what came out.
+    ///
+    /// # Errors
+    /// Where the thread that looked has failed.
+    pub fn finish(self) -> Result<(f64, Found), Refusal> {
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = self.events.send(Event::Over);
         let found = self.thread.join().map_err(|_| {
-            Failure::missing(
+            Refusal::new(
                 "run: --report: looking at the program failed",
                 "hugeleaf mem PID    # while it runs",
             )
         })?;
-        let report = RunReport {
-            command: self.circumstances.command,
-            started: self.circumstances.started,
-            seconds,
-            exit: match ended {
-                Ended::Status(status) => Exit::Status(status),
-                Ended::Signal(signal) => Exit::Signal(signal),
-            },
-            host: self.circumstances.host,
-            settings: RunSettings {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                knobs: self.circumstances.knobs,
-            },
-            processes: found.processes,
-            left_out: found.left_out,
-            peak: found.peak,
-            roles: found.roles,
-        };
-        if self.file == Path::new("-") {
-            tell(&report.page().text(View::plain(Context::width())));
-            return Ok(());
-        }
-        write_whole(&self.file, &report.json()).map_err(|error| cannot_write(&error.to_string()))
+        Ok((seconds, found))
     }
 }
